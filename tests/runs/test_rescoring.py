@@ -198,6 +198,33 @@ def test_nothing_changes_where_no_judgment_did(world: World) -> None:
         assert new["results"] == old["results"]
 
 
+def test_that_expected_ids_are_documents_is_said_of_every_run_that_finds_nothing_re_scored_or_not(
+    store: Store,
+) -> None:
+    world = World(store=store)
+    world.apply(page([canary(key) for key in KEYS], hooks=[]))
+
+    def found(*changed: str) -> Callable[[ProbeQuery], Answer]:
+        def answer(ask: ProbeQuery) -> Answer:
+            chunk = f"{ask.query}-{2 if ask.query in changed else 1}"
+            return answered(replace(hits(chunk), documents=(f"doc-{ask.query}" if ask.query != "bee" else None,)))
+
+        return answer
+
+    for changed in ((), (), ("bee",)):  # all is judged, then nothing, then the one that says nothing
+        world.probe.otherwise = found(*changed)
+        world.run()
+    world.probe.answers["ant"] = failed(Outcome.TIMEOUT)
+    world.run()
+    world.probe.answers["ant"] = answered(hits("doc-ant"))
+    world.run()
+    hint = "the expected ids are documents of the hits for {} canaries, not ids of hits: import with --as-documents, "
+    told = [hint.format(count) + "or expect documents" for count in ("2 of 3", "2 of 3", "2 of 3", "1 of 2")]
+    for version in (None, _rescored(world)["measures_version"]):
+        reasons = [_shown(world, run_id, version)["run"]["reasons"] for run_id in _run_ids(world)]
+        assert [[one for one in of_run if "documents" in one] for of_run in reasons] == [*([one] for one in told), []]
+
+
 def test_a_check_whose_suite_is_gone_has_nothing_to_be_judged_by(world: World) -> None:
     other = {**page([canary("x")])["checks"][0], "suite": "other"}
     world.apply({**page([canary("x")]), "suite": "other", "checks": [other]})

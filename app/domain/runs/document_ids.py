@@ -1,22 +1,28 @@
-"""Explains a coverage of 0 by expected chunk ids that are document ids, as in suites imported from other tools."""
+"""Expected ids that are documents of hits: why a suite from files of another tool finds nothing at all.
+
+What a run found is matching's to say; this only explains a coverage of 0.
+"""
 
 from collections.abc import Iterable
 
 from app.domain.model import Canary, Ranking
 
 
-def document_ids_remark(coverage: float | None, results: Iterable[tuple[Canary, Ranking]]) -> str | None:
-    """Return a remark that expected ids are documents of hits, if coverage is 0 and a tenth of the canaries show it.
+def expects_documents(canary: Canary, ranking: Ranking) -> bool | None:
+    """Whether a canary expects documents of the hits as if they were ids of hits; None = it expects no ids."""
+    ids = {judgment.id for judgment in canary.judgments if judgment.grade >= 1 and judgment.id is not None}
+    return not ids.isdisjoint(ranking.documents) and ids.isdisjoint(ranking.ids) if ids else None
 
-    `results`: canaries that expect something, each with what was retrieved for it.
+
+def document_ids_remark(coverage: float | None, canaries: Iterable[bool | None]) -> str | None:
+    """Say that expected ids are documents of the hits, where no canary finds any and those of a tenth are.
+
+    `canaries`: `expects_documents` of each that expects something.
     """
     if coverage is None or coverage > 0:
         return None
-    misnamed = total = 0
-    for canary, ranking in results:
-        ids = {judgment.id for judgment in canary.judgments if judgment.grade >= 1 and judgment.id is not None}
-        total += bool(ids)
-        misnamed += not ids.isdisjoint(ranking.documents) and ids.isdisjoint(ranking.ids)
+    known = [one for one in canaries if one is not None]
+    misnamed, total = sum(known), len(known)
     if not misnamed or misnamed < _SHARE * total:
         return None
     return (
@@ -26,4 +32,4 @@ def document_ids_remark(coverage: float | None, results: Iterable[tuple[Canary, 
 
 
 _SHARE = 0.1
-"""Least share of the canaries with expected ids that show it."""
+"""Of the canaries that expect ids; where retrieval works at all, some of the documents are among the hits."""

@@ -4,7 +4,7 @@ Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`.
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.aggregate_vectors import aggregate_vector
-from app.domain.runs.document_ids import document_ids_remark
+from app.domain.runs.document_ids import document_ids_remark, expects_documents
 from app.domain.runs.evaluation import Result, judge, judge_timings
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_responses import RunResponses
@@ -134,8 +134,7 @@ def evaluate(
         reasons += silent_rules(rules, rule_facts)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
-    hits = ((inputs.canaries[place], one) for place, one in responses.rankings.items() if inputs.panel.expects[place])
-    hint = document_ids_remark(aggregates.coverage, hits)
+    hint = document_ids_remark(aggregates.coverage, _expecting_documents(inputs, responses))
     reasons += [] if hint is None else [hint]
     reasons += [] if facts.cause is None or _has_reason(reasons, facts.cause_detail) else [facts.cause]
     reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
@@ -149,6 +148,19 @@ def evaluate(
         canary_reasons=tally.reasons,
         lasting_reasons=lasting.reasons,
         results=scores.results,
+    )
+
+
+def finds_nothing(scores: RunScores, responses: RunResponses, total: int) -> bool:
+    """Whether no canary of a run found what it expects; `total` = its canaries."""
+    return scores.tally.aggregates(responses.outcomes(total)).coverage == 0
+
+
+def _expecting_documents(inputs: RunInputs, responses: RunResponses) -> Iterator[bool | None]:
+    expects = inputs.panel.expects
+    yield from (one for place, one in responses.expecting_documents.items() if expects[place])
+    yield from (
+        expects_documents(inputs.canaries[place], one) for place, one in responses.rankings.items() if expects[place]
     )
 
 

@@ -34,6 +34,8 @@ class RunResponses:
     """Stored results of rankings that were judged before."""
     aged: Mapping[int, Ranking] = field(default_factory=_empty)
     """Rankings judged before, for canaries with a maximum age."""
+    expecting_documents: Mapping[int, bool | None] = field(default_factory=_empty)
+    """Of `kept`, where no canary found what it expects: see `expects_documents`."""
     latencies: NDArray[np.float16]
     """Seconds in the precision of stored runs; meaningless for failed probes."""
     failures: Mapping[int, FailedProbe]

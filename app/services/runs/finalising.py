@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.domain.model import Ranking, RunStatus, Verdict
 from app.domain.runs.run_inputs import RunInputs
-from app.domain.runs.run_outcomes import HistoryFacts, RunScores, evaluate, score
+from app.domain.runs.run_outcomes import HistoryFacts, RunScores, evaluate, finds_nothing, score
 from app.domain.runs.run_responses import RunResponses
 from app.services.aggregates import embedder_finding, probe_summary, run_body
 from app.services.alerts import transitions
@@ -24,7 +24,7 @@ from app.services.probing import embedding_canaries
 from app.services.probing.embedding_canaries import EmbedderRecord
 from app.services.runs import run_causes
 from app.services.runs.plans import Plan
-from app.services.runs.staging import Gathered, gather
+from app.services.runs.staging import Gathered, gather, with_expected_documents
 from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
@@ -72,6 +72,8 @@ def finalise(
     """Find out what the run comes to and write it; anew where somebody chose another baseline in between."""
     gathered = gather(store, plan, answered)
     scores = score(plan.inputs, gathered.responses)
+    if finds_nothing(scores, gathered.responses, len(plan.inputs.canaries)):
+        gathered = with_expected_documents(store, plan, gathered)
     end = partial(_end, store, plan, gathered, scores, embedder, owner, clock, hold=hold)
     for _ in range(_OVERTAKEN):
         with suppress(OvertakenError):

@@ -5,16 +5,17 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
+from app.domain.runs.document_ids import expects_documents
 from app.domain.runs.evaluation import judge
 from app.domain.runs.run_inputs import RunInputs, RunVersions
-from app.domain.runs.run_outcomes import HistoryFacts, evaluate, score
+from app.domain.runs.run_outcomes import HistoryFacts, evaluate, finds_nothing, score
 from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.tally import Tally, pack_reasons
@@ -79,6 +80,8 @@ class _ScoreTable:
     tally: Tally
     ranking_ids: dict[int, int] = field(default_factory=dict)
     """What the tally holds, by position."""
+    expecting_documents: dict[int, bool | None] = field(default_factory=dict)
+    """Of what the tally holds, as far as a run found nothing: see `expects_documents`; by position."""
     pending: set[int] = field(default_factory=set)
     """Canaries that may have another ranking than the tally holds; it is judged once it was this run's answer."""
     aged: dict[int, Ranking] = field(default_factory=dict)
@@ -132,7 +135,10 @@ class Sweep:
         responses = _responses(table, run, failures)
         change, reason = embedder_finding(run.embedder)
         facts = HistoryFacts(embedder=change, embedder_reason=reason, names_silent_rules=True)
-        outcome = evaluate(table.inputs, responses, facts, score(table.inputs, responses, table.tally))
+        scores = score(table.inputs, responses, table.tally)
+        if finds_nothing(scores, responses, len(table.inputs.canaries)):
+            responses = replace(responses, expecting_documents=self._expecting_documents(table, failures))
+        outcome = evaluate(table.inputs, responses, facts, scores)
         aggregates, degraded = outcome.aggregates, outcome.degraded
         return RescoredRun(
             run_id=run.id,
@@ -149,6 +155,20 @@ class Sweep:
             layout_id=table.vector_layout_id,
             scores_layout_id=table.layout_id,
         )
+
+    def _expecting_documents(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> dict[int, bool | None]:
+        """Return what explains that nothing was found, by position; see `expects_documents`."""
+        places = [place for place in table.ranking_ids if place not in failures]
+        unread = [place for place in places if place not in table.expecting_documents]
+        for start in range(0, len(unread), _BLOCK):
+            block = unread[start : start + _BLOCK]
+            self._read_rankings({table.ranking_ids[place] for place in block})
+            table.expecting_documents.update(
+                (place, expects_documents(table.inputs.canaries[place], self._rankings[ranking_id]))
+                for place in block
+                if (ranking_id := table.ranking_ids[place]) in self._rankings  # unless it was pruned meanwhile
+            )
+        return {place: one for place in places if (one := table.expecting_documents.get(place)) is not None}
 
     def _fill(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> None:
         """Bring the results of a run's canaries up to date with the rankings they have now.
@@ -189,6 +209,8 @@ class Sweep:
         table.tally.add_stored({place: self._judged[self._key(table, place, one)] for place, one in changed.items()})
         table.aged.update((place, self._rankings[changed[place]]) for place in aged)
         table.ranking_ids.update(changed)
+        for place in changed:
+            table.expecting_documents.pop(place, None)
         while len(self._judged) > _KEPT_RESULTS:
             self._judged.popitem(last=False)
 

@@ -8,6 +8,7 @@ import numpy as np
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
+from app.domain.runs.document_ids import expects_documents
 from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.services.runs.plans import Plan
@@ -173,6 +174,17 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
         index_version=index_version,
         complete=len(answered) == plan.shard_count and why is None,
     )
+
+
+def with_expected_documents(store: Store, plan: Plan, gathered: Gathered) -> Gathered:
+    """Return the answers with what explains that nothing was found, also of those that are not judged again."""
+    places, canaries = gathered.responses.kept.keys(), plan.inputs.canaries
+    ranking_ids = {place: ranking_id for place in places if (ranking_id := gathered.ranking_ids[place]) is not None}
+    found = {
+        place: expects_documents(canaries[place], ranking)
+        for place, ranking in _rankings(store, plan, ranking_ids).items()
+    }
+    return replace(gathered, responses=replace(gathered.responses, expecting_documents=found))
 
 
 def _sorted_out(
