@@ -1,9 +1,8 @@
-"""A process that serves: alone on its SQLite file, its sockets bound in time to say so, with a clean end on signals.
+"""A process that serves: its sockets bound in time to say so, with a clean end on signals.
 
 The demo retriever may run beside it. What is served is made in `main`; flags and exit codes are the command line's.
 """
 
-import fcntl
 import os
 import signal
 import socket
@@ -140,33 +139,6 @@ def stopped_by_signals() -> Iterator[Ending]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def alone(database: Path | None) -> Iterator[None]:
-    """Hold a file of SQLite (None: there is none) against other processes that serve it.
-
-    Two of them would each put their own canaries in force. The kernel lets go when this process ends, however it does.
-    Raises ConfigurationError naming the other process.
-    """
-    if database is None:
-        yield
-        return
-    database.parent.mkdir(parents=True, exist_ok=True)
-    with database.with_name(f"{database.name}.lock").open("a+", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            pid = file.read().strip()
-            raise ConfigurationError(
-                f"another Coalmine{f' (pid {pid})' if pid else ''} serves {database.parent}; stop it, "
-                "or choose another --data-dir"
-            ) from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 @contextmanager

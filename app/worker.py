@@ -32,7 +32,7 @@ from app.services.delivery.sender_threads import MOST_THREADS, DeliveryThreads
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.diagnosis_queue import Diagnoses
 from app.services.history import retention
-from app.services.runs import rescoring, runs, scheduling
+from app.services.runs import abandoned_work, rescoring, runs, scheduling
 from app.services.runs.due_checks import DueChecks
 from app.services.runs.heartbeat import keep_leases
 from app.services.runs.plans import Planner
@@ -81,6 +81,8 @@ class Engine:
     """Names this process; each of its threads holds leases in a name of its own, or two could hold the same one."""
     embed: Embed | None = None
     """Watches the embedders of retrievers; None = nobody does."""
+    is_alone: bool = False
+    """Whether no other worker can be at work on the store: what others hold was left behind."""
     trace: Trace = untraced
     clock: Callable[[], datetime] = _now
     retention_days: int = 90
@@ -133,6 +135,8 @@ class Worker:
         """Catch up once on what was missed, then work in the background."""
         self._guarded(partial(self._now.follow, self._engine.store))  # before anything is claimed
         self._now()
+        if self._engine.is_alone:
+            self._guarded(self._release_abandoned)
         self._scheduler.start()
         loops: list[tuple[str, Callable[[], None]]] = [
             ("sync", partial(self._repeat, _SYNC_SECONDS, self._sync)),
@@ -151,6 +155,11 @@ class Worker:
             thread = threading.Thread(target=loop, name=f"coalmine-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def _release_abandoned(self) -> None:
+        released = abandoned_work.release_abandoned(self._engine.store, now=self._now())
+        if any(released):
+            logger.info("work_taken_over", extra=released._asdict())
 
     def wake(self) -> None:
         """Say that there may be work now: a run was queued, a delivery written, a definition changed."""

@@ -57,7 +57,7 @@ def rescore(
 
 def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
     """Do it in this process; while a worker is at it already, wait for that."""
-    owner = f"rescore:{os.getpid()}:{uuid4().hex[:8]}"
+    owner = f"{rescoring.COMMAND}{os.getpid()}:{uuid4().hex[:8]}"
 
     def carried_on() -> Mapping[str, Any]:
         if rescoring.claim(store, owner=owner, now=now(), only=rescoring_id) is not None:

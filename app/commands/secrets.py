@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app import serving, terminal
+from app import terminal
 from app.commands.base import Commands, DataDir, examples
 from app.commands.resources import open_database
 from app.domain.counts import counted
@@ -13,6 +13,7 @@ from app.main import database_file
 from app.services.catalog.key_rotation import rotate as rotate_store
 from app.services.catalog.key_rotation import rotate_key_file
 from app.services.catalog.vault import KEY_FILE, Vault
+from app.store.file_locks import lock_for_new_key
 
 app = typer.Typer(cls=Commands, help="Change the key of stored secrets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -43,7 +44,7 @@ def rotate(
         if settings.secret_key is None:
             # A service that runs has read the file already, and could not read what is encrypted under another key.
             file, path = database_file(settings), settings.data_dir / KEY_FILE
-            with serving.alone(file):
+            with lock_for_new_key(file):
                 rotated = rotate_key_file(store, settings.data_dir, new_key=new_key, shared=file is None)
             note = f"{path} holds that key alone."
             if new_key and file is None:

@@ -21,6 +21,7 @@ from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
 from app.main import create_app, database_file, expect_secret_key, open_service
+from app.store.file_locks import lock_for_serving, lock_for_work
 
 logger = getLogger("coalmine.cli")
 
@@ -53,13 +54,17 @@ def serve(
     with logging_as(settings.log_format, requests=log_requests), _ending(settings) as ending, ExitStack() as stack:
         sockets = stack.enter_context(serving.bound(settings.host, settings.port))
         expect_secret_key(settings)
-        stack.enter_context(serving.alone(database_file(settings)))
+        file = database_file(settings)
+        stack.enter_context(lock_for_serving(file))
+        if not no_worker:
+            stack.enter_context(lock_for_work(file))
         environment = dict(os.environ)
         beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None
         if beside is not None:
             environment.setdefault("DEMO_URL", beside.url)
             settings = replace(settings, hook_allow=settings.hook_allow or serving.LOOPBACK)
-        service = open_service(settings, environment=environment, with_worker=not no_worker)
+        is_alone = file is not None and not no_worker
+        service = open_service(settings, environment=environment, with_worker=not no_worker, is_alone=is_alone)
         stack.callback(service.store.close)
         if beside is not None:
             beside.wait()

@@ -1,7 +1,8 @@
 """Secrets of retrievers: kept apart, shown to nobody, sent only where they were stored for, and encrypted anew."""
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from app import serving
 from app.cli import app
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.formats.catalog.canary_export import exported_secrets, write_canary_file
@@ -33,6 +33,7 @@ from app.services.catalog import definitions
 from app.services.catalog.key_rotation import rotate, rotate_key_file
 from app.services.catalog.vault import KEY_FILE, Vault, open_vault
 from app.store.engine import Store
+from app.store.file_locks import lock_for_serving, lock_for_work
 from app.store.tables import definition_versions
 from tests.conftest import Databases
 from tests.support.api_service import Api, api
@@ -531,9 +532,12 @@ def test_a_configured_key_is_changed_by_putting_the_new_one_before_it(data: Path
     assert (refused.exit_code, "--new-key is for a generated secret.key" in refused.stderr) == (2, True)
 
 
-def test_the_key_of_a_service_that_runs_is_not_changed_under_it(data: Path) -> None:
+@pytest.mark.parametrize("lock", [lock_for_work, lock_for_serving])
+def test_the_key_of_a_service_that_runs_is_not_changed_under_it(
+    data: Path, lock: Callable[[Path], AbstractContextManager[None]]
+) -> None:
     before = (data / KEY_FILE).read_text()
-    with serving.alone(data / "coalmine.db"):
+    with lock(data / "coalmine.db"):
         result = run("secrets", "rotate", "--new-key", "--data-dir", data)
     assert result.exit_code == 2
     assert "stop it" in result.stderr

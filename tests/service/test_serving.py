@@ -2,7 +2,10 @@
 
 import os
 import signal
+import socket
+import sqlite3
 import stat
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ from app.main import create_app, database_file, open_service, open_store
 from app.services.catalog import applying
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import KEY_FILE, open_vault
-from app.serving import STOPPING, alone
+from app.serving import STOPPING
+from app.store.file_locks import lock_for_new_key, lock_for_serving, lock_for_work
 from tests.support.http_servers import HANG, peer
 from tests.support.living import until
 from tests.support.processes import free_ports, started
@@ -58,7 +62,7 @@ def test_apps_of_one_process_share_their_routes_and_nothing_else(tmp_path: Path)
 # --- alone on a database -------------------------------------------------------------------------------------
 
 
-def test_a_second_service_on_the_same_data_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_worker_on_the_same_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_ports()
     with started(tmp_path, "serve", "--port", port, "--data-dir", data, "--canaries", CANARIES) as first:
         first.wait_for("is serving")
@@ -66,10 +70,36 @@ def test_a_second_service_on_the_same_data_is_refused_and_changes_nothing(tmp_pa
         other.write_text(WATCH % "http://127.0.0.1:1/", encoding="utf-8")
         with started(tmp_path, "serve", "--port", free_ports(), "--data-dir", data, "--canaries", other) as second:
             assert second.end() == 2
-        said = f"another Coalmine (pid {first.popen.pid}) serves {data}; stop it, or choose another --data-dir"
-        assert second.said == f"coalmine: {said}\n"
+        file, pid = data / "coalmine.db", first.popen.pid
+        assert second.said == (
+            f"coalmine: another Coalmine (pid {pid}) works on {file}, and a SQLite file has one worker; stop it, serve "
+            "beside it with --no-worker, or choose another --data-dir; several workers need PostgreSQL "
+            "(COALMINE_DATABASE_URL)\n"
+        )
         checks = httpx2.get(f"http://127.0.0.1:{port}/v1/checks").json()["items"]
         assert [check["slug"] for check in checks] == ["dataforge-docs"]
+
+
+def test_beside_the_worker_of_a_file_others_serve_it_and_commands_and_backups_work(tmp_path: Path) -> None:
+    data, port = tmp_path / "data", free_ports()
+    with started(tmp_path, "serve", "--port", free_ports(), "--data-dir", data) as worker:
+        worker.wait_for("is serving")
+        with started(tmp_path, "serve", "--no-worker", "--port", port, "--data-dir", data) as beside:
+            beside.wait_for("is serving")
+            for words in (("apply", CANARIES), ("keys", "list")):
+                with started(tmp_path, *words, "--data-dir", data) as command:
+                    assert command.end() == 0, command.said
+            checks = httpx2.get(f"http://127.0.0.1:{port}/v1/checks").json()["items"]
+            assert [check["slug"] for check in checks] == ["dataforge-docs"]
+            with closing(sqlite3.connect(data / "coalmine.db")) as file, closing(sqlite3.connect(":memory:")) as copy:
+                file.backup(copy)
+                assert copy.execute("SELECT count(*) FROM definitions WHERE kind = 'check'").fetchone() == (1,)
+            with started(tmp_path, "secrets", "rotate", "--new-key", "--data-dir", data) as command:
+                assert command.end() == 2
+            assert worker.end(signal.SIGTERM) == 0
+            with started(tmp_path, "secrets", "rotate", "--new-key", "--data-dir", data) as command:
+                assert command.end() == 2
+            assert f"another Coalmine serves {data / 'coalmine.db'}; stop it" in command.said
 
 
 def test_a_killed_service_leaves_its_database_to_the_next(tmp_path: Path) -> None:
@@ -100,18 +130,45 @@ def test_an_empty_canary_folder_is_served_at_first_and_refused_once_files_manage
         assert "holds no canary file" in process.said
 
 
-def test_databases_beside_each_other_are_served_by_two(tmp_path: Path) -> None:
-    taken = rf"\(pid {os.getpid()}\) serves {tmp_path}"
+def test_databases_beside_each_other_have_a_worker_each(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    taken = rf"\(pid {os.getpid()}\) works on {tmp_path}/link.db"
     with (
-        alone(tmp_path / "a.db"),
-        alone(tmp_path / "b.db"),
-        alone(None),
+        lock_for_work(tmp_path / "a.db"),
+        lock_for_work(tmp_path / "b.db"),
+        lock_for_work(None),
         pytest.raises(ConfigurationError, match=taken),
-        alone(tmp_path / "a.db"),
+        lock_for_work(tmp_path / "link.db"),
     ):
         pytest.fail("both hold it")
-    with alone(tmp_path / "a.db"):
-        assert (tmp_path / "a.db.lock").read_text() == f"{os.getpid()}\n"
+    with lock_for_work(tmp_path / "a.db"):
+        assert (tmp_path / "a.db.lock").read_text() == f"{os.getpid()} {socket.gethostname()}\n"
+
+
+def test_the_worker_of_another_machine_is_named_with_it(tmp_path: Path) -> None:
+    with lock_for_work(tmp_path / "a.db"):
+        (tmp_path / "a.db.lock").write_text("7 elsewhere\n")
+        with pytest.raises(ConfigurationError, match=r"\(pid 7 on elsewhere\)"), lock_for_work(tmp_path / "a.db"):
+            pytest.fail("both hold it")
+
+
+def test_a_key_is_changed_while_nobody_serves_and_nobody_serves_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    for lock in (lock_for_serving, lock_for_work):
+        with lock(file), pytest.raises(ConfigurationError, match="stop it"), lock_for_new_key(file):
+            pytest.fail("both hold it")
+    with lock_for_serving(file), lock_for_serving(file), lock_for_work(file):
+        pass
+    with lock_for_new_key(file), lock_for_new_key(None):
+        for lock in (lock_for_serving, lock_for_work):
+            with pytest.raises(ConfigurationError), lock(file):
+                pytest.fail("both hold it")
+
+
+def test_a_place_that_takes_no_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.db.lock").mkdir()
+    with pytest.raises(ConfigurationError, match=r"a\.db\.lock cannot be written: Is a directory"):
+        lock_for_work(tmp_path / "a.db").__enter__()
 
 
 def test_a_new_database_is_its_owners_alone(tmp_path: Path) -> None:

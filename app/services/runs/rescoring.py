@@ -28,6 +28,9 @@ MOST_ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = timedelta(minutes=1)
 """Between an attempt that failed and the next; doubled from attempt to attempt."""
 
+COMMAND: Final = "rescore:"
+"""How the owner of a re-scoring is named that a command carries out, beside whatever worker there is."""
+
 Moved = Callable[[int, int], None]
 
 
