@@ -1,4 +1,4 @@
-"""The page "Your own collection in ten minutes", run as it stands, each of its three ways on a service of its own."""
+"""The page "Your own collection in ten minutes", run as it stands, each of its ways on a service of its own."""
 
 import os
 import re
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.systems
 PAGE = "docs/ten-minutes.md"
 START, QUESTIONS, ALERT = "1. An empty service and a receiver", "2. Questions", "4. An alert"
 IN_THE_BROWSER, AS_FILES, BY_REST = "3a. In the browser", "3b. As files", "3c. By REST"
-BEIR = "Questions in BEIR format"
+ANY_JSON, BEIR = "Any JSON over HTTP", "Questions in BEIR format"
 NOT_RUN = {
     "make install": "installs with pip; the environment of the tests is what it makes",
     "export CHROMA_URL": "names the reader's servers; those of the test have other addresses",
 }
 """How blocks begin that are not run, with the reason."""
-ENDLESS = {"COALMINE_HOOK_ALLOW": "service.log", "python3 listen.py": "received"}
+ENDLESS = {"COALMINE_HOOK_ALLOW": "service.log", "python3 listen.py": "received", "python3 search.py": "asked"}
 """How blocks begin that run until the reader stops them, and where their output goes."""
 EMPTY_INDEX = "python3 index.py"
 
@@ -41,6 +41,7 @@ class Reader:
     shell: Shell
     port: int
     hook: int
+    search: int
 
     @property
     def address(self) -> str:
@@ -51,6 +52,7 @@ class Reader:
         """Save the files of a section and run its commands; each must write what the page shows."""
         for block in section(heading):
             text = block.text.replace("8080", str(self.port)).replace("9999", str(self.hook))
+            text = text.replace("9998", str(self.search))
             if block.file is not None:
                 file = self.folder / block.file
                 file.parent.mkdir(exist_ok=True)
@@ -91,7 +93,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
             "EMBEDDINGS_MODEL": MODEL,
         }
         with opened_shell(folder, environment) as shell:
-            reader = Reader(folder=folder, shell=shell, port=free_ports(), hook=free_ports())
+            reader = Reader(folder=folder, shell=shell, port=free_ports(), hook=free_ports(), search=free_ports())
             reader.run("behind=(); trap 'kill \"${behind[@]}\"; wait' EXIT")
             yield reader
 
@@ -116,13 +118,27 @@ def test_each_way_leads_from_an_empty_service_to_an_alert_and_its_end(
         reader.follow(BEIR)
 
 
+def test_an_api_without_a_preset_is_connected_by_pointing_at_its_answer(chromium: Browser, reader: Reader) -> None:
+    reader.follow(START)
+    until(lambda: listens(reader.port) and listens(reader.hook), seconds=60)
+    reader.follow(QUESTIONS)
+    reader.follow(ANY_JSON)
+    until(lambda: listens(reader.search), seconds=60)
+    with opened(chromium, reader.address) as tab:
+        for step in (point_at_an_answer, make_a_hook, import_questions, make_the_check):
+            tab.open("/")
+            step(tab.page, reader)
+        expect(tab.page.get_by_role("heading", name="handbook-search", exact=True)).to_be_visible()
+        expect(tab.page.locator(".headline.healthy")).to_be_visible()
+
+
 def test_what_is_not_run_or_never_ends_is_still_on_the_page() -> None:
     firsts = [block.first for block in blocks(PAGE)]
     assert [start for start in (*NOT_RUN, *ENDLESS) if not any(one.startswith(start) for one in firsts)] == []
 
 
 def test_every_section_of_the_page_is_followed() -> None:
-    followed = {START, QUESTIONS, IN_THE_BROWSER, AS_FILES, BY_REST, ALERT, BEIR}
+    followed = {START, QUESTIONS, IN_THE_BROWSER, AS_FILES, BY_REST, ALERT, ANY_JSON, BEIR}
     assert {block.heading for block in blocks(PAGE)} <= followed
     assert all(f"## {heading}\n" in pages()[PAGE] for heading in followed)
 
@@ -157,6 +173,24 @@ def connect_a_retriever(page: Page, reader: Reader) -> None:
     expect(page.get_by_role("main")).to_contain_text("sixteen weeks")
     button(page, "Save the retriever")
     expect(page.get_by_role("heading", name="chroma", exact=True)).to_be_visible()
+
+
+def point_at_an_answer(page: Page, reader: Reader) -> None:
+    link(page, "Connect a retriever")
+    page.get_by_role("link", name="generic").first.click()
+    page.get_by_label("Name", exact=True).fill("search")
+    page.get_by_label("URL", exact=True).fill(written("http://127.0.0.1:9998/").replace("9998", str(reader.search)))
+    page.get_by_label(named("Body as JSON")).fill(written('{"question": "{{ query }}", "most": "{{ k }}"}'))
+    page.get_by_label("Query", exact=True).fill("How long is parental leave?")
+    button(page, "Send")
+    expect(page.get_by_role("group", name=named("Paths"))).to_be_visible()
+    for field, name in {"hits": "found", "id": "key", "score": "closeness", "text": "body", "document": "file"}.items():
+        expect(page.locator(f'[name="pointing"][value="{field}"]')).to_be_checked()
+        page.locator("button.node").filter(has=page.locator(".name", has_text=written(name))).first.click()
+        expect(page.locator(f'[name="response.{field}"]')).to_have_value(name if field != "document" else "of.file")
+    expect(page.locator("#preview")).to_contain_text("sixteen weeks")
+    button(page, "Save the retriever")
+    expect(page.get_by_role("heading", name="search", exact=True)).to_be_visible()
 
 
 def make_a_hook(page: Page, reader: Reader) -> None:
@@ -195,6 +229,12 @@ def link(page: Page, name: str) -> None:
 def button(page: Page, name: str) -> None:
     """Press a button that the page of the documentation names."""
     page.get_by_role("button", name=named(name), exact=True).click()
+
+
+def written(text: str) -> str:
+    """Give a text back that a reader types, or a name that is pressed; the documentation must have it as code."""
+    assert f"`{text}`" in re.sub(r"\s+", " ", pages()[PAGE])
+    return text
 
 
 def named(name: str) -> str:
