@@ -124,6 +124,27 @@ def test_links_take_the_names_of_an_alert_once() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", RuleKind)
+def test_the_link_of_every_kind_of_rule_leads_to_its_page_by_the_address_of_the_docs(kind: RuleKind) -> None:
+    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__dataclass_fields__)
+    index = (RUNBOOKS / "README.md").read_text(encoding="utf-8")
+    (address,) = re.findall(r"`COALMINE_RUNBOOK_URL=(\S+)`", index)
+    alert = AlertRow(**{**unsaid, "check": "watch", "rule_key": "mine", "kind": str(kind)})
+    link = filled_links(Links(public_url="http://c.test", runbook_url=address), alert, 7)["runbook"] or ""
+    assert (RUNBOOKS / link.removeprefix("https://wiki.example/coalmine/runbooks/")).is_file()
+
+
+def test_that_a_message_has_no_runbook_is_explained_where_its_fields_are() -> None:
+    unsaid: dict[str, Any] = dict.fromkeys(AlertRow.__dataclass_fields__)
+    alert = AlertRow(**{**unsaid, "check": "watch", "rule_key": "mine", "kind": "guard"})
+    links = filled_links(Links(public_url="http://c.test"), alert, 7)
+    fields = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+    rows = [row for row in fields.splitlines() if row.startswith("|")]
+    for name in (name for name, link in links.items() if link is None):
+        (row,) = [row for row in rows if f"`links.{name}`" in row.split("|")[1]]
+        assert f"`COALMINE_{name.upper()}_URL`" in row
+
+
 def test_the_alerts_of_rules_are_those_of_the_shipped_files() -> None:
     read = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in RULE_FILES]
     assert sum(len(group["rules"]) for one in read for group in one["groups"]) == len(rules(*RULE_FILES))
