@@ -1,4 +1,4 @@
-"""The engine room: ticks, runs, diagnoses, deliveries and the metrics snapshot, each in threads of its own.
+"""Threads of a worker: ticks, runs, diagnoses, deliveries, the metrics snapshot; what each does is in worker_tasks.
 
 Every replica may run one. APScheduler only says "look now" (memory store, anchored triggers); the database
 decides who works. What is done every few seconds is timed by the monotonic clock, since the wall clock may be set.
@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -18,82 +17,30 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from app import metrics
-from app.domain.delivery.hooks import Send
-from app.domain.errors import LocalResourceError, StoreUnavailableError
-from app.domain.probing.embeddings import Embed
-from app.domain.probing.retrievers import Probe
+from app.domain.errors import StoreUnavailableError
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts import transitions
-from app.services.alerts.alert_links import Links
-from app.services.catalog.vault import Vault
-from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping, ping_if_working
-from app.services.delivery.sender_threads import MOST_THREADS, DeliveryThreads
-from app.services.diagnosis import diagnoses
-from app.services.diagnosis.diagnosis_queue import Diagnoses
+from app.services.delivery.sender_threads import DeliveryThreads
 from app.services.history import retention
-from app.services.runs import abandoned_work, rescoring, runs, scheduling
+from app.services.runs import abandoned_work, scheduling
 from app.services.runs.due_checks import DueChecks
 from app.services.runs.heartbeat import keep_leases
-from app.services.runs.plans import Planner
-from app.services.runs.runs import EndedRun
 from app.services.runs.work_queue import find_work
 from app.services.runs.work_signals import WorkKind, WorkSignals
 from app.services.self_monitor import Issue
 from app.services.worker_clock import WorkerClock
-from app.store.engine import Store
-from app.store.runs.queue import ClaimedRun
+from app.worker_tasks import LEASE, WorkerTasks
+from app.worker_tasks import Engine as Engine  # noqa: PLC0414 - what a worker is made of
+from app.worker_tasks import untraced as untraced  # noqa: PLC0414 - as above
 
 logger = logging.getLogger("coalmine.worker")
 
-_LOOK_SECONDS = 1.0
-_LEAST_LOOK_SECONDS = 0.2
-"""How late a run begins at most for want of a look, and how often one is taken at most."""
+_POLL_SECONDS = 1.0
+_LEAST_POLL_SECONDS = 0.2
+"""At most this long between two polls, which is how late a run of another replica begins, and at least."""
 _SYNC_SECONDS = 5
-_LEASE = timedelta(seconds=30)
 _RETENTION_SECONDS = 600
-_LOCAL_PAUSE_SECONDS = 5.0
-"""How long a run waits that this process has no descriptors or memory for."""
-
-Trace = Callable[[ClaimedRun, Callable[[], EndedRun | None]], EndedRun | None]
-"""Has a claimed run carried out, and follows it where traces are wanted."""
-
-
-def untraced(_claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
-    """Have a run carried out, and nothing else."""
-    return execute()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """What a worker works with; the two seams are `probe` and `send`."""
-
-    store: Store
-    vault: Vault
-    probe: Probe
-    send: Send
-    links: Links
-    owner: str
-    """Names this process; each of its threads holds leases in a name of its own, or two could hold the same one."""
-    embed: Embed | None = None
-    """Watches the embedders of retrievers; None = nobody does."""
-    is_alone: bool = False
-    """Whether no other worker can be at work on the store: what others hold was left behind."""
-    trace: Trace = untraced
-    clock: Callable[[], datetime] = _now
-    retention_days: int = 90
-    ping: Ping | None = None
-    """Tells somebody outside that this worker works; None = nobody is told."""
-    ping_seconds: float = 60.0
-    run_threads: int = 4
-    delivery_threads: int = MOST_THREADS
-    """At most; one waits for what is due, the others are started while sends are under way."""
-    diagnosis_threads: int = 2
-    """Their own: a slow retriever is asked why for half a minute, and no run waits for that."""
 
 
 class Worker:
@@ -101,12 +48,9 @@ class Worker:
 
     def __init__(self, engine: Engine, process: metrics.ProcessMetrics, snapshot: metrics.Snapshot) -> None:
         self._engine = engine
-        self._planner = Planner(engine.store, engine.vault)
         self._process = process
         self._metrics = SnapshotKeeper(snapshot, process.monitor, engine.store)
         self._stopping = threading.Event()
-        self._at_work: dict[str, int] = {}
-        """The run each thread is at, by the name in which it holds it."""
         self._next_run_in: timedelta | None = None
         """After the last look, until the next run may begin."""
         self._scheduling = threading.Lock()
@@ -119,17 +63,10 @@ class Worker:
         """When the scheduler last had every check looked after, by the monotonic clock."""
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
-        self._tell_ended: Callable[[], None] = lambda: None
-        self._diagnoses = Diagnoses(
-            planner=self._planner,
-            probe=engine.probe,
-            clock=self._now,
-            stopping=self._stopping.is_set,
-            threads=engine.diagnosis_threads,
+        self._tasks = WorkerTasks(
+            engine, process, self._metrics, clock=self._now, signals=self._signals, stopping=self._stopping
         )
         self._senders = DeliveryThreads(self._delivery_loop, engine.send, most=engine.delivery_threads)
-        self._rescorer = f"{engine.owner}:rescoring"
-        self._owners = [f"{engine.owner}:run-{number}" for number in range(engine.run_threads)]
 
     def start(self) -> None:
         """Catch up once on what was missed, then work in the background."""
@@ -146,7 +83,8 @@ class Worker:
             ("heartbeat", self._heartbeat),
             ("rescoring", self._rescoring_loop),
         ]
-        loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in enumerate(self._owners)]
+        owners = enumerate(self._tasks.run_owners)
+        loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in owners]
         loops += [(f"diagnosis-{number}", self._diagnosis_loop) for number in range(self._engine.diagnosis_threads)]
         if self._engine.ping is not None:
             loops.append(("ping", partial(self._ping_loop, self._engine.ping)))
@@ -167,7 +105,7 @@ class Worker:
 
     def tell_when_ended(self, tell: Callable[[], None]) -> None:
         """Have `tell` called whenever this worker has ended a run or a re-scoring."""
-        self._tell_ended = tell
+        self._tasks.notify_ended = tell
 
     def stop(self, *, patience: float = 20.0) -> None:
         """Stop ticking and claiming, end what is under way cleanly, and let go of its leases."""
@@ -180,10 +118,7 @@ class Worker:
         for thread in (*self._threads, *self._senders.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         try:
-            for owner in self._owners:
-                runs.release(self._engine.store, owner=owner)
-            rescoring.release(self._engine.store, owner=self._rescorer)
-            self._diagnoses.close()
+            self._tasks.release()
         except StoreUnavailableError as error:
             logger.warning("leases_not_released", extra={"detail": str(error)})
 
@@ -266,7 +201,7 @@ class Worker:
         retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
 
     def _ping_loop(self, ping: Ping) -> None:
-        while self._synced_at is None and not self._stopping.wait(_LOOK_SECONDS):
+        while self._synced_at is None and not self._stopping.wait(_POLL_SECONDS):
             pass
         self._repeat(self._engine.ping_seconds, partial(self._ping, ping))
 
@@ -282,10 +217,10 @@ class Worker:
         """Wake threads for what other replicas queued and what became due; one read for all of them."""
         seconds = 0.0
         while not self._stopping.wait(seconds):
-            seconds = _LOOK_SECONDS
+            seconds = _POLL_SECONDS
             self._guarded(self._poll)
             if self._next_run_in is not None:
-                seconds = min(seconds, max(_LEAST_LOOK_SECONDS, self._next_run_in.total_seconds()))
+                seconds = min(seconds, max(_LEAST_POLL_SECONDS, self._next_run_in.total_seconds()))
 
     def _poll(self) -> None:
         self._next_run_in = None
@@ -295,17 +230,18 @@ class Worker:
         self._signals.announce(kind for kind, is_there in there.items() if is_there)
 
     def _run_loop(self, owner: str) -> None:
-        self._loop(WorkKind.RUNS, partial(self._run_once, owner))
+        self._loop(WorkKind.RUNS, partial(self._tasks.run_once, owner))
 
     def _rescoring_loop(self) -> None:
-        self._loop(WorkKind.RESCORINGS, self._rescore_once)
+        self._loop(WorkKind.RESCORINGS, self._tasks.rescore_once)
 
     def _diagnosis_loop(self) -> None:
         # Its queue is in memory and has deadlines.
-        self._loop(WorkKind.DIAGNOSES, self._diagnose_once, poll_seconds=_LOOK_SECONDS)
+        self._loop(WorkKind.DIAGNOSES, self._tasks.diagnose_once, poll_seconds=_POLL_SECONDS)
 
     def _delivery_loop(self, name: str, is_surplus: Callable[[], bool]) -> None:
-        self._loop(WorkKind.DELIVERIES, partial(self._deliver_once, f"{self._engine.owner}:{name}"), is_surplus)
+        deliver = partial(self._tasks.deliver_once, f"{self._engine.owner}:{name}", self._senders.send)
+        self._loop(WorkKind.DELIVERIES, deliver, is_surplus)
 
     def _loop(
         self,
@@ -324,112 +260,17 @@ class Worker:
                     pass
             except StoreUnavailableError as error:
                 logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
-                self._stopping.wait(_LOOK_SECONDS)
+                self._stopping.wait(_POLL_SECONDS)
             except Exception:
                 logger.exception("bug")  # one bad row must not end the thread; its lease runs out and it is retried
-                self._stopping.wait(_LOOK_SECONDS)
-
-    def _run_once(self, owner: str) -> bool:
-        engine = self._engine
-        claimed = runs.claim(engine.store, owner=owner, now=self._now(), lease=_LEASE, reclaim=self._now.is_settled)
-        if claimed is None:
-            return False
-        logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
-        self._at_work[owner] = claimed.id
-        try:
-            ended = self._engine.trace(claimed, partial(self._execute, claimed, owner))
-        finally:
-            del self._at_work[owner]  # else the heartbeat would keep for ever what a bug has ended
-        if ended is None:
-            logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
-            return True
-        self._process.run_ended(ended)
-        self._tell_ended()
-        logger.info(
-            "run_ended",
-            extra={"run": claimed.id, "check": claimed.check, "status": ended.status, "verdict": ended.verdict},
-        )
-        self._metrics.note_run(claimed.check_id)
-        self._diagnoses.add(ended)
-        self._signals.announce({WorkKind.DIAGNOSES} | ({WorkKind.DELIVERIES} if ended.notifies else set()))
-        return True
-
-    def _diagnose_once(self) -> bool:
-        did_work = self._diagnoses.work_once()
-        if did_work:
-            self.wake()  # for the news that waited for it, and for who waits for the same retriever
-        return did_work
-
-    def _execute(self, claimed: ClaimedRun, owner: str) -> EndedRun | None:
-        engine = self._engine
-        try:
-            return runs.execute(
-                self._planner,
-                engine.probe,
-                claimed,
-                embed=engine.embed,
-                owner=owner,
-                clock=self._now,
-                stopping=self._stopping.is_set,
-                hold=diagnoses.PATIENCE,
-            )
-        except StoreUnavailableError:
-            raise
-        except LocalResourceError as error:
-            self._process.monitor.report(Issue.RESOURCES, str(error))
-            runs.restart(engine.store, claimed, owner=owner)
-            self._stopping.wait(_LOCAL_PAUSE_SECONDS)
-            return None
-        except Exception:
-            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
-            return runs.give_up(engine.store, claimed, owner=owner, clock=self._now)
-
-    def _deliver_once(self, owner: str) -> bool:
-        engine = self._engine
-        sent = resends.attempt_next(
-            engine.store,
-            engine.vault,
-            self._senders.send,
-            owner=owner,
-            links=engine.links,
-            clock=self._now,
-            lease=_LEASE,
-        )
-        if sent is None:
-            return False
-        self._process.delivered(sent)
-        logger.log(
-            logging.INFO if sent.error is None else logging.WARNING,
-            "delivery_attempted",
-            extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
-        )
-        self._metrics.note_delivery()
-        return True
-
-    def _rescore_once(self) -> bool:
-        store, owner = self._engine.store, self._rescorer
-        claimed = rescoring.claim(store, owner=owner, now=self._now())
-        if claimed is None:
-            return False
-        logger.info("rescoring_started", extra={"rescoring": claimed})
-        try:
-            done = rescoring.carry_on(store, claimed, owner=owner, clock=self._now, stopping=self._stopping.is_set)
-        except StoreUnavailableError:
-            raise
-        except Exception as error:
-            logger.exception("bug", extra={"rescoring": claimed})
-            rescoring.put_off(store, claimed, owner=owner, error=error, now=self._now())
-            done = False
-        self._tell_ended()
-        logger.info("rescoring_ended" if done else "rescoring_let_go", extra={"rescoring": claimed})
-        return True
+                self._stopping.wait(_POLL_SECONDS)
 
     def _heartbeat(self) -> None:
         keep_leases(
             self._engine.store,
             self._process.monitor,
-            lambda: dict(self._at_work),
+            lambda: dict(self._tasks.runs_under_way),
             clock=self._now,
-            lease=_LEASE,
+            lease=LEASE,
             stopping=self._stopping,
         )

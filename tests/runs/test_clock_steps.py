@@ -228,7 +228,7 @@ def _ahead() -> datetime:
 def test_a_replica_whose_clock_is_ahead_takes_over_no_fresh_run(
     postgresql_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(worker_module, "_POLL_SECONDS", 0.02)
     world = World(store=postgresql_store)
     world.clock.now = datetime.now(UTC)
     world.apply(page([canary("ant")], schedule={"every": "31d"}))

@@ -43,7 +43,7 @@ def test_a_heartbeat_goes_on_after_any_error_and_tells_of_one_that_lasts(
 
     monkeypatch.setattr(runs, "renew", renew_unless_broken)
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(worker, "_LEASE", timedelta(seconds=2))
+    monkeypatch.setattr(worker, "LEASE", timedelta(seconds=2))
     world.probe.before_batch = wait
     registry = CollectorRegistry()
     engine = Engine(

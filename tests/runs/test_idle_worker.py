@@ -25,7 +25,7 @@ POLL_SECONDS = 0.02
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the worker look for work often, so that it is idle for many turns at once."""
-    monkeypatch.setattr(worker, "_LOOK_SECONDS", POLL_SECONDS)
+    monkeypatch.setattr(worker, "_POLL_SECONDS", POLL_SECONDS)
 
 
 @contextmanager

@@ -30,18 +30,18 @@ def test_a_rescoring_that_raises_is_tried_ever_later_and_then_has_failed(world: 
     number, worker = _ask(world), _worker(world)
     pauses = []
     for _ in range(MOST_ATTEMPTS - 1):
-        assert worker._rescore_once()
+        assert worker._tasks.rescore_once()
         assert rescoring.show(world.store, number)["status"] == "queued"
         pauses.append(_put_off_until(world) - world.clock.now)
-        assert not worker._rescore_once(), "not before the pause is over"
+        assert not worker._tasks.rescore_once(), "not before the pause is over"
         world.clock.now += pauses[-1] + timedelta(seconds=1)
     assert pauses == [timedelta(minutes=1) * 2**attempt for attempt in range(MOST_ATTEMPTS - 1)]
-    assert worker._rescore_once()
+    assert worker._tasks.rescore_once()
     found = rescoring.show(world.store, number)
     assert (found["status"], found["progress"]) == ("failed", {"runs_done": 0, "runs_total": 1})
     assert found["failure"] == "an error of Coalmine's own in 5 attempts (ValueError, see the log)"
     world.clock.now += timedelta(days=30)
-    assert not worker._rescore_once()
+    assert not worker._tasks.rescore_once()
 
 
 def test_a_failed_rescoring_says_why_on_its_page_and_is_retried_there(world: World) -> None:
@@ -57,7 +57,7 @@ def test_a_failed_rescoring_says_why_on_its_page_and_is_retried_there(world: Wor
     assert site.page(f"/checks/{CHECK}").one("a", href=path).text == "failed"
     answer = site.client().post(shown.one("form", action=f"{path}/retry").get("action"))
     assert (answer.status_code, answer.headers["location"]) == (303, path)
-    assert worker._rescore_once()
+    assert worker._tasks.rescore_once()
     found = rescoring.show(world.store, number)
     assert (found["status"], found["failure"]) == ("finished", None)
     assert site.client().post(f"{path}/retry").status_code == 409
@@ -69,7 +69,7 @@ def test_asking_for_a_failed_rescoring_again_lets_it_go_on_at_once(world: World)
     _fail(world, worker)
     _write_latencies(world, b"\0\0")
     assert _ask(world) == number
-    assert worker._rescore_once()
+    assert worker._tasks.rescore_once()
     assert rescoring.show(world.store, number)["status"] == "finished"
 
 
@@ -97,7 +97,7 @@ def _ask(world: World) -> int:
 
 def _fail(world: World, worker: Worker) -> None:
     for _ in range(MOST_ATTEMPTS):
-        assert worker._rescore_once()
+        assert worker._tasks.rescore_once()
         world.clock.now += timedelta(hours=1)
 
 

@@ -229,7 +229,7 @@ def test_a_socket_that_cannot_be_made_here_is_no_failure_of_the_peer(monkeypatch
 def test_a_run_that_could_not_ask_is_begun_anew_and_opens_no_alert(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.worker._LOCAL_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("app.worker_tasks._LOCAL_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr("app.worker._SYNC_SECONDS", 0.05)
     world = World(store=store)
     world.clock.now = datetime.now(UTC)

@@ -150,7 +150,7 @@ def _assert_unavailable(answer: httpx2.Response) -> None:
 def _let_go(service: Service) -> bool:
     """Whether the worker carries out no run any more."""
     assert service.worker is not None
-    return not service.worker._at_work
+    return not service.worker._tasks.runs_under_way
 
 
 def _let_the_lease_end(store: Store) -> None:
