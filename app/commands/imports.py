@@ -17,6 +17,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
+from app.formats.catalog.exchange.csv_columns import COLUMNS, IGNORED, parse_columns
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.exchange.suite_builder import ImportedSuite
 from app.formats.catalog.file_notes import suite_notes
@@ -39,6 +40,7 @@ _BLOCK = 1_000  # lines between two moves of the bar
     "import",
     epilog=examples(
         "coalmine import --from trec topics.txt qrels.txt --suite legal",
+        "coalmine import --from csv questions.csv --column article=id --suite help",
         "coalmine import --from beir datasets/scifact --suite scifact --to canaries/scifact.yaml",
         "coalmine import --from quepid book.csv --suite shop --server https://coalmine.example",
     ),
@@ -56,6 +58,14 @@ def import_suite(  # noqa: PLR0913 - options of a command
     grades: Annotated[
         str | None, typer.Option(metavar="MAP", help="What grades mean: 1=0,2=1,3=2,4=3, or their scale, 0-4.")
     ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help=f"What a column of a CSV is, such as article=id; may be repeated. COLUMN is one of "
+            f"{', '.join(COLUMNS)}; or {IGNORED}.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     server: ServerUrl = None,
     data_dir: DataDir = None,
@@ -67,7 +77,10 @@ def import_suite(  # noqa: PLR0913 - options of a command
     """
     if form not in FORMATS:
         raise typer.BadParameter(f"'{form}' is not a format; there are: {', '.join(FORMATS)}", param_hint="--from")
-    imported = _read(form, _files(paths, split), suite or _slug(paths[0]), as_documents=as_documents, grades=grades)
+    builder = SuiteBuilder(
+        as_document=as_documents, grades=parse_grades(grades), columns=parse_columns(column or (), form)
+    )
+    imported = _read(form, _files(paths, split), suite or _slug(paths[0]), builder)
     documents = Documents(suites=(imported.suite,))
     notes: Sequence[str] = ()
     if to is not None:
@@ -113,8 +126,7 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
     return Source(name=str(path), lines=lines)
 
 
-def _read(form: str, files: Sequence[Path], suite: str, *, as_documents: bool, grades: str | None) -> ImportedSuite:
-    builder = SuiteBuilder(as_document=as_documents, grades=parse_grades(grades))
+def _read(form: str, files: Sequence[Path], suite: str, builder: SuiteBuilder) -> ImportedSuite:
     # Each file is looked into before it is read, which moves the bar by a block at most.
     with terminal.reading([(file.name, file.stat().st_size) for file in files]) as bar:
         sources = [source_of(file, bar(number)) for number, file in enumerate(files)]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.domain.errors import InvalidInputError
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
+from app.formats.catalog.exchange.csv_columns import parse_columns
 from app.formats.catalog.exchange.suite_builder import ImportedSuite
 from app.formats.catalog.exchange.trec import read_run, write_run
 
@@ -290,6 +291,48 @@ def test_judgments_by_document_are_said_to_come_back_as_ids(form: str) -> None:
 def test_what_others_call_a_document_can_be_taken_for_one() -> None:
     chunk = canaries(read("trec", {"t": "1\tx\n", "q": "1 0 a 1\n"}, as_document=True))["1"].expected_chunks[0]
     assert (chunk.id, chunk.document) == (None, "a")
+
+
+def test_a_column_of_any_name_is_read_as_what_it_is_said_to_be() -> None:
+    files = {"s.csv": "Question;Article No;document;note\nx;a;D;old\n"}
+    columns = parse_columns(["article no=id", "Document=ignore", "note=tags"], "csv")
+    builder = SuiteBuilder(columns=columns)
+    FORMATS["csv"].read([source(name, text) for name, text in files.items()], builder)
+    canary = next(iter(builder.build("suite").suite.canaries or ()))
+    assert [(chunk.id, chunk.document) for chunk in canary.expected_chunks] == [("a", None)]
+    assert canary.tags == ("old",)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "said"),
+    [
+        (
+            "query,article,passag\nx,a,b\n",
+            [],
+            "did you mean 'passage'? There are: query (or question); id (or chunk_id)",
+        ),
+        (
+            "query,article\nx,a\n",
+            [],
+            "Say which one it is with column article=id, or leave it out with column article=",
+        ),
+        ("query,article\nx,a\n", ["artikel=id"], "the header has no column 'artikel'; did you mean 'article'?"),
+        ("query,article,id\nx,a,b\n", ["article=id"], "several columns are 'id'"),
+        ("query,article\nx,a\n", ["article=idd"], "'idd' is no column; did you mean 'id'?"),
+        ("query,article\nx,a\n", ["article"], "is not NAME=COLUMN"),
+    ],
+)
+def test_what_a_column_is_can_be_said_wrongly(text: str, columns: list[str], said: str) -> None:
+    with pytest.raises(InvalidInputError) as error:  # noqa: PT012 - either step may refuse
+        builder = SuiteBuilder(columns=parse_columns(columns, "csv"))
+        FORMATS["csv"].read([source("s.csv", text)], builder)
+        builder.build("suite")
+    assert any(said in problem.message for problem in error.value.problems)
+
+
+def test_columns_are_for_tables_of_canaries_alone() -> None:
+    with pytest.raises(InvalidInputError, match="is for the format csv, not for trec"):
+        parse_columns(["article=id"], "trec")
 
 
 # --- broken lines --------------------------------------------------------------------------------------------

@@ -107,6 +107,23 @@ def test_a_run_of_another_tool_is_judged_without_asking_anybody(trec: Path, tmp_
     assert topics == [["1", "Q0", "other", "1"], ["1", "Q0", "retention", "2"], ["2", "Q0", "export", "1"]]
 
 
+def test_a_command_says_what_a_column_is_and_so_does_the_api(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,article\nHow?,acct-001\n", encoding="utf-8")
+    refused = run("import", "--from", "csv", tmp_path / "q.csv", "--to", "-")
+    assert (refused.exit_code, "column article=id" in " ".join(refused.stderr.split())) == (2, True)
+    result = run("import", "--from", "csv", tmp_path / "q.csv", "--to", "-", "--column", "article=id")
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(result.stdout)["canaries"][0]["expected_chunks"] == ["acct-001"]
+    files = {"files": {"q.csv": "question,article,note\nHow?,acct-001,old\n"}}
+    with api(tmp_path / "data") as service:
+        path = "/v1/import?format=csv&suite=help&column=article=document&column=note=ignore"
+        assert service.client.post(path, json=files).status_code == 200
+        stored = service.client.get("/v1/suites/help/canaries").json()["items"]
+        assert [one["expected_chunks"][0]["document"] for one in stored] == ["acct-001"]
+        other = service.client.post("/v1/import?format=trec&suite=help&column=article=id", json=files)
+        assert (other.status_code, other.json()["errors"][0]["path"]) == (422, "column")
+
+
 MIXED = """
 suite: mixed
 canaries:

@@ -16,7 +16,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions, suite_definitions
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
-from tests.probing.test_pages_wizard import fields_of
+from tests.probing.test_pages_wizard import chosen, fields_of
 from tests.runs.test_steps import RERANKED
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page
@@ -555,6 +555,29 @@ def test_an_import_shows_the_query_of_each_canary_beside_its_key(pages: Site) ->
     assert "Who may see them?" in rows[1]
     assert ["run_logs" in row for row in rows] == [True, False]
     assert ["access" in row for row in rows] == [False, True]
+
+
+ARTICLES = "question,article,note\nHow long are logs kept?,run_logs,old\nWho may see them?,access,\n"
+
+
+def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site) -> None:
+    upload = {"files": ("my.csv", ARTICLES.encode(), "text/csv")}
+    form = {"format": "csv", "suite": "mine", "do": "plan"}
+    refused = page(pages.client().post("/import", data=form, files=upload), 422)
+    assert "unknown columns: article, note. Choose below what each is" in refused.one("div", role="alert").text
+    labels = [one.text for one in refused.all("label") if one.get("for").startswith("f-column-")]
+    assert labels == ["question", "article", "note"]
+    assert [chosen(refused, f"column[{place}]") for place in range(3)] == ["question=query", "", ""]
+    said = {**fields_of(refused), "column[1]": "article=document", "column[2]": "note=ignore"}
+    shown = page(pages.client().post("/import", data=said))
+    assert "document run_logs" in shown.one("tbody").text
+    again = page(pages.client().post("/import", data={**fields_of(shown), "column[1]": "article=id"}))
+    assert "id run_logs" in again.one("tbody").text
+    since = {"column[1]": "article=text", "do": "apply"}
+    answer = pages.client().post("/import", data={**fields_of(again), **since})  # what was planned
+    assert answer.headers["location"] == "/suites/mine?saved=imported"
+    stored = suite_definitions.list_canaries(pages.world.store, "mine")
+    assert [[chunk["id"] for chunk in one.body["expected_chunks"]] for one in stored] == [["run_logs"], ["access"]]
 
 
 def test_an_import_keeps_its_files_on_an_error_and_takes_them_without_an_upload(pages: Site) -> None:

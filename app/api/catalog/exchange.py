@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import StringConstraints
 
 from app.api.answers import YamlResponse, answers
 from app.api.bodies import Content
@@ -21,6 +22,7 @@ from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
+from app.formats.catalog.exchange.csv_columns import parse_columns
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.warnings import find_warnings
 from app.formats.fields import one_line
@@ -50,6 +52,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     as_documents: bool = False,
     split: Annotated[str | None, Query(max_length=64)] = None,
     grades: Annotated[str | None, Query(max_length=1000)] = None,
+    column: Annotated[list[Annotated[str, StringConstraints(max_length=1000)]] | None, Query(max_length=50)] = None,
     dry_run: bool = False,
 ) -> Response:
     """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
@@ -58,7 +61,8 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
     the suite named by `suite`. `as_documents`: what they call a document is one here too, not a chunk. `split`: of BEIR
     files with several qrels, which `qrels/SPLIT.tsv` is read. `grades`: what theirs mean, as a map `1=0,4=3` or as
-    their scale `0-4`; else those above 3 become 3. `notes` say what was left out, which suites are too thin to see
+    their scale `0-4`; else those above 3 become 3. `column`: what a column of a CSV is, as `NAME=COLUMN`, several times
+    for several: `column=article=id&column=note=ignore`. `notes` say what was left out, which suites are too thin to see
     much, and which hooks may not reach their addresses, `warnings` what is in force without effect. What the export
     answers can be sent as it is.
     """
@@ -69,7 +73,9 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
         wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     else:
         given = parse_document(SuiteFiles, body)
-        wanted, notes = from_files(form, suite, given, as_documents=as_documents, split=split, grades=grades)
+        wanted, notes = from_files(
+            form, suite, given, as_documents=as_documents, split=split, grades=grades, columns=column or ()
+        )
     if dry_run:
         changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
     else:
@@ -116,11 +122,20 @@ def from_files(
     as_documents: bool = False,
     split: str | None = None,
     grades: str | None = None,
+    columns: Sequence[str] = (),
 ) -> tuple[Documents, tuple[str, ...]]:
-    """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
+    """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError.
+
+    `columns`: what those of a CSV are, as `NAME=COLUMN`.
+    """
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
-    builder = SuiteBuilder(as_document=as_documents or given.as_documents, limits=Limits(), grades=parse_grades(grades))
+    builder = SuiteBuilder(
+        as_document=as_documents or given.as_documents,
+        limits=Limits(),
+        grades=parse_grades(grades),
+        columns=parse_columns(columns, form),
+    )
     # Lines end at line feeds alone, as in a file: texts may hold other separators.
     sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in _of_split(given.files, split).items()]
     FORMATS[form].read(sources, builder)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from io import StringIO
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -20,7 +21,18 @@ from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.exchange import Source
+from app.formats.catalog.exchange.csv_columns import (
+    COLUMN_LABELS,
+    COLUMNS,
+    IGNORED,
+    column_of,
+    header_of,
+    list_columns,
+    plain_name,
+)
 from app.formats.catalog.warnings import find_warnings, text_of
+from app.formats.fields import one_line
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, suite_power
 from app.services.catalog.api_keys import Scope
@@ -34,7 +46,10 @@ from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_MOST_FILES, _MOST_FIELDS = 50, 220
+_MOST_FILES, _MOST_COLUMNS = 50, 50
+_MOST_FIELDS = 220 + 2 * _MOST_COLUMNS
+_COLUMN_FIELDS = tuple(f"column[{place}]" for place in range(_MOST_COLUMNS))
+"""Each says `NAME=COLUMN` of a column of a CSV."""
 _SHOWN_CHANGES = 200
 _PASTED = {
     "csv": "pasted.csv",
@@ -44,7 +59,7 @@ _PASTED = {
     "trec": "topics.tsv",
     "rre": "ratings.json",
 }
-_LABELS = {"files": "Files", "format": "Format", "suite": "Suite name", "pasted": "Pasted text"}
+_LABELS = {"files": "Files", "format": "Format", "suite": "Suite name", "pasted": "Pasted text", "column": "Columns"}
 _KEPT_BYTES = 5_000_000
 """How much of uploaded files a refused form carries; of a plan it carries all."""
 
@@ -62,6 +77,15 @@ class Staged:
     def size(self) -> int:
         """In bytes."""
         return len(self.text.encode(errors="surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column in the header of the files, and what it was said to be."""
+
+    name: str
+    column: str
+    """Empty while nobody said what an unknown one is."""
 
 
 Word = Annotated[str, Query(max_length=64)]
@@ -116,7 +140,8 @@ def _planned(typed: Form) -> Form:
     """Give the form as it was when the plan was shown: nothing else is put in force, whatever was typed since."""
     if typed.get("do") != "apply":
         return typed
-    said = {name: typed.get(f"planned.{name}") for name in ("format", "suite", "as_documents", "grades")}
+    names = ("format", "suite", "as_documents", "grades", *_COLUMN_FIELDS)
+    said = {name: typed.get(f"planned.{name}") for name in names}
     return Form(texts={**typed.texts, **said}, lists=typed.lists)
 
 
@@ -173,7 +198,31 @@ def _wanted(store: Store, typed: Form, files: Mapping[str, str]) -> tuple[Docume
         return from_canary_files(store, files), ()
     body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}
     given = parse_document(SuiteFiles, body)
-    return from_files(form, typed.stripped("suite") or None, given, grades=typed.stripped("grades") or None)
+    found = _columns(typed, files) if form == "csv" else ()
+    unknown = [one.name for one in found if not one.column]
+    if unknown:
+        names = f"unknown column{'s' * (len(unknown) > 1)}: {', '.join(map(one_line, unknown))}"
+        message = f"{names}. Choose below what each is. There are: {list_columns()}"
+        raise InvalidInputError([Problem(path="column", message=message)])
+    grades, columns = typed.stripped("grades") or None, [f"{one.name}={one.column}" for one in found]
+    return from_files(form, typed.stripped("suite") or None, given, grades=grades, columns=columns)
+
+
+def _columns(typed: Form, files: Mapping[str, str]) -> tuple[Column, ...]:
+    """Return the columns of the files as they were chosen in the form or are known by their names.
+
+    A file with more columns than the form can ask about is left to be refused with its line.
+    """
+    headers = (header_of(Source(name=name, lines=partial(StringIO, text))) for name, text in files.items())
+    names = {plain_name(name): name for header in headers for name in header if name}
+    if len(names) > _MOST_COLUMNS:
+        return ()
+    pairs = (pair.rpartition("=") for pair in map(typed.get, _COLUMN_FIELDS))
+    chosen = {plain_name(name): column for name, _, column in pairs if column in {*COLUMNS, IGNORED}}
+    return tuple(
+        Column(name=name, column=chosen.get(plain) or (column if (column := column_of(name, {})) in COLUMNS else ""))
+        for plain, name in names.items()
+    )
 
 
 def _where(wanted: Documents) -> str:
@@ -205,6 +254,7 @@ def _page(
     status: int = 200,
 ) -> HTMLResponse:
     wrong = problems_by_field(problems)
+    files = {one.name: one.text for one in staged}
     return render(
         request,
         "catalog/import.html",
@@ -215,4 +265,6 @@ def _page(
         problems=label_problems(problems, _LABELS),
         wrong=wrong,
         forms_known=FORMS,
+        columns=_columns(typed, files) if typed.get("format") == "csv" else (),
+        column_labels=COLUMN_LABELS,
     )

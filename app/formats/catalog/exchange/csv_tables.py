@@ -12,31 +12,19 @@ from itertools import chain
 from typing import Any
 
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
+from app.formats.catalog.exchange.csv_columns import (
+    COLUMNS,
+    IGNORED,
+    OWN_COLUMNS,
+    column_of,
+    delimiter_of,
+    header_of,
+    plain_name,
+    unknown_column,
+)
 from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles
 from app.formats.fields import did_you_mean, one_line
 
-_OWN = tuple(name for name in CanaryDocument.model_fields if not name.endswith("_chunks") and name != "key")
-_CHUNK = ("id", "document", "text", "grade", "forbidden")
-COLUMNS = ("key", *_OWN, *_CHUNK)
-_ALIASES = {
-    "qid": "key",
-    "query_id": "key",
-    "query-id": "key",
-    "question": "query",
-    "query_text": "query",
-    "chunk_id": "id",
-    "chunk": "id",
-    "doc_id": "id",
-    "docid": "id",
-    "corpus-id": "id",
-    "rating": "grade",
-    "relevance": "grade",
-    "score": "grade",
-    "label": "grade",
-    "passage": "text",
-    "url": "document",
-    "source": "document",
-}
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 """The beginning of a cell that spreadsheets evaluate, after any number of apostrophes, one of which may be ours."""
 _JSON = frozenset('{["-0123456789tfnNI \t\r\n')
@@ -45,9 +33,14 @@ _TRUE, _FALSE = {"true", "1", "yes", "x"}, {"", "false", "0", "no"}
 
 
 def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
-    """Read CSV (or with tabs or semicolons) whose header names at least the query."""
+    """Read CSV (or with tabs or semicolons) whose header names at least the query, itself or by `builder.columns`."""
+    headers = {plain_name(name) for source in sources for name in header_of(source)} if builder.columns else set()
+    for name in builder.columns:
+        if name not in headers:
+            message = f"the header has no column '{one_line(name)}'{did_you_mean(name, headers)}"
+            builder.add_problem(sources[0].name, 1, message)
     for source in sources:
-        for number, row in rows(source, builder, required=("query",), known=COLUMNS, aliases=_ALIASES):
+        for number, row in rows(source, builder, required=("query",), known=(*COLUMNS, IGNORED)):
             _row(row, source.name, number, builder)
 
 
@@ -61,7 +54,7 @@ def write(suite: SuiteDocument) -> SuiteFiles:
         values = canary.model_dump(mode="json", by_alias=True)
         own = {
             name: _cell(values[name])
-            for name in _OWN
+            for name in OWN_COLUMNS
             if name == "query" or getattr(canary, name) != getattr(blank, name)
         }
         chunks: list[dict[str, Any]] = [chunk.data() for chunk in canary.expected_chunks]
@@ -88,22 +81,31 @@ def rows(
     *,
     required: Sequence[str],
     known: Sequence[str] = (),
-    aliases: Mapping[str, str],
+    aliases: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, non-empty cells by column) of a table with a header. `known` () accepts any column."""
+    """Yield (line, non-empty cells by column) of a table with a header. `known` () accepts any column.
+
+    `aliases`: columns by other names; without them those of a CSV of canaries.
+    """
     lines = iter(source.lines())
     header = next((line for line in lines if line.strip()), "")
-    delimiter = max("\t;,", key=header.count)
-    reader = csv.reader(chain([header.removeprefix("\ufeff")], lines), delimiter=delimiter, strict=True)
+    reader = csv.reader(chain([header.removeprefix("\ufeff")], lines), delimiter=delimiter_of(header), strict=True)
     try:
-        names = [_column(cell, aliases) for cell in next(reader, [])]
+        written = next(reader, [])
+        if aliases is None:
+            names = [column_of(name, builder.columns) for name in written]
+        else:
+            names = [aliases.get(name, name) for name in map(plain_name, written)]
         unknown = [name for name in names if known and name not in known]
         for name in unknown:
-            builder.add_problem(source.name, 1, f"unknown column '{one_line(name)}'{did_you_mean(name, known)}")
+            builder.add_problem(source.name, 1, unknown_column(name))
+        twice = [name for name in {*builder.columns.values()} - {IGNORED} if names.count(name) > 1]
+        for name in twice:
+            builder.add_problem(source.name, 1, f"several columns are '{name}'; one may be ignored")
         missing = [name for name in required if name not in names]
         if missing:
             builder.add_problem(source.name, 1, f"the header has no column '{missing[0]}'")
-        if unknown or missing:
+        if unknown or missing or twice:
             return
         number = reader.line_num
         for cells in reader:
@@ -122,7 +124,7 @@ def _row(row: Mapping[str, str], name: str, number: int, builder: SuiteBuilder) 
     if identity is None or "query" not in row:
         builder.add_problem(name, number, "has no query")
         return
-    own = {field: _value(field, row[field]) for field in _OWN if field in row and field != "query"}
+    own = {field: _value(field, row[field]) for field in OWN_COLUMNS if field in row and field != "query"}
     builder.add_canary(identity, row["query"], name, number, named="key" in row, **own)
     chunk = {field: row[field] for field in ("id", "document", "text") if field in row}
     forbidden = row.get("forbidden", "").strip().lower()
@@ -150,8 +152,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, list) and not any(";" in tag or tag != tag.strip() or tag.startswith("[") for tag in value):
         return ";".join(value)
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _column(cell: str, aliases: Mapping[str, str]) -> str:
-    name = cell.strip().lower().replace(" ", "_")
-    return aliases.get(name, name)

@@ -73,9 +73,15 @@ class SuiteBuilder:
     """Collects canaries and judgments. `as_document`: ids in the files are documents, not chunks."""
 
     def __init__(
-        self, *, as_document: bool = False, limits: Limits | None = None, grades: GradeMap = UNCHANGED
+        self,
+        *,
+        as_document: bool = False,
+        limits: Limits | None = None,
+        grades: GradeMap = UNCHANGED,
+        columns: Mapping[str, str] | None = None,
     ) -> None:
-        """Start empty; without `limits` for local files."""
+        """Start empty; without `limits` for local files. `columns`: what columns of a CSV are, see `parse_columns`."""
+        self.columns = columns or {}
         self._grades = grades
         self._limits = limits
         self._judgments = 0
