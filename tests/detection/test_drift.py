@@ -1,12 +1,12 @@
 """Score drift: what moved, scores or rankings, against the baseline; on both databases where rows are read."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
-from app.domain.detection.drift import DriftKind, score_drift, top_overlap
+from app.domain.detection.drift import score_drift, top_overlap
+from app.domain.detection.views import DriftKind, StoredDrift
 from app.domain.model import Ranking
 from app.domain.runs.rankings import round_ranking
 from app.services.detection import score_drift as drifting
@@ -83,7 +83,7 @@ def _answer(world: World, scale: float, *, others: bool = False) -> None:
         world.probe.answers[key] = answered(hits(*ids, scores=scores))
 
 
-def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> dict[str, Any] | None:
+def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> StoredDrift | None:
     """Look at rankings as a run does before it ends: claimed, planned and staged."""
     run = world.wish()
     claimed = world.claim()

@@ -1,10 +1,14 @@
 """The API's description is true: every JSON answer of success has a schema, and answers are what their schema says."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from app.store import tables
+from app.store.alerts import alerts
 from tests.support.api_service import Api
 from tests.support.described_answers import Description, closed, description
 from tests.support.filled_service import app_of, filled_api, names_of
@@ -38,6 +42,32 @@ def test_every_thing_that_can_be_read_is_as_described(service: Api) -> None:
         shown = service.get(names.address(path), **parameters)
         if shown.keys() == {"items", "next"} and not path.endswith("/reanchors"):
             assert shown["items"], f"{path} has nothing to show"
+
+
+def shape(value: Any) -> Any:
+    """Give the fields that a JSON value has, whatever is in them."""
+    if isinstance(value, Mapping):
+        return {name: shape(part) for name, part in value.items()}
+    return [shape(part) for part in value] if isinstance(value, list) else None
+
+
+def test_answers_leave_nothing_out_of_the_evidence_that_is_stored(service: Api) -> None:
+    """What an answer has is what its type names; a field that only the store knows would be lost without a word."""
+    answered = {alert["id"]: alert for alert in service.get("/v1/alerts")["items"]}
+    with service.service.store.read() as connection:
+        stored = alerts.list_alerts(connection)
+        changes = alerts.list_transitions(connection, [row.id for row in stored])
+        diagnosis = json.loads(connection.execute(sa.select(tables.diagnoses.c.evidence)).scalars().all()[-1])
+    fields: set[str] = set()
+    for row in stored:
+        assert shape(answered[str(row.id)]["evidence"]) == shape(row.evidence)
+        for change, shown in zip(changes[row.id], answered[str(row.id)]["transitions"], strict=True):
+            assert shape(shown["evidence"]) == shape(change.evidence)
+            fields |= change.evidence.keys()
+    assert {"window", "percentile", "canaries", "retriever", "failure", "usual", "by"} <= fields
+    shown = service.get("/v1/checks/docs/canaries/oauth/diagnosis")
+    of_the_view = {name: shown[name] for name in ("persistent", "rank_before", "rank_now")}
+    assert shape({**shown["evidence"], **of_the_view}) == shape(diagnosis)
 
 
 def test_a_schema_refuses_what_it_does_not_name() -> None:

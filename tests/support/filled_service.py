@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -12,12 +13,21 @@ from app.domain.model import Outcome
 from app.services.runs import rescoring
 from tests.support.api_service import CHECK, Api, api
 
+_AT_ONCE: Mapping[str, Any] = {"open": {"bad": 1, "of": 1}, "close": 1}
+RULES = [
+    {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}},
+    {"kind": "canary", "canary": "oauth", **_AT_ONCE},
+    {"kind": "latency", "critical": {"above": "1ms"}, **_AT_ONCE},
+    {"kind": "probe_errors", "failed_share": 0.2, **_AT_ONCE},
+    {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}, **_AT_ONCE},
+]
+
 
 @contextmanager
 def filled_api(data_dir: Path) -> Iterator[Api]:
     """Open a service with a check that degraded, an open alert, deliveries, a diagnosis, a re-scoring and a silence."""
     with api(data_dir) as opened:
-        opened.docs()
+        opened.docs(rules=RULES)
         opened.put("/v1/checks/bare", {**CHECK, "hooks": []})
         opened.put("/v1/silences/night", {"checks": ["bare"], "ends": "2099-01-01T00:00:00Z"})
         opened.run(index_version="v1")
@@ -29,6 +39,8 @@ def filled_api(data_dir: Path) -> Iterator[Api]:
         for path in ("checks/docs/canaries/oauth/diagnosis", "checks/docs/rescorings", "hooks/ops/test"):
             assert opened.client.post(f"/v1/{path}").is_success
         assert rescored(opened) == 1
+        alert = opened.get("/v1/alerts", state="firing")["items"][0]["id"]
+        assert opened.client.post(f"/v1/alerts/{alert}/acknowledge", json={"note": "on it"}).is_success
         opened.put("/v1/checks/docs/baseline", {"accept": True, "note": "new index"})
         yield opened
 

@@ -63,7 +63,7 @@ _OF_REQUESTS: Final = frozenset({"additionalProperties", "allOf"})
 """Keywords of documents that are about requests alone: no other fields, and which kind does without what."""
 _BOUNDS: Final = frozenset(
     {
-        *("default", "pattern", "minLength", "maxLength", "propertyNames", "minProperties", "maxProperties"),
+        *("default", "format", "pattern", "minLength", "maxLength", "propertyNames", "minProperties", "maxProperties"),
         *("minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     }
 )

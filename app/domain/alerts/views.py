@@ -1,12 +1,129 @@
 """Views of alerts, silences and the evaluation of rules, as JSON on the wire."""
 
-from typing import Any, Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from app.domain.alerts.alert_state import AlertState, TransitionType
-from app.domain.model import RuleKind, Severity, Verdict
+from app.domain.model import Cause, Percentile, Reason, RuleKind, Severity, Verdict
+from app.domain.probing.views import FailureView
 from app.domain.views import TimeText
+
+
+class BoundSides(TypedDict, total=False):
+    """Where a value is bad, by the side that the bound of a rule has."""
+
+    below: float
+    above: float
+    by: float
+
+
+class RunsToOpen(TypedDict):
+    """An alert opens on so many bad runs of the last few."""
+
+    bad: int
+    of: int
+
+
+class EvaluatedRun(TypedDict):
+    """A run as a rule saw it."""
+
+    run_id: str
+    at: TimeText
+    value: float | None
+    threshold: float | None
+    baseline: float | None
+    severity: Severity | None
+    good: bool
+    """Whether it counts towards resolving."""
+
+
+class LowerChunk(TypedDict):
+    """An expected chunk that ranks lower than it did; `rank_now` is None where it is not retrieved any more."""
+
+    id: str | None
+    document: str | None
+    rank_before: int
+    rank_now: int | None
+
+
+class ChangedCanary(TypedDict):
+    """A canary that degraded since an alert began; the cause is that of its diagnosis, where there is one."""
+
+    key: str
+    query: str
+    reasons: list[Reason]
+    rank_before: int | None
+    rank_now: int | None
+    lower: NotRequired[list[LowerChunk]]
+    lost: NotRequired[list[str]]
+    """The first of the expected chunks it lost, by name."""
+    lost_total: NotRequired[int]
+    cause: NotRequired[Cause | None]
+    cause_reason: NotRequired[str | None]
+    persistent: NotRequired[bool | None]
+
+
+class RuleEvidence(TypedDict, total=False):
+    """What a rule saw; which of these there are depends on its kind, and on what happened."""
+
+    measure: str | None
+    category: str | None
+    warning: BoundSides | None
+    critical: BoundSides | None
+    failed_share: float | None
+    margin: float
+    open: RunsToOpen
+    close: int
+    percentile: Percentile
+    bad: int
+    critical_runs: int
+    of: int
+    good_in_a_row: int
+    first_bad_run: str | None
+    window: list[EvaluatedRun]
+    failure: FailureView
+    """Why most probes of the newest run failed."""
+    culprits: list[str]
+    """The canaries that the detector names."""
+    canaries: list[ChangedCanary]
+    changed: int
+    """How many canaries changed, those that are not listed included."""
+    failing_before: int
+    retriever: str
+    """Which retriever is slow or fails."""
+    usual: float | None
+    """How long answers took before the first bad run, in seconds."""
+    since: TimeText
+    """When a run last completed, where none has since."""
+    deadline: TimeText
+    ever: bool
+    cause: str
+    """Why there is no such rule any more."""
+    by: str
+    """Who acknowledged the alert."""
+    note: str | None
+
+
+class RunCauseView(TypedDict):
+    """The one cause that explains a whole run; shares and recalls are in [0, 1]."""
+
+    kind: Literal["rechunked", "reindexed", "renamed_documents", "embedder_changed", "scores_changed"]
+    since_run: int
+    before_run: int
+    canaries: int
+    affected: int
+    recall_by_id_before: float | None
+    recall_by_id_now: float | None
+    recall_by_passage_before: float | None
+    recall_by_passage_now: float | None
+    unseen_ids: float | None
+    split: int
+    score_change: float | None
+    detail: str | None
+    quiet_runs: int
+    phrase: str
+    reason: str
 
 
 class TransitionView(TypedDict):
@@ -20,7 +137,7 @@ class TransitionView(TypedDict):
     suppressed: str | None
     """Why it was not sent."""
     silence: str | None
-    evidence: dict[str, Any]
+    evidence: RuleEvidence
     """The evaluated numbers; each kind of rule has evidence of its own."""
 
 
@@ -39,7 +156,7 @@ class AlertFields(TypedDict):
     acknowledged_at: TimeText | None
     acknowledged_by: str | None
     reason: str
-    evidence: dict[str, Any]
+    evidence: RuleEvidence
     since_run: str | None
     incident_id: str | None
     dedupe_key: str
@@ -71,7 +188,7 @@ class FleetView(TypedDict):
     """How many of the group would have degraded if they had nothing in common."""
     causes: dict[str, int]
     """Number of canaries by cause."""
-    cause: dict[str, Any] | None
+    cause: RunCauseView | None
     """The one cause that explains the whole run, where there is one."""
 
 
@@ -136,7 +253,7 @@ class RuleState(TypedDict):
     acknowledged_at: TimeText | None
     acknowledged_by: str | None
     reason: str
-    evidence: dict[str, Any]
+    evidence: RuleEvidence
 
 
 class RuleOutlook(TypedDict):

@@ -6,12 +6,12 @@ Whether anybody finds less is for detection to say.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from app.domain.detection.views import DriftKind, StoredDrift
 from app.domain.number_text import percent_text
 
 DRIFT_Z: Final = 3.0
@@ -22,15 +22,6 @@ SD_FLOOR: Final = 0.005
 FEWEST: Final = 3
 """The median of fewer canaries would be that of a single one."""
 _LARGEST_Z = 1_000.0
-
-
-class DriftKind(StrEnum):
-    """What became of scores and rankings since the baseline."""
-
-    NONE = "none"
-    SCORES = "scores"
-    RANKINGS = "scores_and_rankings"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +38,10 @@ class Drift:
     canaries: int
     """Those compared."""
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> StoredDrift:
         """Give it as JSON."""
         return {
-            "kind": str(self.kind),
+            "kind": self.kind,
             "reason": self.reason,
             "median_z": None if self.median_z is None else round(self.median_z, 2),
             "overlap": None if self.overlap is None else round(self.overlap, 4),

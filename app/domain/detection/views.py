@@ -70,10 +70,19 @@ class StoredCulprits(TypedDict):
     named: list[StoredCulprit]
 
 
+class DriftKind(StrEnum):
+    """What became of scores and rankings since the baseline."""
+
+    NONE = "none"
+    SCORES = "scores"
+    RANKINGS = "scores_and_rankings"
+    UNKNOWN = "unknown"
+
+
 class StoredDrift(TypedDict):
     """How far the scores of first hits are from their baseline."""
 
-    kind: Literal["none", "scores", "scores_and_rankings", "unknown"]
+    kind: DriftKind
     reason: str
     median_z: float | None
     overlap: float | None

@@ -5,7 +5,7 @@ A quality report and a decision may come from another service too, so they are t
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -14,6 +14,58 @@ from app.domain.model import Cause
 from app.domain.views import TimeText
 
 Numbers: TypeAlias = dict[str, int | float | None]
+
+
+class RanksFound(TypedDict, total=False):
+    """The rank of the best expected chunk in each answer; None where it is not in it."""
+
+    before: int | None
+    run: int | None
+    repeats: list[int | None]
+    deep: int | None
+    known_items: list[int | None]
+    control: int | None
+
+
+class HitsReturned(TypedDict, total=False):
+    """How many hits each answer had; None where there is no such answer."""
+
+    before: int | None
+    run: int | None
+    repeats: list[int]
+    deep: int | None
+
+
+class TextMatch(TypedDict):
+    """A chunk that holds the text of an expected one, by the place of its judgment in the canary."""
+
+    judgment: int
+    id: str | None
+    document: str | None
+    similarity: float
+
+
+class DiagnosisEvidence(TypedDict, total=False):
+    """What speaks for the cause; besides what every diagnosis has, each cause has evidence of its own."""
+
+    asked: dict[str, int]
+    """How many questions were asked, by kind."""
+    failed: list[str]
+    ranks: RanksFound
+    returned: HitsReturned
+    score_change: float | None
+    scores_compared: int
+    gone: list[int]
+    """The places of the judgments whose chunks are gone."""
+    matches: list[TextMatch]
+    relevance: float | None
+    least_relevance: float
+    shared_words: float | None
+    near_copies: list[tuple[str, str, float]]
+    """Pairs of hits that are near copies, with how alike they are."""
+    well_on_repeats: int
+    score_before: float
+    score_at_k: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +85,7 @@ class DiagnosisView:
     """Whether it was still so when asked again; None = nothing could be asked."""
     rank_before: int | None
     rank_now: int | None
-    evidence: dict[str, Any]
-    """What speaks for the cause; each cause has evidence of its own."""
+    evidence: DiagnosisEvidence
     reanchors: list[str]
     """Proposals that wait for an answer, by id."""
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from app.domain.counts import plural
 from app.domain.model import Answer, Outcome, Step
 from app.domain.probing.retrievers import PLACEHOLDER
+from app.domain.probing.views import FailureView
 
 
 class FailedProbe(Protocol):
@@ -96,9 +97,20 @@ class FailureSummary:
         """Write it as a sentence without its full stop."""
         return f"{self.what} ({self.counts})"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> FailureView:
         """JSON of the summary, as evidence."""
-        return {name: getattr(self, name) for name in FailureSummary.__dataclass_fields__} | {"text": str(self)}
+        return {
+            "step": self.step,
+            "address": self.address,
+            "outcome": self.outcome,
+            "http_status": self.http_status,
+            "error": self.error,
+            "count": self.count,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "total": self.total,
+            "text": str(self),
+        }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "FailureSummary":

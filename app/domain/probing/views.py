@@ -10,6 +10,21 @@ from app.domain.probing.retrievers import Scale, ScorerKind
 from app.domain.views import TimeText
 
 
+class FailureView(TypedDict):
+    """The failure that most failed probes of a run share, and how many failed, were not sent, and were in all."""
+
+    step: Step
+    address: str | None
+    outcome: Outcome
+    http_status: int | None
+    error: str
+    count: int
+    failed: int
+    skipped: int
+    total: int
+    text: str
+
+
 class TrialRequest(TypedDict):
     """Request that was sent, secrets masked."""
 
@@ -50,11 +65,17 @@ class TrialScorer(TypedDict):
     scale: Scale | None
 
 
+class SuggestedScorer(TypedDict):
+    """How relevance would be told, as documents write it."""
+
+    scale: Scale
+
+
 class MappingSuggestion(TypedDict):
     """A mapping that would find hits in the answer."""
 
     response: dict[str, str | None]
-    scorer: dict[str, str] | None
+    scorer: SuggestedScorer | None
     hits: int
     reasons: dict[str, str]
     yaml: str

@@ -10,7 +10,7 @@ from jmespath.exceptions import JMESPathError
 
 from app.domain.probing.mapping_suggestions import Suggestion
 from app.domain.probing.retrievers import ResponseMapping, ScorerKind
-from app.domain.probing.views import MappingSuggestion
+from app.domain.probing.views import MappingSuggestion, SuggestedScorer
 from app.formats.probing.presets import PRESETS
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.yaml_source import escape_dollars
@@ -33,7 +33,7 @@ def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer:
         return None
     response = _response_part(mapping, document)
     scaled = suggestion.scale is not None and mapping.score is not None and not outside
-    scorer = {"scale": str(suggestion.scale)} if scaled else None
+    scorer: SuggestedScorer | None = {"scale": suggestion.scale} if scaled and suggestion.scale else None
     return {
         "response": response,
         "scorer": scorer,
@@ -42,7 +42,7 @@ def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer:
             **{name: why for name, why in suggestion.reasons.items() if name == "hits" or name in response},
             **{name: f"no {name} was recognised; write its path" for name in ("id", "text") if not response.get(name)},
         },
-        "yaml": mapping_yaml(response, scorer),
+        "yaml": mapping_yaml(response, None if scorer is None else {"scale": str(scorer["scale"])}),
     }
 
 

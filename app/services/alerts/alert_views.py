@@ -4,14 +4,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, cast
 
 from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
 from app.domain.alerts.incidents import TRIGGERS
-from app.domain.alerts.views import AlertFields, AlertView, ExplainedTransition, TransitionView
+from app.domain.alerts.views import (
+    AlertFields,
+    AlertView,
+    ChangedCanary,
+    ExplainedTransition,
+    RuleEvidence,
+    TransitionView,
+)
 from app.domain.delivery.views import AlertDetail, DeliveryView
 from app.domain.errors import NotFoundError
-from app.domain.model import DeliveryState, RuleKind, Severity
+from app.domain.model import DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.formats.history import shapes
 from app.services.alerts.alert_evidence import Explanation, explain_all, since
 from app.store.alerts import alerts
@@ -23,6 +31,13 @@ from app.store.engine import Connection, Store
 
 _RUNS = {"run_id", "first_bad_run"}
 _TIMES = {"at", "since", "deadline"}
+_ENUMERATIONS: Mapping[str, type[StrEnum]] = {
+    "outcome": Outcome,
+    "percentile": Percentile,
+    "reasons": Reason,
+    "severity": Severity,
+    "step": Step,
+}
 _EXPLAINED = 10
 """Number of the newest transitions of an alert that are explained, besides its first."""
 
@@ -97,7 +112,8 @@ def _explained(change: TransitionView, why: Explanation | None) -> ExplainedTran
     """Return a transition with what its canaries have in common, and the cause of each."""
     found = change["evidence"]
     if why is not None and "canaries" in found:
-        found = {**found, "canaries": [{**one, **why.of(one["key"])} for one in found["canaries"]]}
+        listed = [cast("ChangedCanary", {**one, **why.of(one["key"])}) for one in found["canaries"]]
+        found = {**found, "canaries": listed}
     return {**change, "evidence": found, "fleet": None if why is None else why.fleet_view}
 
 
@@ -183,17 +199,23 @@ _RUN_OF_A_WINDOW: Mapping[str, Any] = {"baseline": None}
 """Defaults for runs of a window stored by an earlier release."""
 
 
-def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
+def evidence(found: Mapping[str, Any]) -> RuleEvidence:
     """Evidence with ids and times as on the wire; stored evidence has numbers, and times that end in +00:00."""
+    return cast("RuleEvidence", _named_on_the_wire(found))
+
+
+def _named_on_the_wire(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _on_the_wire(name, value) for name, value in found.items()}
 
 
 def _on_the_wire(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return evidence(value)
+        return _named_on_the_wire(value)
     if isinstance(value, list):
         default = _RUN_OF_A_WINDOW if name == "window" else {}
         return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
+    if name in _ENUMERATIONS and value is not None:
+        return _ENUMERATIONS[name](value)
     if name in _RUNS and value is not None:
         return str(value)
     return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value

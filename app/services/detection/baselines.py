@@ -6,11 +6,20 @@ Each choice is a row that stays. A detector takes it over with the next run, see
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from app.domain.detection import Settings, unpack_state, warming_note, warming_summary
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
-from app.domain.detection.views import Action, BaselineChoice, BaselineView, DetectorView, LearnedBaseline, WarmUpView
+from app.domain.detection.views import (
+    Action,
+    BaselineChoice,
+    BaselineView,
+    DetectorView,
+    DriftKind,
+    LearnedBaseline,
+    StoredDrift,
+    WarmUpView,
+)
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.model import Severity, Verdict
 from app.domain.runs.measures import MEASURES_VERSION
@@ -214,6 +223,7 @@ def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | No
 def _detector(row: DetectorRow, seen: DetectionRow | None) -> DetectorView:
     told: Mapping[str, Any] = {} if seen is None else seen.body
     culprits = told.get("culprits", {"total": 0, "named": []})
+    drift = told.get("drift")
     return DetectorView(
         run=str(row.run_id),
         evidence=None if seen is None else shapes.number(seen.evidence),
@@ -229,5 +239,5 @@ def _detector(row: DetectorRow, seen: DetectionRow | None) -> DetectorView:
         unknown=told.get("unknown", 0),
         groups=told.get("groups", []),
         culprits=culprits,
-        drift=told.get("drift"),
+        drift=None if drift is None else cast("StoredDrift", {**drift, "kind": DriftKind(drift["kind"])}),
     )

@@ -5,11 +5,12 @@ What counts as drift is decided in the domain.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from app.domain.detection.drift import OVERLAP_DEPTH, DriftKind, score_drift, top_overlap
+from app.domain.detection.drift import OVERLAP_DEPTH, score_drift, top_overlap
+from app.domain.detection.views import DriftKind, StoredDrift
 from app.domain.runs.run_inputs import RunInputs
 from app.store.diagnosis import ranking_heads
 from app.store.diagnosis.ranking_heads import Head, Span
@@ -29,7 +30,7 @@ def drift_of(
     *,
     first_run: int,
     last_run: int,
-) -> dict[str, Any] | None:
+) -> StoredDrift | None:
     """Say how far a run's top scores are from those of the baseline of runs `first_run` to `last_run`.
 
     `rankings` are the run's ranking ids by position, None = not measured. None = there is nothing to say: scores are

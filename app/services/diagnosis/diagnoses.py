@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from threading import Lock
-from typing import Final
+from typing import Final, cast
 
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.questions import questions
 from app.domain.diagnosis.values import Diagnosis, Reanchor
-from app.domain.diagnosis.views import DiagnosisView, ReanchorState
+from app.domain.diagnosis.views import DiagnosisEvidence, DiagnosisView, ReanchorState
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from app.domain.model import Answer, Cause, Judgment, RunStatus, Verdict
 from app.domain.probing.retrievers import Probe
@@ -352,6 +352,6 @@ def _shape(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> 
         persistent=evidence.pop("persistent", None),
         rank_before=evidence.pop("rank_before", None),
         rank_now=evidence.pop("rank_now", None),
-        evidence=evidence,
+        evidence=cast("DiagnosisEvidence", evidence),
         reanchors=[str(row.id) for row in proposed],
     )

@@ -205,7 +205,8 @@ def _apply_suggestion(state: WizardState) -> None:
     state.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
     before = state.form.get("scorer")
     unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.NO_CHOICE
-    scale = (chosen["scorer"] or {}).get("scale") or (before if before in _EXTERNAL else unscaled)
+    scorer = chosen["scorer"]
+    scale = str(scorer["scale"]) if scorer is not None else before if before in _EXTERNAL else unscaled
     state.fill({"response.index_version": kept, "scorer": scale, "pointing": _next_field("hits", state)})
     state.message = f"The mapping that reads {counted(chosen['hits'], 'hit')} was taken over."
 
