@@ -50,7 +50,7 @@ from app.formats.files import canary_paths, canary_texts, read_secret
 from app.services.alerts.alert_links import Links
 from app.services.catalog import api_keys, applying
 from app.services.catalog.references import FILE
-from app.services.catalog.vault import Vault, expect_key, open_vault
+from app.services.catalog.vault import Vault, open_vault, require_key
 from app.services.delivery.hook_views import notes_on_hooks
 from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis.diagnoses import OnDemand
@@ -264,7 +264,7 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
 
 def expect_secret_key(settings: Settings) -> None:
     """Refuse to make up a key beyond loopback, before anything is written. Raises ConfigurationError."""
-    expect_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
+    require_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
 
 
 def database_file(settings: Settings) -> Path | None:

@@ -235,7 +235,7 @@ class Scale:
     def profiled(self, name: str, run_id: int) -> None:
         """Print the profile of one line, called in this process."""
         calls: dict[str, Callable[[], Any]] = {
-            "page": lambda: check_details.one_check(self.store, "bench", self.now),
+            "page": lambda: check_details.load_check(self.store, "bench", self.now),
             "results": lambda: result_views.results(self.store, str(run_id), limit=50),
             "report": lambda: result_views.report(self.store, str(run_id)),
             "health": lambda: run_views.health(self.store, "bench"),

@@ -1,1 +1,1 @@
-"""The REST API: what should be, what happened, and the wire shapes of both."""
+"""The REST API: definitions, history, and the wire shapes of both."""

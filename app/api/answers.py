@@ -1,4 +1,4 @@
-"""The answers of routes in the API's description, where FastAPI cannot read them off a function."""
+"""Descriptions of responses for OpenAPI, where FastAPI cannot derive them from the route."""
 
 from typing import Any
 
@@ -16,16 +16,16 @@ class YamlResponse(PlainTextResponse):
 
 
 def answers_with(model: Any, *statuses: int) -> Answers:
-    """Describe answers of these statuses as JSON of this type."""
+    """Return the description of JSON responses of this type with these statuses."""
     return {status: {"description": _MEANINGS[status], "model": model} for status in statuses}
 
 
 def refusals(*statuses: int) -> Answers:
-    """Describe problems of a route that others of its kind do not answer with; see `openapi`."""
+    """Return the description of problems specific to a route; see `openapi`."""
     return {status: {"description": ""} for status in statuses}
 
 
 def answers(*statuses: int, types: tuple[str, ...]) -> Answers:
-    """Describe answers of these statuses as texts of these media types."""
+    """Return the description of text responses of these media types with these statuses."""
     content = {kind: {"schema": {"type": "string"}} for kind in types}
     return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}

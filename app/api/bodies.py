@@ -1,7 +1,7 @@
-"""What comes in before a route sees it: addresses without control characters, bodies of bearable size, and JSON.
+"""Request bodies before routes see them: limits of size, valid addresses, and strict JSON.
 
-JSON is read strictly here, so that errors speak our words and nothing odd (NaN, keys said twice, thousands of
-levels) reaches the documents. What a body must hold is said by the documents.
+JSON is parsed here, so that errors use our words and nothing odd (NaN, repeated keys, thousands of levels) reaches the
+documents, which validate the content.
 """
 
 import json
@@ -25,7 +25,7 @@ _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class Gate:
-    """Turns away what no route could take, and answers HEAD as GET without the body. Outermost but for errors."""
+    """ASGI middleware that refuses invalid addresses and large bodies, and answers HEAD as GET without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -44,11 +44,11 @@ class Gate:
         if _declared_length(scope) > MAX_BODY_BYTES:
             await as_problem(_too_large())(scope, receive, send)
             return
-        await self._app(scope, _counted(receive), send)
+        await self._app(scope, _limit_size(receive), send)
 
 
-def _counted(receive: Receive) -> Receive:
-    """Count the bytes of a body as they come: its length need not be said, or true."""
+def _limit_size(receive: Receive) -> Receive:
+    """Return `receive` with a limit on the bytes received: content-length may be absent or wrong."""
     received_bytes = 0
 
     async def counting() -> Message:
@@ -81,37 +81,37 @@ def _without_body(send: Send) -> Send:
 
 
 async def read_json(request: Request) -> Any:
-    """Read the JSON of a body. Raises UnsupportedError, or InvalidInputError with the place."""
-    return await _read(_typed(request, await request.body()))
+    """Return the JSON of a body. Raises UnsupportedError, or InvalidInputError with the place."""
+    return await _read(_require_json(request, await request.body()))
 
 
 async def read_json_if_any(request: Request) -> Any:
-    """Read the JSON of a body; None where there is no body."""
+    """Return the JSON of a body; None where there is no body."""
     body = await request.body()
-    return await _read(_typed(request, body)) if body else None
+    return await _read(_require_json(request, body)) if body else None
 
 
 async def _read(body: bytes) -> Any:
-    """Parse what is small at once and what is large in a thread, so that /livez answers meanwhile."""
-    return _parsed(body) if len(body) < _SMALL else await anyio.to_thread.run_sync(_parsed, body)
+    """Parse a small body at once and a large one in a thread, so that /livez answers meanwhile."""
+    return _parse(body) if len(body) < _SMALL else await anyio.to_thread.run_sync(_parse, body)
 
 
-def _typed(request: Request, body: bytes) -> bytes:
+def _require_json(request: Request, body: bytes) -> bytes:
     if not body:
         raise _unusable("a JSON body is needed")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # Strict, and not only for tidiness: a page of another site may send every other type without being asked first.
+    # Strict against CSRF: other sites may send other types without a preflight request.
     if kind != "application/json" and not re.fullmatch(r"application/[a-z0-9.-]+\+json", kind):
         raise UnsupportedError("send JSON with the header Content-Type: application/json")
     return body
 
 
-def _parsed(body: bytes) -> Any:
-    excess = excess_of(body, LIMITS)  # before anything is built: objects take a hundred times their bytes
+def _parse(body: bytes) -> Any:
+    excess = excess_of(body, LIMITS)  # before parsing: objects take a hundred times their bytes
     if excess is not None:
         raise _unusable(excess)
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
+        return json.loads(body.decode(), parse_constant=_no_constant, object_pairs_hook=_refuse_repeated_keys)
     except json.JSONDecodeError as error:
         raise _unusable(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except UnicodeDecodeError:
@@ -124,14 +124,14 @@ def _no_constant(name: str) -> Any:
     raise _unusable(f"holds {name}, which JSON does not have; leave the key out or write null")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     whole = dict(pairs)
     if len(pairs) > _MAX_KEYS:
         raise _unusable(f"has an object of more than {_MAX_KEYS:,} keys")
     if len(whole) < len(pairs):
         keys: set[str] = set()
         again = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value] # add() gives None
-        raise _unusable(f"says the key '{again[:60]}' twice")
+        raise _unusable(f"has the key '{again[:60]}' twice")
     return whole
 
 

@@ -1,6 +1,6 @@
-"""The CSRF token of a session: sent in a header or in the body of a form, never in an address, which logs keep.
+"""The CSRF token of a session: in a header or in the body of a form, never in an address, which logs contain.
 
-The token stands in the body, so whoever checks it reads the form: once, for the route as well.
+Checking the token parses the form, once, for the route as well.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from app.domain.errors import ForbiddenError
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
 LONGEST_FIELD = 5_000_000
-"""Bytes. Files have the limit of all bodies."""
+"""Bytes of a text field; files have the limit of all bodies."""
 _API = "/v1/"
 
 RouteT = TypeVar("RouteT", bound=Callable[..., Any])
@@ -24,14 +24,14 @@ RouteT = TypeVar("RouteT", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormLimits:
-    """What the form of a route may hold besides the token."""
+    """Limits of a route's form, without the token."""
 
     fields: int = 200
     files: int = 0
 
 
 def takes_form(*, fields: int, files: int = 0) -> Callable[[RouteT], RouteT]:
-    """Mark a route as taking a form of other limits than most."""
+    """Return a decorator that sets the form limits of a route."""
 
     def mark(route: RouteT) -> RouteT:
         route.__dict__["form_limits"] = FormLimits(fields=fields, files=files)
@@ -49,14 +49,11 @@ async def read_form_data(request: Request) -> FormData:
 
 
 async def expect_token(request: Request, token: str) -> None:
-    """Let a write of a session pass that carries its token. Raises ForbiddenError.
-
-    Routes of the API read no forms, so there it is the header alone.
-    """
+    """Raise ForbiddenError unless a write of a session has its token; for routes of the API, in the header."""
     given: Any = request.headers.get(CSRF_HEADER)
     in_address = CSRF_FIELD in request.query_params
     if given is None and not in_address and not request.url.path.startswith(_API):
         given = (await read_form_data(request)).get(CSRF_FIELD)
     if in_address or not isinstance(given, str) or not compare_digest(given.encode(), token.encode()):
         await request.close()
-        raise ForbiddenError("the CSRF token of the page is missing or old; load the page again")
+        raise ForbiddenError("the CSRF token of the page is missing or old; reload the page")

@@ -1,6 +1,6 @@
-"""Who may: the one dependency that covers every route, and what routes get handed.
+"""Authentication and authorisation: one dependency for every route, sessions, and the injected store and vault.
 
-A route needs scope `read` for GET and `write` for everything else, unless `needs` says otherwise.
+A route needs scope `read` for GET and `write` for everything else, unless `needs` sets another.
 """
 
 import ipaddress
@@ -35,7 +35,7 @@ from app.store.engine import Store
 
 SESSION_COOKIE = "coalmine_session"
 EXEMPT = ("/livez", "/readyz", "/login")
-"""The routes that need no key; static files are no routes and need none either."""
+"""The routes without authentication; static files are no routes and need none either."""
 _METRICS = "/metrics"
 _MOST_SCRAPERS = 16
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -45,23 +45,22 @@ _SESSION_SECONDS = 12 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What decides who may: handed to the app once, at its creation."""
+    """Configuration of authentication, set when the app is created."""
 
     store: Store
     vault: Vault
     loopback: bool
     metrics_token: str | None = None
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))
-    """Threads identities are looked up in, so that /metrics and waiting answer while every thread of the routes is
-    busy."""
+    """Threads for looking up identities, so that /metrics and waiting routes answer under load."""
     waiting: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     """Threads for routes that wait for a run."""
     scrapers: dict[tuple[str | None, str | None], Identity] = field(default_factory=dict, repr=False)
-    """Who scraped last, by key and Host header: they may still hear that the store is gone when it is."""
+    """Recent scrapers by key and Host header: they still get `coalmine_store_up 0` when the store is gone."""
 
 
 def needs(scope: Scope) -> Callable[[RouteT], RouteT]:
-    """Mark a route as needing another scope than its method implies."""
+    """Return a decorator that sets the scope of a route, where its method implies another."""
 
     def mark(route: RouteT) -> RouteT:
         route.__dict__["needs_scope"] = scope
@@ -71,17 +70,17 @@ def needs(scope: Scope) -> Callable[[RouteT], RouteT]:
 
 
 async def authorise(request: Request) -> None:
-    """Let the request through or raise UnauthorizedError or ForbiddenError; the identity goes into its state."""
+    """Set the identity of a request, or raise UnauthorizedError or ForbiddenError."""
     access: Access = request.app.state.access
     path = request.scope["route"].path
     if path in EXEMPT:
         return
-    presented = _bearer(request)
-    if path == _METRICS and _is_metrics_token(presented, access):
+    key = _bearer(request)
+    if path == _METRICS and _is_metrics_token(key, access):
         return
-    session = read_session(request, access) if presented is None else None
+    session = read_session(request, access) if key is None else None
     identify = _identify_scraper if path == _METRICS else _identify
-    identity = await anyio.to_thread.run_sync(identify, request, access, presented, session, limiter=access.lookups)
+    identity = await anyio.to_thread.run_sync(identify, request, access, key, session, limiter=access.lookups)
     endpoint = request.scope.get("endpoint")
     default = Scope.READ if request.method in _SAFE else Scope.WRITE
     api_keys.require(identity, getattr(endpoint, "needs_scope", default))
@@ -91,14 +90,12 @@ async def authorise(request: Request) -> None:
 
 
 async def may_read(request: Request) -> bool:
-    """Whether a request to a route that needs no key could read all the same; nobody knows while the store is gone."""
+    """Whether the caller of a route without authentication may read; False while the store is gone."""
     access: Access = request.app.state.access
-    presented = _bearer(request)
-    session = read_session(request, access) if presented is None else None
+    key = _bearer(request)
+    session = read_session(request, access) if key is None else None
     try:
-        identity = await anyio.to_thread.run_sync(
-            _identify, request, access, presented, session, limiter=access.lookups
-        )
+        identity = await anyio.to_thread.run_sync(_identify, request, access, key, session, limiter=access.lookups)
         api_keys.require(identity, Scope.READ)
     except CoalmineError:
         return False
@@ -106,17 +103,14 @@ async def may_read(request: Request) -> bool:
 
 
 async def identify_visitor(request: Request) -> None:
-    """Say who is signed in on a page of no route, if anybody; what may be seen there everybody may.
-
-    Raises StoreUnavailableError.
-    """
+    """Set the identity of a request that matched no route, if there is one. Raises StoreUnavailableError."""
     if not hasattr(request.state, "identity"):
         access: Access = request.app.state.access
         request.state.identity = await anyio.to_thread.run_sync(visitor, request, limiter=access.lookups)
 
 
 def visitor(request: Request) -> Identity | None:
-    """Give who is signed in with a key that is still in force; None where nobody is. Raises StoreUnavailableError."""
+    """Return the identity of a session whose key is not revoked; None without one. Raises StoreUnavailableError."""
     access: Access = request.app.state.access
     session = read_session(request, access)
     try:
@@ -128,33 +122,33 @@ def visitor(request: Request) -> Identity | None:
 _ELSEWHERE = {
     "measures_version": (
         "is for the health, runs and series of a check, and for a run with its results and report; elsewhere numbers "
-        "are those of the day"
+        "are as recorded"
     )
 }
-"""What to say of a parameter where it is not known though others know it."""
+"""Messages for parameters that only other routes have."""
 
 
-async def known_parameters(request: Request) -> None:
-    """Refuse parameters the route does not know: a misspelt one would silently do nothing. Raises InvalidInputError."""
-    known = [field.alias for field in request.scope["route"].dependant.query_params]
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Raise InvalidInputError for parameters the route does not have: a misspelt one would silently do nothing."""
+    names = [field.alias for field in request.scope["route"].dependant.query_params]
     problems = [
-        Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{did_you_mean(name, known)}")
+        Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{did_you_mean(name, names)}")
         for name in request.query_params
-        if name not in known
+        if name not in names
     ]
     if problems:
         raise InvalidInputError(problems)
 
 
-def _is_metrics_token(presented: str | None, access: Access) -> bool:
-    if not presented or not access.metrics_token:
+def _is_metrics_token(key: str | None, access: Access) -> bool:
+    if not key or not access.metrics_token:
         return False
-    return compare_digest(presented.encode(), access.metrics_token.encode())
+    return compare_digest(key.encode(), access.metrics_token.encode())
 
 
-def _identify(request: Request, access: Access, presented: str | None, session: Mapping[str, Any] | None) -> Identity:
-    if presented is not None:
-        return api_keys.identify(access.store, presented, now=datetime.now(UTC))
+def _identify(request: Request, access: Access, key: str | None, session: Mapping[str, Any] | None) -> Identity:
+    if key is not None:
+        return api_keys.identify(access.store, key, now=datetime.now(UTC))
     if session is not None:
         return api_keys.identify_session(access.store, session["key"], session["csrf"])
     if not access.loopback or api_keys.any_key_ever(access.store):
@@ -163,24 +157,22 @@ def _identify(request: Request, access: Access, presented: str | None, session: 
     if not _is_loopback_name(host):
         raise ForbiddenError("without keys the service answers only to loopback names such as localhost")
     if any(name in request.headers for name in _FORWARDED):
-        raise ForbiddenError("without keys the service answers nobody behind a proxy; create a key first")
+        raise ForbiddenError("without keys the service does not answer behind a proxy; create a key first")
     origin = request.headers.get("origin")
     if request.method not in _SAFE and origin is not None and urlsplit(origin).netloc != host:
-        raise ForbiddenError("without keys the service takes no writes from other sites")
+        raise ForbiddenError("without keys the service accepts no writes from other sites")
     return OPEN
 
 
-def _identify_scraper(
-    request: Request, access: Access, presented: str | None, session: Mapping[str, Any] | None
-) -> Identity:
-    """Identify who asks for metrics. While the store is gone, who was known before is told so by the metrics."""
-    if presented is None and SESSION_COOKIE in request.cookies:
-        return _identify(request, access, presented, session)
-    if presented is not None and access.loopback and access.metrics_token is None and not _any_key(access):
-        presented = None  # open to everybody on this machine: a scraper configured with a token is no stranger
-    scraper = (presented, request.headers.get("host"))
+def _identify_scraper(request: Request, access: Access, key: str | None, session: Mapping[str, Any] | None) -> Identity:
+    """Return the identity of a scraper; while the store is gone, recent scrapers keep theirs and see the outage."""
+    if key is None and SESSION_COOKIE in request.cookies:
+        return _identify(request, access, key, session)
+    if key is not None and access.loopback and access.metrics_token is None and not _any_key(access):
+        key = None  # open to everybody on this machine: a scraper configured with a token is no stranger
+    scraper = (key, request.headers.get("host"))
     try:
-        identity = _identify(request, access, presented, session)
+        identity = _identify(request, access, key, session)
     except StoreUnavailableError:
         if scraper in access.scrapers:
             return access.scrapers[scraper]
@@ -197,17 +189,17 @@ def _any_key(access: Access) -> bool:
     try:
         return api_keys.any_key_ever(access.store)
     except StoreUnavailableError:
-        return True  # nobody knows, so the token is judged
+        return True  # not known, so the token is checked
 
 
 def open_session(access: Access, identity: Identity) -> str:
-    """Make the cookie of a signed-in browser: encrypted, so nobody else can make one."""
+    """Return the session cookie of a browser; encrypted, so that it cannot be forged."""
     content = {"key": identity.key_prefix, "csrf": token_urlsafe(16), "at": int(time.time())}
     return (access.vault.encrypt(content) or b"").decode()
 
 
 def close_session(request: Request, access: Access) -> None:
-    """End the session of a browser for good: its cookie is of no use any more, wherever it is kept."""
+    """End the session of a browser: its cookie is invalid from now on."""
     session = read_session(request, access)
     if session is not None:
         now = datetime.now(UTC)
@@ -216,9 +208,9 @@ def close_session(request: Request, access: Access) -> None:
 
 
 def read_session(request: Request, access: Access) -> dict[str, Any] | None:
-    """Read the session cookie; None where there is none that still holds.
+    """Return the content of the session cookie; None where it is absent, expired or of another service.
 
-    Cookies know no ports: one of another service on this machine is as good as none.
+    Cookies ignore ports, so another service on this machine may have set it.
     """
     cookie = request.cookies.get(SESSION_COOKIE)
     if not cookie:
@@ -232,7 +224,7 @@ def read_session(request: Request, access: Access) -> dict[str, Any] | None:
 
 
 def csrf_token(request: Request) -> str:
-    """Give the token a page puts into its forms; empty where there is no session."""
+    """Return the CSRF token for the forms of a page; empty without a session."""
     session = read_session(request, request.app.state.access)
     return str(session["csrf"]) if session else ""
 
@@ -268,6 +260,6 @@ async def _vault(request: Request) -> Vault:
     return vault
 
 
-# Not plain functions: those would each take one of the routes' threads, which may all be busy.
+# Coroutines, because plain functions would each take one of the route threads, which may all be busy.
 StoreDep = Annotated[Store, Depends(_store)]
 VaultDep = Annotated[Vault, Depends(_vault)]

@@ -1,4 +1,4 @@
-"""The API's description made whole: the documents bodies hold, how errors look, and how to prove who one is."""
+"""Completes the OpenAPI description: schemas of documents, problems, and authentication."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from app.api.catalog.definitions import DOCUMENTS
-from app.api.catalog.views import shown_schemas, with_references
+from app.api.catalog.views import response_schemas, with_references
 from app.api.deps import EXEMPT, SESSION_COOKIE
 from app.api.problems import PROBLEM_TYPE, ProblemView
 from app.api.schema_names import COMPONENTS, plain_names, renamed, titled
@@ -27,41 +27,41 @@ _SECURITY_SCHEMES: Final = {
 }
 _PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("BadAddress", "The address holds control characters."),
-    401: ("Unauthorized", "A key is needed, or the one that was sent is not in force."),
-    403: ("Forbidden", "The key does not reach that far."),
-    404: ("NotFound", "There is no such thing."),
-    409: ("Conflict", "This cannot be done now, or a canary file manages it."),
+    401: ("Unauthorized", "A key is needed, or the one sent is unknown or revoked."),
+    403: ("Forbidden", "The key lacks the scope."),
+    404: ("NotFound", "The object does not exist."),
+    409: ("Conflict", "The object's present state does not allow this, or a canary file manages it."),
     413: ("TooLarge", "The request is too large."),
     415: ("UnsupportedContent", "The body is not sent as JSON."),
-    422: ("InvalidInput", "The request cannot be used; `errors` says what is wrong, and where."),
-    500: ("Broken", "Something is broken in Coalmine."),
-    503: ("Unavailable", "The database cannot be used now, or there are too many of these; try again later."),
+    422: ("InvalidInput", "The request is invalid; `errors` has each problem with its place."),
+    500: ("Broken", "An internal error."),
+    503: ("Unavailable", "The database is unavailable, or a concurrency limit is reached; try again later."),
 }
-"""What can go wrong, by status: the name of the response and its meaning."""
+"""(name, meaning) of problem responses by status."""
 _REPLACED = ("HTTPValidationError", "ValidationError")  # FastAPI's own error shape, which never leaves this service
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Make `app.openapi()` give the whole description, OpenAPI 3.1; made once, at the first call."""
+    """Make `app.openapi()` return the complete description, OpenAPI 3.1, computed at the first call."""
     describe = app.openapi
-    made: list[dict[str, Any]] = []
+    cached: list[dict[str, Any]] = []
 
     def openapi() -> dict[str, Any]:
-        if not made:
-            made.append(_completed(deepcopy(describe())))  # two first calls at once make the same, each its own
-        return made[0]
+        if not cached:
+            cached.append(_complete(deepcopy(describe())))  # two first calls at once make the same, each its own
+        return cached[0]
 
     app.__dict__["openapi"] = openapi  # FastAPI's documented way, which mypy takes for a mistake
 
 
-def _completed(description: dict[str, Any]) -> dict[str, Any]:
+def _complete(description: dict[str, Any]) -> dict[str, Any]:
     components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     documents = models_json_schema([(model, "validation") for model in DOCUMENTS], ref_template=COMPONENTS + "{model}")
     problem = TypeAdapter(ProblemView).json_schema(ref_template=COMPONENTS + "{model}", mode="serialization")
     for name, schema in {
         **documents[1]["$defs"],
-        **shown_schemas(),
+        **response_schemas(),
         **problem.pop("$defs"),
         "ProblemView": problem,
     }.items():
@@ -80,7 +80,7 @@ def _completed(description: dict[str, Any]) -> dict[str, Any]:
         for method, operation in methods.items():
             if path.startswith(EXEMPT):
                 operation["security"] = []
-            _tell_problems(path, method, operation)
+            _add_problems(path, method, operation)
     return description
 
 
@@ -88,8 +88,8 @@ def _problem(meaning: str) -> dict[str, Any]:
     return {"description": meaning, "content": {PROBLEM_TYPE: {"schema": {"$ref": f"{COMPONENTS}Problem"}}}}
 
 
-def _tell_problems(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Name every status that a request for an operation can be refused with; routes name what is theirs alone."""
+def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Add every problem status of an operation; routes declare only their specific ones."""
     responses = operation["responses"]
     own = {int(status) for status in responses if int(status) >= HTTPStatus.BAD_REQUEST}
     for status in sorted({*own, *_statuses(path, method, operation)}):

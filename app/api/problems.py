@@ -1,4 +1,4 @@
-"""Errors on the wire: one table from our error tree to problem+json (RFC 9457), each with a stable type."""
+"""Maps our errors to problem+json (RFC 9457) in one table, each with a stable type."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ PROBLEM_TYPE: Final = "application/problem+json"
 
 
 class ProblemError(TypedDict):
-    """An error in what was sent: where it is, as a path in the body or a line of a file, and what is wrong."""
+    """An error in a request: its path in the body or line of a file, and a message."""
 
     file: NotRequired[str]
     line: NotRequired[int]
@@ -43,7 +43,7 @@ class ProblemError(TypedDict):
 
 
 class ProblemView(TypedDict):
-    """What went wrong (RFC 9457), with every error found in what was sent; `type` is stable."""
+    """A problem (RFC 9457), with every error in the request; `type` is stable."""
 
     type: str
     title: str
@@ -54,16 +54,16 @@ class ProblemView(TypedDict):
 
 # Most particular first: the first class an error is an instance of decides.
 PROBLEMS: tuple[tuple[type[CoalmineError], int, str, str], ...] = (
-    (InvalidInputError, 422, "invalid-input", "The request cannot be used"),
-    (UnsupportedError, 415, "unsupported-content", "The request is of another kind"),
+    (InvalidInputError, 422, "invalid-input", "The request is invalid"),
+    (UnsupportedError, 415, "unsupported-content", "The request has an unsupported format"),
     (TooLargeError, 413, "too-large", "The request is too large"),
-    (NotFoundError, 404, "not-found", "There is no such thing"),
+    (NotFoundError, 404, "not-found", "Not found"),
     (FileManagedError, 409, "file-managed", "This is managed by a canary file"),
-    (ConflictError, 409, "conflict", "This cannot be done now"),
-    (UnauthorizedError, 401, "unauthorized", "A key is needed"),
-    (ForbiddenError, 403, "forbidden", "This key does not reach that far"),
-    (BusyError, 503, "busy", "There are too many of these now"),
-    (StoreUnavailableError, 503, "store-unavailable", "The database cannot be used now"),
+    (ConflictError, 409, "conflict", "Conflict"),
+    (UnauthorizedError, 401, "unauthorized", "Authentication required"),
+    (ForbiddenError, 403, "forbidden", "The key lacks the scope"),
+    (BusyError, 503, "busy", "Too many at once"),
+    (StoreUnavailableError, 503, "store-unavailable", "The database is unavailable"),
     (ConfigurationError, 500, "configuration", "The service is not configured for this"),
 )
 
@@ -76,7 +76,7 @@ def problem(
     errors: Sequence[Problem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Build a problem+json response."""
+    """Return a problem+json response."""
     body: ProblemView = {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail}
     if errors:
         body["errors"] = [_error(one) for one in errors]
@@ -98,7 +98,7 @@ def _error(found: Problem) -> ProblemError:
 
 
 def as_problem(error: CoalmineError) -> JSONResponse:
-    """Render one of our errors."""
+    """Return the response of one of our errors."""
     status, slug, title = next((row[1:] for row in PROBLEMS if isinstance(error, row[0])), (500, "error", "Error"))
     errors = error.problems if isinstance(error, InvalidInputError) else ()
     headers = {"WWW-Authenticate": 'Bearer realm="coalmine"'} if isinstance(error, UnauthorizedError) else {}
@@ -106,13 +106,13 @@ def as_problem(error: CoalmineError) -> JSONResponse:
         headers = {"Retry-After": "5"}
     if isinstance(error, StoreUnavailableError):
         logger.error("store_unavailable", extra={"detail": str(error)})
-    # What the driver says names hosts and users; it is for the log. Of long lists the first line says enough.
+    # The driver's message has hosts and users and goes to the log only; of long lists the first line is enough.
     detail = title if isinstance(error, StoreUnavailableError) else str(error).partition("\n")[0]
     return problem(slug, title, status, detail, errors, headers)
 
 
 def install_problems(app: FastAPI) -> None:
-    """Make every error leave as problem+json; only bugs are logged with a trace."""
+    """Install handlers that return every error as problem+json; only bugs are logged with a trace."""
 
     @app.exception_handler(CoalmineError)
     async def on_ours(_request: Request, error: CoalmineError) -> JSONResponse:
@@ -125,18 +125,18 @@ def install_problems(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> JSONResponse:
         slugs = {404: "not-found", 405: "method-not-allowed"}
-        titles = {404: "There is no such thing", 405: "This cannot be done here"}
+        titles = {404: "Not found", 405: "Method not allowed"}
         slug, title = slugs.get(error.status_code, "http"), titles.get(error.status_code, "The request failed")
         return problem(slug, title, error.status_code, str(error.detail), headers=error.headers)
 
     @app.exception_handler(Exception)
     async def on_bug(_request: Request, error: Exception) -> JSONResponse:
         logger.error("bug", exc_info=error)
-        return problem("bug", "Something is broken in Coalmine", 500, "The log of the service has the details.")
+        return problem("bug", "Internal error", 500, "The log of the service has the details.")
 
 
 def _parameter_problem(error: Any) -> Problem:
-    """Say what is wrong with a parameter of a route; bodies are parsed by the routes and never come here."""
+    """Return the problem of a parameter of a route; bodies are parsed by the routes themselves."""
     name = path_of(error["loc"][1:]) or "body"
     return Problem(path=name, message=_PARAMETERS.get(error["type"]) or message_of(Document, error))
 
@@ -152,4 +152,4 @@ _PARAMETERS = {
     "datetime_from_date_parsing": _MOMENT,
     "datetime_object_invalid": _MOMENT,
 }
-"""Texts of an address are parsed, unlike values of JSON; `validation_messages` speaks of the latter."""
+"""Messages for parameters, which are parsed from text; `validation_messages` has those for JSON."""

@@ -1,6 +1,6 @@
-"""Names of the API's description, for people who read what a generator makes of it: `Run`, `RunPage`, `RuleSettings`.
+"""Names of schemas in the API's description, for readers of generated code: `Run`, `RunPage`, `RuleSettings`.
 
-A view is named without its ending, a page by what it lists, and a part of a document as answers show it `...Settings`.
+A view is named without its ending, a page by its items, and a part of a document in responses `...Settings`.
 """
 
 from collections.abc import Mapping

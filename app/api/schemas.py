@@ -1,4 +1,4 @@
-"""Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
+"""Bodies of requests other than documents, and the page object of lists."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,10 +35,10 @@ def _moment(value: object) -> object:
 
 
 class RescoringRequest(Document):
-    """A request to judge past runs anew, by the judgments in force now."""
+    """A request to re-score recorded runs with the present judgments."""
 
     since: Annotated[datetime, BeforeValidator(_moment)] | None = None
-    """Runs that ended from then on; all there are when it is not said."""
+    """Only runs that ended from then on; default all."""
     wait_seconds: Annotated[Number, Field(ge=0, le=300)] = 0
 
 
@@ -47,22 +47,22 @@ class SuiteFiles(Document):
 
     files: Annotated[dict[Annotated[str, StringConstraints(max_length=256)], str], Field(min_length=1, max_length=50)]
     as_documents: Flag = False
-    """What they call a document is one here too, not a chunk."""
+    """Their ids are documents, not chunks."""
     notes: tuple[str, ...] = ()
-    """What the export said that wrote them; nothing is done with it, so that its answer can be sent as it is."""
+    """Notes of the export, ignored, so that its response can be sent as it is."""
 
 
 class TryRequest(Document):
-    """A query to put to a retriever once, and what is to be different about it this time."""
+    """A test request to a retriever, with changes to its stored definition."""
 
     query: Annotated[Text, StringConstraints(max_length=10_000)]
     k: Annotated[Whole, Field(ge=1, le=1_000)] = 10
     retriever: dict[str, Any] = Field(default={})
-    """Parts that take the place of the stored ones; of `request`, key by key. Null keeps a stored secret."""
+    """Parts that replace the stored ones; of `request`, key by key. Null keeps a stored secret."""
     answer: Annotated[str, StringConstraints(max_length=5_000_000)] | None = None
-    """The body of an answer to read; then nobody is asked."""
+    """A response body to parse instead of sending the request."""
     suggest: Flag = False
-    """Suggest mappings though hits were found."""
+    """Suggest mappings even if hits were found."""
 
 
 Proposals = (
@@ -71,25 +71,25 @@ Proposals = (
 
 
 class ReanchorRequest(Document):
-    """What is said to judgments proposed in the place of others: their ids, or all that wait for an answer."""
+    """Decisions on proposed judgments: their ids, or `all` open ones."""
 
     accept: Proposals = ()
     reject: Proposals = ()
 
 
 class AcknowledgeRequest(Document):
-    """What somebody says who has seen an alert."""
+    """An acknowledgement of an alert."""
 
     note: Annotated[Text, StringConstraints(max_length=1000)] | None = None
 
 
 class BaselineRequest(Document):
-    """What a check is to be compared with: one of its runs, or what it is like now."""
+    """A new baseline of a check: one of its runs, or its present state."""
 
     run: Annotated[Text, StringConstraints(max_length=40)] | None = None
-    """Compare with this run, and with what was learned of the runs up to it."""
+    """Compare with this run, and with the baseline learned from the runs up to it."""
     accept: Flag = False
-    """Call the present the new normal."""
+    """Accept the present state as the baseline."""
     note: Annotated[Text, StringConstraints(max_length=1000)] | None = None
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Whether the service lives, is ready and what it measures; and the description of the API itself."""
+"""Routes of the service itself: liveness, readiness, metrics, and the API's description."""
 
 from html import escape
 
@@ -18,22 +18,22 @@ from app.services.self_monitor import Issue
 router = APIRouter(tags=["service"])
 
 _EXPOSITIONS = ("text/plain", "application/openmetrics-text")
-# Not the routes' threads: readiness must be told while all of those are busy.
+# A thread of its own: readiness must answer while all route threads are busy.
 _CHECKS = CapacityLimiter(1)
 
 
 @router.get("/livez", response_class=PlainTextResponse)
 async def livez() -> str:
-    """Say that the process answers."""
+    """Return that the process answers."""
     return "ok\n"
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
 async def readyz(request: Request) -> Response:
-    """Say whether requests can be served: the store answers and takes writes, and the worker, if any, is running.
+    """Return whether requests can be served: the store can be read and written, and the worker, if any, is running.
 
-    Other issues of this process follow "ok", a line each: it serves all the same. Their details, which may hold paths
-    and addresses, are for keys that may read; to others an issue is its name.
+    Other issues of this process follow "ok", a line each. Their details, which may contain paths and addresses, are
+    shown to keys that may read; others see the name of an issue.
     """
     worker = request.app.state.worker
     issues = request.app.state.exposition.process.monitor.issues
@@ -48,15 +48,15 @@ async def readyz(request: Request) -> Response:
     failure = request.app.state.access.store.write_failure or issues.get(Issue.STORE_WRITE)
     shown = bool(failure is not None or issues) and await may_read(request)
     if failure is not None:
-        told = f"{failure} (it can be read, but takes no writes)" if shown else str(Issue.STORE_WRITE)
-        return problem("not-ready", "Not ready", 503, told)
+        detail = f"{failure} (it can be read, but takes no writes)" if shown else str(Issue.STORE_WRITE)
+        return problem("not-ready", "Not ready", 503, detail)
     lines = ["ok", *(f"{issue}: {detail}" if shown else str(issue) for issue, detail in issues.items())]
     return PlainTextResponse("\n".join(lines) + "\n")
 
 
 @router.get("/metrics", response_class=Response, responses=answers(200, types=_EXPOSITIONS))
 async def scrape(request: Request) -> Response:
-    """Expose the metrics; never touches the store. OpenMetrics, with run ids as exemplars, where it is asked for."""
+    """Return the metrics without reading the store; OpenMetrics, with run ids as exemplars, if accepted."""
     exposition: metrics.Exposition = request.app.state.exposition
     body, content_type = exposition.render(request.headers.get("accept", ""))
     return Response(body, media_type=content_type)
@@ -64,13 +64,13 @@ async def scrape(request: Request) -> Response:
 
 @router.get("/openapi.json", include_in_schema=False)
 def openapi(request: Request) -> JSONResponse:
-    """Describe the API."""
+    """Return the API's description."""
     return JSONResponse(request.app.openapi())
 
 
 @router.get("/docs", include_in_schema=False, response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
-    """Show the API's description, without asking anything of the internet."""
+    """Show the API's description, without requests to the internet."""
     return HTMLResponse(_DOCS.format(csrf=escape(csrf_token(request))))
 
 

@@ -93,7 +93,7 @@ def export(
         text = connect_server(server).export()
     else:
         with open_database(data_dir) as (_, store):
-            text = write_canary_file(exporting.in_force(store))
+            text = write_canary_file(exporting.load_documents(store))
     if path == "-":
         typer.echo(text, nl=False)
     else:
@@ -138,7 +138,7 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
         files, notes = connect_server(server).export_suite(to, suite)
     else:
         with open_database(data_dir) as (_, store):
-            written = FORMATS[to].write(exporting.suite_in_force(store, suite))
+            written = FORMATS[to].write(exporting.load_suite_document(store, suite))
         files, notes = written.files, written.notes
     if path == "-" and len(files) > 1:
         raise typer.BadParameter(f"{to} is {len(files)} files; say the folder to write them to", param_hint="PATH")

@@ -1,8 +1,7 @@
-"""What Prometheus sees: stored state from a snapshot, and what this process did from its own counters.
+"""Prometheus metrics: stored state from a snapshot, and counters of this process.
 
-A scrape never touches the store. The snapshot follows what this process changes at once and what other replicas
-changed every few seconds, and reads only checks that changed; when the store cannot be read the state series vanish
-and `coalmine_store_up` is 0.
+A scrape never reads the store. The snapshot is refreshed at once after changes of this process and every few seconds
+for those of other replicas; when the store cannot be read the state series vanish and `coalmine_store_up` is 0.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ class ProcessMetrics:
         )
         self._probes = Counter("coalmine_probes", "Probes of ended runs by outcome.", ["outcome"], registry=registry)
         self._embedders = Counter(
-            "coalmine_embedding_canaries", "Times embedders were asked for known texts.", ["outcome"], registry=registry
+            "coalmine_embedding_canaries", "Requests of embedding canaries.", ["outcome"], registry=registry
         )
         self._probe_seconds = Histogram(
             "coalmine_probe_duration_seconds",
@@ -105,18 +104,18 @@ class ProcessMetrics:
             self._probe_seconds.observe(seconds, exemplar)
 
     def delivered(self, sent: SentDelivery) -> None:
-        """Count an attempt to deliver; what was told once more was counted when it was told."""
+        """Count a delivery attempt; a repeated success is counted once."""
         if sent.error is None:
             self._deliveries.labels(sent.hook).inc(0 if sent.is_resend else 1)
         else:
             self._failures.labels(sent.hook, sent.error).inc()
 
     def scheduler_lag(self, seconds: float) -> None:
-        """Note how late a tick was."""
+        """Record how late a tick was."""
         self._lag.set(seconds)
 
     def config_reloaded(self, *, successful: bool) -> None:
-        """Note whether the canary files could be applied; where not, what was in force stays so."""
+        """Record whether the canary files could be applied."""
         self._reloaded.set(1 if successful else 0)
         self._is_reloaded = successful
         if successful:
@@ -128,12 +127,12 @@ class ProcessMetrics:
         return self._is_reloaded
 
     def config_in_force(self, config: str) -> None:
-        """Note by its hash what this process applied."""
+        """Record the hash of the applied configuration."""
         self._config.clear()
         self._config.labels(config).set(1)
 
     def watch_worker(self, alive: Callable[[], bool]) -> None:
-        """Show from now on whether the worker of this process is alive."""
+        """Export from now on whether the worker of this process is alive."""
         self._worker.set_function(alive)
 
 
@@ -163,8 +162,8 @@ class Exposition:
 
     @classmethod
     def create(cls) -> "Exposition":
-        """Make a registry of its own, so that several apps in one process never mix."""
-        disable_created_metrics()  # type: ignore[no-untyped-call] # twice the series, and nobody reads them
+        """Return an exposition with a registry of its own, so that several apps in one process do not mix."""
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
         registry = CollectorRegistry()
         snapshot = Snapshot()
         process = ProcessMetrics(registry)
@@ -172,6 +171,6 @@ class Exposition:
         return cls(registry, process, snapshot)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Write the exposition in the format the client accepts best; gives it and its content type."""
+        """Return the exposition in the format the client prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

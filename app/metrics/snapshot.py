@@ -1,4 +1,4 @@
-"""The stored state as metrics show it, read by whoever keeps it and never by a scrape."""
+"""The snapshot of the stored state for metrics; the keeper refreshes it, never a scrape."""
 
 import threading
 import time
@@ -13,9 +13,9 @@ _FRESH_SECONDS = 30  # several refreshes of the worker
 
 
 class Snapshot:
-    """The stored state as of a moment ago; None while the store cannot be read.
+    """The recent stored state; None while the store cannot be read, or `_FRESH_SECONDS` after the last refresh.
 
-    `clock` counts seconds. A state nobody could renew for `_FRESH_SECONDS` counts as none: it may not hold any more.
+    `clock` counts seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,25 +27,22 @@ class Snapshot:
 
     @property
     def state(self) -> State | None:
-        """What the store said last, if that is recent."""
+        """The last state read, if it is recent."""
         state, taken_at = self._state, self._taken_at
         return state if self._clock() - taken_at <= _FRESH_SECONDS else None
 
     def refresh(self, store: Store) -> None:
-        """Follow the store: whatever changed of any check, by whomever."""
+        """Read the changes of all checks."""
         self._read(lambda: self._reader.read(store))
 
     def refresh_checks(self, store: Store, check_ids: Collection[int], *, deliveries: bool) -> None:
-        """Follow what this process changed: these checks and, where `deliveries` were attempted, what is left to send.
-
-        What is read so says nothing of the others: it does not make the state any more recent.
-        """
+        """Read these checks, and the outbox if `deliveries` were attempted; the age of the whole state stays."""
         if self.state is None:  # all of it is old
             self.refresh(store)
         else:
-            self._read(lambda: self._reader.read_changed(store, check_ids, deliveries=deliveries), all_of_it=False)
+            self._read(lambda: self._reader.read_changed(store, check_ids, deliveries=deliveries), is_complete=False)
 
-    def _read(self, read: Callable[[], State], *, all_of_it: bool = True) -> None:
+    def _read(self, read: Callable[[], State], *, is_complete: bool = True) -> None:
         with self._refreshing:
             began = self._clock()
             try:
@@ -54,6 +51,6 @@ class Snapshot:
                 self._state = None
                 self._reader.forget()
                 raise
-            if all_of_it:
+            if is_complete:
                 self._taken_at = began
             self._state = state

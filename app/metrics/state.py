@@ -1,6 +1,6 @@
-"""The stored state as series: per check and, for all, alerts and the outbox.
+"""The stored state as Prometheus series: per check, and for alerts, outbox and hooks.
 
-How many there can be is bounded, see `docs/metrics.md`: no label holds a query, a text or an address.
+Their number is bounded, see `docs/metrics.md`: no label has a query, a text or an address.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,14 +19,14 @@ _Samples = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 def state_families(state: State) -> Iterator[Metric]:
-    """Yield every family of the state; a family nothing is known of is left out or empty."""
+    """Yield every family of the state; one without values is left out or empty."""
     yield from _check_families(state.checks)
     yield from _canary_families(state.checks)
     yield from _shared_families(state)
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], samples: _Samples) -> GaugeMetricFamily:
-    """Make a gauge of these samples; None is no series."""
+    """Return a gauge of these samples; None makes no series."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, value in samples:
         if value is not None:  # nothing measured is no series, never a zero

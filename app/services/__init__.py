@@ -1,1 +1,1 @@
-"""Fetch, decide, write: one transaction a function."""
+"""Services: each function reads, decides and writes in one transaction."""

@@ -1,4 +1,4 @@
-"""Aggregates to rows and back: the vector a run keeps for ever, and the body of the newest run."""
+"""Converts aggregates of runs to stored JSON and back."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from app.store.runs.results import RunRow
 
 
 def stored_aggregates(run: RunRow) -> Aggregates:
-    """Give an ended run's aggregates as far as it keeps them: what rules look at."""
+    """Return the aggregates that the row of an ended run stores, which are those rules use."""
     slices: dict[str, dict[str, float | None]] = {}
     means: dict[str, float | None] = {}
     for name, value in run.aggregates.items():
@@ -50,26 +50,26 @@ def stored_aggregates(run: RunRow) -> Aggregates:
     )
     if run.verdict == Verdict.UNKNOWN and run.reasons:
         aggregates = replace(aggregates, unknown_reason=run.reasons[0])
-    if run.status == RunStatus.FAILED:  # nobody was asked, whatever embedder there is
+    if run.status == RunStatus.FAILED:  # no request was sent, to an embedder neither
         return replace(aggregates, embedder_reason="the run could not be carried out")
     return with_embedder(aggregates, run.embedder)
 
 
-def with_embedder(aggregates: Aggregates, found: Mapping[str, Any] | None) -> Aggregates:
-    """Add to the aggregates of a run that was carried out what it found of its embedder; None = it has none."""
-    kind, reason = embedder_finding(found)
+def with_embedder(aggregates: Aggregates, finding: Mapping[str, Any] | None) -> Aggregates:
+    """Return the aggregates with a stored finding on the embedder; None = there is no embedder."""
+    kind, reason = embedder_finding(finding)
     return replace(aggregates, embedder=kind, embedder_reason=reason)
 
 
-def embedder_finding(found: Mapping[str, Any] | None) -> tuple[EmbedderChange | None, str | None]:
-    """Return `kind` and `reason` of what was found of an embedder, as it is stored; None = there is none."""
-    if found is None:
+def embedder_finding(finding: Mapping[str, Any] | None) -> tuple[EmbedderChange | None, str | None]:
+    """Return `kind` and `reason` of a stored finding on the embedder; None = there is no embedder."""
+    if finding is None:
         return None, None
-    return None if found["kind"] is None else EmbedderChange(found["kind"]), found["reason"]
+    return None if finding["kind"] is None else EmbedderChange(finding["kind"]), finding["reason"]
 
 
 def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> dict[str, Any]:
-    """Spell out what a run's row leaves out: categories, tags, probes, latency and the degraded canaries."""
+    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
     aggregates = outcome.aggregates
     degraded = [
         {
@@ -90,10 +90,7 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
 def probe_summary(
     probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
 ) -> dict[str, Any]:
-    """Spell out how probes ended, where those failed that did elsewhere than at the retriever, and how long they took.
-
-    Those that failed at the retriever need no telling apart.
-    """
+    """Return probes by outcome, the failures before the retriever by step, and the latency."""
     steps: dict[str, Counter[str]] = {}
     for failure in failures:
         if failure.step != Step.RETRIEVER:
@@ -106,7 +103,7 @@ def probe_summary(
 
 
 def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping[int, Failure]) -> dict[str, Any]:
-    """Summarise the stored probes of a run: what a release before did not keep with it."""
+    """Return `probe_summary` of a run stored by a release that did not store it."""
     probes = Counter(str(failure.outcome) for failure in failures.values())
     if run.measured:
         probes[str(Outcome.OK)] = run.measured

@@ -1,4 +1,4 @@
-"""Reads that every area needs: a check and a run by the names people know them by, and when a check is due."""
+"""Finds checks by slug and runs by id for all areas, and reads schedules of checks."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ from app.store.runs.results import RunRow
 
 
 def find_check(connection: Connection, slug: str) -> Definition:
-    """Find a check, archived ones included: their history stays readable. Raises NotFoundError."""
+    """Return a check, also an archived one. Raises NotFoundError."""
     check = definitions.find_definition(connection, "check", slug)
     if check is None:
         raise NotFoundError(f"there is no check '{slug}'")
@@ -23,7 +23,7 @@ def find_check(connection: Connection, slug: str) -> Definition:
 
 
 def find_run(connection: Connection, run_id: str) -> RunRow:
-    """Find a run by its opaque id. Raises NotFoundError."""
+    """Return a run by its opaque id. Raises NotFoundError."""
     run = results.find_run(connection, shapes.id_number(run_id, "run"))
     if run is None:
         raise NotFoundError(f"there is no run '{run_id[:40]}'")
@@ -31,14 +31,14 @@ def find_run(connection: Connection, run_id: str) -> RunRow:
 
 
 def last_completed(connection: Connection, check: definitions.Definition, now: datetime) -> datetime | None:
-    """Return when a run of the check last completed, as far as that is credible; None = never."""
+    """Return when a run of the check last completed, ignoring implausible times; None = never."""
     until = credible_until(schedule_of(check.body), now)
     completed = results.last_completed(connection, check.id, before=to_us(until))
     return from_us(completed) if completed is not None else None
 
 
 def schedule_of(body: Mapping[str, Any]) -> Schedule:
-    """Read the schedule a stored check has."""
+    """Return the schedule of a stored check."""
     schedule = body["schedule"]
     if schedule.get("every") is not None:
         return parse_schedule(every=schedule["every"])

@@ -1,7 +1,4 @@
-"""How the numbers of a run came about, read back: what it asked, what that was judged by, and what held.
-
-They are those of its day or, where another measures version is asked for, those of a re-scoring. Nothing here writes.
-"""
+"""Reads the inputs and canary states of a run, as recorded or as a re-scoring judges them. Nothing here writes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,15 +29,15 @@ _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anew:
-    """That a run's numbers are those of a re-scoring."""
+class RescoredVersion:
+    """A run within a re-scoring."""
 
     rescoring: Rescoring
     run: RescoredRun
 
 
-def in_version(connection: Connection, row: RunRow, version: str | None) -> tuple[RunRow, Anew | None]:
-    """Give a run with its numbers of a measures version; None = those of its day.
+def load_version(connection: Connection, row: RunRow, version: str | None) -> tuple[RunRow, RescoredVersion | None]:
+    """Return a run with its numbers of a measures version; None = as recorded.
 
     Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
     """
@@ -50,27 +47,27 @@ def in_version(connection: Connection, row: RunRow, version: str | None) -> tupl
     run = rescored_runs.find_run(connection, rescoring.id, row.id)
     if run is None:
         goes_on = rescoring.finished_at is None
-        why = ", or not yet: the re-scoring goes on" if goes_on else ": ask for the re-scoring again to take it in"
+        why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"
         raise NotFoundError(f"run '{row.id}' is not in measures version {rescoring.name}{why}")
     names = results.layout_names(connection, run.layout_id)
-    return _judged_anew(row, rescoring, run, names), Anew(rescoring=rescoring, run=run)
+    return _rescored_row(row, rescoring, run, names), RescoredVersion(rescoring=rescoring, run=run)
 
 
 def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
-    """Read the runs of a re-scoring with its numbers, newest first, those with an id below `before`."""
+    """Return the runs of a re-scoring with its numbers, newest first, with ids below `before`."""
     rows = results.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
     judged = rescored_runs.find_runs(connection, found.id, [row.id for row in rows])
     names = {layout: results.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
     versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
     hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}
     return [
-        replace(_judged_anew(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
+        replace(_rescored_row(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
         for row in rows
         if (run := judged.get(row.id)) is not None
     ]
 
 
-def _judged_anew(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
+def _rescored_row(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
     return replace(
         row,
         verdict=run.verdict,
@@ -90,54 +87,56 @@ def _judged_anew(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequenc
 def find_rescoring(
     connection: Connection, check_id: int, version: str | None, *, plain: str | None = MEASURES_VERSION
 ) -> Rescoring | None:
-    """Find the re-scoring of a check a measures version names; None for no version and for the plain one.
+    """Return the re-scoring that a measures version of a check names; None for no version and for the plain one.
 
     Raises InvalidInputError where there is none.
     """
     if version is None or version == plain:
         return None
-    named = _RESCORED.fullmatch(version)
-    found = rescoring.find(connection, int(named[1])) if named else None
+    score_names = _RESCORED.fullmatch(version)
+    found = rescoring.find(connection, int(score_names[1])) if score_names else None
     if found is None or found.check_id != check_id or found.name != version:
-        there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
-        names = ", ".join([plain or MEASURES_VERSION, *reversed(there)])
+        names_there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
+        names = ", ".join([plain or MEASURES_VERSION, *reversed(names_there)])
         raise InvalidInputError(
             [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {names}")]
         )
     return found
 
 
-def inputs_of_run(connection: Connection, row: RunRow, anew: Anew | None = None) -> RunInputs:
-    """Return what a run worked with, judged anew where a re-scoring is named.
+def inputs_of_run(connection: Connection, row: RunRow, rescored: RescoredVersion | None = None) -> RunInputs:
+    """Return the inputs of a run, with the judgments of a re-scoring where one is given.
 
     Raises NotFoundError where it has not started.
     """
     if row.versions is None:
         raise NotFoundError(f"run '{row.id}' has not started")
-    judged_by = None if anew is None else anew.rescoring.suite_version_id
+    judged_by = None if rescored is None else rescored.rescoring.suite_version_id
     return load_inputs(connection, row.versions, judged_by=judged_by)
 
 
-def states_of(connection: Connection, row: RunRow, inputs: RunInputs, anew: Anew | None = None) -> dict[int, StateRow]:
-    """Read what held for each canary at a run, by canary id.
+def states_of(
+    connection: Connection, row: RunRow, inputs: RunInputs, rescored: RescoredVersion | None = None
+) -> dict[int, StateRow]:
+    """Return the state of each canary at a run, by canary id.
 
-    Judged anew, `first_run` still tells since when the canary has had this ranking: it may have held for longer. Where
-    the run could not measure relevance, there is none, though what holds may have had some when it began.
+    In a re-scoring `first_run` is still the first run with this ranking. Where the run could not measure relevance the
+    state has none, even if an earlier run of the same state measured it.
     """
     states = results.states_at(connection, row.check_id, row.id)
     for position in results.unscored_at(connection, row.id):
         canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
         if canary_id in states:
             states[canary_id] = without_relevance(states[canary_id])
-    if anew is None:
+    if rescored is None:
         return states
-    layout = anew.run.scores_layout_id
+    layout = rescored.run.scores_layout_id
     versions = {member.canary_id: member.version_id for member in inputs.suite.members}
     rankings = {
         canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states
     }
     scores = results.scores_of(connection, rankings.values(), layout)
-    reasons = _degraded(anew.run)
+    reasons = _degraded(rescored.run)
     found: dict[int, StateRow] = {}
     for position, member in enumerate(inputs.suite.members):
         score = scores.get(rankings.get(member.canary_id, (0, 0)))
@@ -157,12 +156,12 @@ def states_of(connection: Connection, row: RunRow, inputs: RunInputs, anew: Anew
 
 
 def without_relevance(state: StateRow) -> StateRow:
-    """Give what is left of a state where relevance could not be measured."""
+    """Return a state without its relevance and the reasons that depend on it."""
     return replace(state, top_score=None, reasons=state.reasons & ~RELEVANCE)
 
 
 def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
-    """Shape a re-scoring; `before` and `after` sum its runs up, once it has finished."""
+    """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
     summary = found.summary or {}
     return {
         "id": str(found.id),
@@ -205,7 +204,7 @@ def _degraded(run: RescoredRun) -> dict[int, int]:
 
 
 def _top_score(scorer: Scorer, state: StateRow, matched: bytes, canary: Canary) -> float | None:
-    """Give the relevance of the first hit: of all scorers only `judged` looks at judgments."""
+    """Return the relevance of the first hit; only the scorer `judged` depends on judgments."""
     if scorer.kind is not ScorerKind.JUDGED:
         return state.top_score
     best = max((judgment.grade for judgment in canary.judgments), default=0)

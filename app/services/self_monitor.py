@@ -1,7 +1,4 @@
-"""What is wrong with this process itself, for readiness, metrics, pages and the log.
-
-None of it is ever an alert about a check.
-"""
+"""Issues of this process itself, for readiness, metrics, pages and the log; they are never alerts of a check."""
 
 import logging
 import time
@@ -13,11 +10,11 @@ from typing import Final
 logger = logging.getLogger("coalmine.self")
 
 KEPT_SECONDS: Final = 120.0
-"""How long an issue stands that is reported again and again while it lasts, and by nobody when it is over."""
+"""How long an issue lasts after its last report."""
 
 
 class Issue(StrEnum):
-    """What can be wrong with a process; also the label of its metric."""
+    """Kind of an issue; also the label of its metric."""
 
     CLOCK = "clock"
     """The wall clock was set; instants that it wrote before may be wrong."""
@@ -32,17 +29,17 @@ class Issue(StrEnum):
 
 
 class SelfMonitor:
-    """The issues of this process, each with a sentence for people. Threads may report and read at once."""
+    """The issues of this process, each with a sentence. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin without an issue; `clock` counts seconds and cannot be set."""
         self._clock = clock
         self._lock = Lock()
         self._issues: dict[Issue, tuple[str, float]] = {}
-        """By issue its sentence, and until when it stands unless it is reported again."""
+        """Sentence and expiry by issue."""
 
     def report(self, issue: Issue, detail: str, *, seconds: float = KEPT_SECONDS) -> None:
-        """Let an issue stand for so many seconds from now; logged where it did not stand before."""
+        """Set an issue for `seconds`; logged when it is new."""
         with self._lock:
             now = self._clock()
             before = self._issues.get(issue)
@@ -51,7 +48,7 @@ class SelfMonitor:
             logger.error("self_issue", extra={"issue": str(issue), "detail": detail})
 
     def clear(self, issue: Issue) -> None:
-        """End an issue; logged where it stood."""
+        """End an issue; logged if it was set."""
         with self._lock:
             before = self._issues.pop(issue, None)
         if before is not None:
@@ -59,11 +56,11 @@ class SelfMonitor:
 
     @property
     def issues(self) -> Mapping[Issue, str]:
-        """The issues that stand now, each with its sentence."""
+        """The present issues, each with its sentence."""
         with self._lock:
             now = self._clock()
             return {issue: detail for issue, (detail, until) in self._issues.items() if until > now}
 
     def has(self, issue: Issue) -> bool:
-        """Whether an issue stands now."""
+        """Whether an issue is set."""
         return issue in self.issues

@@ -1,4 +1,4 @@
-"""Whether the database takes writes: a full disk can be read for ever, and nothing that happens is kept."""
+"""Reports an issue while the database can be read but not written, as on a full disk."""
 
 from contextlib import suppress
 
@@ -8,9 +8,9 @@ from app.store.engine import Store
 
 
 def report_store(monitor: SelfMonitor, store: Store) -> None:
-    """Report or end the issue; where writes failed lately, try one."""
+    """Report or end the issue; after a failed write, try one first."""
     if store.write_failure is not None:
-        with suppress(StoreUnavailableError):  # the failure then stands on
+        with suppress(StoreUnavailableError):  # then `write_failure` stays
             store.try_write()
     failure = store.write_failure
     if failure is None:

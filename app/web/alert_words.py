@@ -13,7 +13,7 @@ from app.domain.probing.probe_failures import outcome_word
 from app.web.wording import ABSENT, bound, capitalize_first, evidence, score, seconds, spoken
 
 ALERT_STATES: Final[Mapping[str, str]] = {
-    "pending": "some runs are bad, not enough of them to open it",
+    "pending": "some runs are bad, not enough to open it",
     "firing": "open: enough runs are bad",
     "recovering": "open, and the newest runs are good",
     "resolved": "over",

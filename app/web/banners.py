@@ -1,4 +1,4 @@
-"""Banners over pages: what is wrong with Coalmine itself, as far as this process can tell, and what to do about it."""
+"""Banners on pages: issues of Coalmine itself that this process knows of, with the remedy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ _OUTBOX_STUCK_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banner:
-    """Something wrong with Coalmine itself: what it means and what to do."""
+    """An issue of Coalmine itself: its meaning and the remedy."""
 
     severity: str
     text: str
     link: str = ""
-    """The page to go on with, and `label` what to call it; empty = there is none."""
+    """The page for the next step, with the text `label`; empty = none."""
     label: str = ""
 
 
 def banners_of(request: Request, *, overdue: bool, dead: Mapping[str, int] | None = None) -> list[Banner]:
-    """Say what is wrong; `overdue`: a check is, `dead`: deliveries given up lately, by hook."""
+    """Return the banners, critical first; `overdue`: a check is, `dead`: recent dead letters by hook."""
     found = [_worker(request, overdue=overdue), _store(request), _canary_files(request), _outbox(request)]
     found += _issues(request)
     found += [_dead(hook, count) for hook, count in sorted((dead or {}).items())]
@@ -33,11 +33,11 @@ def banners_of(request: Request, *, overdue: bool, dead: Mapping[str, int] | Non
 def _worker(request: Request, *, overdue: bool) -> Banner | None:
     worker = request.app.state.worker
     if worker is not None and not worker.alive:
-        text = "The worker is not running, so no check runs in this process. Its log says why; restart the service."
+        text = "The worker is not running, so no check runs in this process. See its log, and restart the service."
         return Banner(severity="critical", text=text)
     if worker is None and overdue:
         text = "Checks are overdue and this process has no worker: is a coalmine work process running? "
-        text += "Start one, and look at the log of those there are."
+        text += "Start one, and see the log of the running ones."
         return Banner(severity="critical", text=text)
     return None
 
@@ -47,12 +47,12 @@ def _store(request: Request) -> Banner | None:
     if state.worker is None or not state.worker.alive or state.exposition.snapshot.state is not None:
         return None
     text = "The database could not be read a moment ago: figures may be old and runs may be missing. "
-    text += "The log says why; is its disk full, or its server gone?"
-    return Banner(severity="warning", text=text, link="/readyz", label="See whether it is ready")
+    text += "See the log: its disk may be full, or its server down."
+    return Banner(severity="warning", text=text, link="/readyz", label="Show readiness")
 
 
 def _issues(request: Request) -> list[Banner]:
-    """Say what this process found wrong with itself."""
+    """Return the banners of the self monitor's issues."""
     issues = request.app.state.exposition.process.monitor.issues
     return [
         Banner(severity="critical" if issue in _GRAVE else "warning", text=f"{_TITLES[issue]}: {detail}.")
@@ -73,9 +73,9 @@ _TITLES = {
 def _canary_files(request: Request) -> Banner | None:
     if request.app.state.exposition.process.is_config_applied:
         return None
-    text = "The canary files could not be applied when they were last read; what was in force before still is. "
-    text += "The command coalmine validate names the lines; then send the service a hangup signal."
-    return Banner(severity="warning", text=text, link="/suites", label="See what is in force")
+    text = "The canary files could not be applied when they were last read; the previous definitions still apply. "
+    text += "Run coalmine validate for the lines with errors; then send the service a hangup signal."
+    return Banner(severity="warning", text=text, link="/suites", label="Show suites")
 
 
 def _outbox(request: Request) -> Banner | None:
@@ -83,12 +83,12 @@ def _outbox(request: Request) -> Banner | None:
     if snapshot is None or (snapshot.outbox_oldest_seconds or 0.0) <= _OUTBOX_STUCK_SECONDS:
         return None
     text = f"{snapshot.outbox_pending} notifications wait to be delivered, the oldest for more than ten minutes."
-    text += " Their attempts say what the receivers answered."
-    return Banner(severity="warning", text=text, link="/deliveries?state=pending", label="See what waits")
+    text += " Their attempts show the receivers' responses."
+    return Banner(severity="warning", text=text, link="/deliveries?state=pending", label="Show pending deliveries")
 
 
 def _dead(hook: str, count: int) -> Banner:
-    text = f"{counted(count, 'notification')} to hook {hook} {'was' if count == 1 else 'were'} given up in the last "
-    text += "three days: nobody heard of it that way. Mend the receiver, then send what is dead again."
+    text = f"{counted(count, 'notification')} to hook {hook} could not be delivered in the last three days. "
+    text += "Repair the receiver, then replay them."
     link = f"/deliveries?hook={hook}&state=dead"
-    return Banner(severity="critical", text=text, link=link, label="See what died")
+    return Banner(severity="critical", text=text, link=link, label="Show dead letters")

@@ -1,4 +1,4 @@
-"""Headers of every response: what a browser may load, run, embed and keep. Scripts and styles are files of ours."""
+"""Security and caching headers of every response. Scripts and styles are files of ours."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,7 +9,7 @@ _DOCS_POLICY = f"{_POLICY}; style-src 'self' 'unsafe-inline'; img-src 'self' dat
 
 
 class SecurityHeaders:
-    """ASGI middleware that sets them where a route has not."""
+    """ASGI middleware that sets headers where a route has not."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -38,7 +38,7 @@ def _complete(headers: MutableHeaders, scope: Scope, *, ok: bool) -> None:
 
 
 def _caching(path: str, query: bytes, *, ok: bool) -> str:
-    """Keep what cannot change: a static file whose address carries its version. Pages are never kept."""
+    """Return the cache-control header: only static files with a version in their address are cached."""
     if not path.startswith("/static/") or not ok:
         return "no-store"
     return "public, max-age=31536000, immutable" if query.startswith(b"v=") else "no-cache"

@@ -1,4 +1,4 @@
-"""Parameters of addresses that several pages take."""
+"""Query parameters that several pages share."""
 
 from collections.abc import Collection
 from typing import Annotated, TypeVar
@@ -12,20 +12,20 @@ Version = Annotated[str, Query(alias="measures_version", max_length=40)]
 ChoiceT = TypeVar("ChoiceT", Verdict, Category, Reason, Outcome)
 
 
-def refuse_other(text: str, known: Collection[str], path: str) -> None:
-    """Raise InvalidInputError with the `path` where a text is none of these; an empty one among them says nothing."""
-    if text not in known:
-        raise InvalidInputError([other_than(known, path)])
+def refuse_other(text: str, choices: Collection[str], path: str) -> None:
+    """Raise InvalidInputError at `path` unless a text is one of these."""
+    if text not in choices:
+        raise InvalidInputError([choice_problem(choices, path)])
 
 
-def other_than(known: Collection[str], path: str) -> Problem:
-    """Say that what stands at a path is none of these."""
-    left_out = ", or left out" if "" in known else ""
-    return Problem(path=path, message=f"is one of {', '.join(filter(None, known))}{left_out}")
+def choice_problem(choices: Collection[str], path: str) -> Problem:
+    """Return the problem of a value at a path that is none of these; "" among them means it may be left out."""
+    left_out = ", or left out" if "" in choices else ""
+    return Problem(path=path, message=f"is one of {', '.join(filter(None, choices))}{left_out}")
 
 
-def chosen(kind: type[ChoiceT], text: str, path: str) -> ChoiceT | None:
-    """Read one of our own words; an empty text is no choice. Raises InvalidInputError with the `path`."""
+def parse_choice(kind: type[ChoiceT], text: str, path: str) -> ChoiceT | None:
+    """Return the member of an enum; None for an empty text. Raises InvalidInputError at `path`."""
     if not text:
         return None
     refuse_other(text, [str(one) for one in kind], path)

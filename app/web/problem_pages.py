@@ -1,4 +1,4 @@
-"""Problems as pages: whoever navigates with a browser reads a page, or signs in first; programs get problem+json."""
+"""Shows problems as pages to browsers, which may have to sign in first; programs get problem+json."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -23,35 +23,35 @@ Handler = Callable[[Request, Any], Awaitable[Response]]
 
 
 def install_problem_pages(app: FastAPI) -> None:
-    """Put a page over every problem; what is logged and which status it has stays with the handlers beneath."""
+    """Wrap every exception handler so that browsers get a page with the same status."""
     for kind in (CoalmineError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _paged(app.exception_handlers[kind]))
+        app.add_exception_handler(kind, _page_handler(app.exception_handlers[kind]))
 
 
-def _paged(beneath: Any) -> Handler:
+def _page_handler(handler: Any) -> Handler:
     async def handle(request: Request, error: Exception) -> Response:
         if isinstance(error, UnauthorizedError) and _is_navigation(request):
             return RedirectResponse(_sign_in(request), status_code=303)
-        problem: Response = await beneath(request, error)
+        problem: Response = await handler(request, error)
         if not _is_navigation(request):
             return problem
         if problem.status_code == HTTPStatus.METHOD_NOT_ALLOWED and request.method == "GET":
-            return RedirectResponse(_above(request), status_code=303)
-        told = json.loads(bytes(problem.body))
-        if isinstance(error, HTTPException):  # no route was found, so none asked who this is
+            return RedirectResponse(_parent_page(request), status_code=303)
+        problem_view = json.loads(bytes(problem.body))
+        if isinstance(error, HTTPException):  # no route matched, so the caller was not identified
             with suppress(CoalmineError):
                 await identify_visitor(request)
             if problem.status_code == HTTPStatus.NOT_FOUND:
-                told["detail"] = "No page of Coalmine has this address. It may have been cut off, or typed wrong."
-        page = render(request, "problem.html", status=problem.status_code, problem=told)
+                problem_view["detail"] = "No page has this address. It may be cut off or mistyped."
+        page = render(request, "problem.html", status=problem.status_code, problem=problem_view)
         page.headers.update({name: value for name, value in problem.headers.items() if not name.startswith("content-")})
         return page
 
     return handle
 
 
-def _above(request: Request) -> str:
-    """Give the page an action belongs to: what can only be done, such as archiving, is no page to be looked at."""
+def _parent_page(request: Request) -> str:
+    """Return the page that an action belongs to: an address such as `/archive` has no page of its own."""
     path = request.scope["path"]
     while path.strip("/"):
         path = path.rpartition("/")[0]
@@ -68,5 +68,5 @@ def _is_navigation(request: Request) -> bool:
 def _sign_in(request: Request) -> str:
     if request.method != "GET" or request.url.path == "/":
         return "/login"
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return f"/login?next={quote(wanted, safe='')}"
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/login?next={quote(target, safe='')}"

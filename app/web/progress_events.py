@@ -1,4 +1,4 @@
-"""Long work that says how far it is, by server-sent events in the answer to the request that asked for it."""
+"""Responses that report the progress of long work by server-sent events."""
 
 import json
 import math
@@ -21,19 +21,19 @@ MEDIA_TYPE = "text/event-stream"
 
 
 class ProgressEvents(Response):
-    """Does work in a thread of its own and sends its progress; a browser that disconnects does not stop the work.
+    """Runs work in a thread and sends its progress; a disconnected browser does not stop the work.
 
-    `progress` {done, of} as it comes, then `ended`, or for what may go wrong `refused` {detail}. They are sent in this
-    answer because a second request could reach another replica.
+    Events: `progress` {done, of}, then `ended`, or `refused` {detail} for an error. They are sent in this response
+    because a second request could reach another replica.
     """
 
     media_type = MEDIA_TYPE
 
     def __init__(self, work: Callable[[ReportProgress], Callable[[], object]], limiter: CapacityLimiter) -> None:
         super().__init__()
-        del self.headers["content-length"]  # nobody knows
+        del self.headers["content-length"]  # not known
         self.headers["cache-control"] = "no-cache"
-        self.headers["x-accel-buffering"] = "no"  # or nginx would keep the events until the end
+        self.headers["x-accel-buffering"] = "no"  # or nginx buffers the events until the end
         self._work = work
         self._limiter = limiter
 
@@ -42,12 +42,12 @@ class ProgressEvents(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         events, received = anyio.create_memory_object_stream[bytes](math.inf)
         async with anyio.create_task_group() as group, received:
-            group.start_soon(self._carry_out, events)
+            group.start_soon(self._run, events)
             async for event in received:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _carry_out(self, events: ObjectSendStream[bytes]) -> None:
+    async def _run(self, events: ObjectSendStream[bytes]) -> None:
         def report(done: int, of: int) -> None:
             anyio.from_thread.run(events.send, _event("progress", done=done, of=of))
 

@@ -1,4 +1,4 @@
-"""Templates to responses. Everything put into a page is escaped; scripts get no data but through the API."""
+"""Renders templates. Values are escaped; scripts get their data from the API."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -24,7 +24,7 @@ STATIC = _HERE / "static"
 
 
 def render(request: Request, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Fill a template for whoever is asking."""
+    """Return a page for the caller of a request."""
     identity: Identity | None = getattr(request.state, "identity", None)
     text = (
         _environment()
@@ -45,7 +45,7 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
 
 
 def fill(template: str, /, **values: Any) -> str:
-    """Fill a template that is no page and knows nothing of who is asking."""
+    """Return a filled template that does not depend on the caller."""
     return _environment().get_template(template).render(**values)
 
 
@@ -86,5 +86,5 @@ def _environment() -> Environment:
 
 @lru_cache
 def _static_url(name: str) -> str:
-    """Give the address of a static file with its version, so that browsers keep it until it changes."""
+    """Return the address of a static file with its version, so that browsers cache it until it changes."""
     return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"

@@ -1,4 +1,4 @@
-"""Signing in with a key and out again. A browser then holds an encrypted cookie, never the key."""
+"""Signing in with a key, and out. The browser gets an encrypted cookie, never the key."""
 
 import time
 from collections.abc import Callable
@@ -23,23 +23,23 @@ _LONGEST_FORM = 8_192
 _LONGEST_KEY = 500
 _PAUSE_SECONDS = 0.3
 
-# Not the routes' threads: whoever guesses keys must not keep others from their pages.
+# Threads of their own, so that guessing keys does not block pages.
 _SIGN_INS = CapacityLimiter(2)
 
 
 class Attempts:
-    """A bucket of failed sign-ins for the whole process, refilled with time. Keys are too long to be guessed anyway."""
+    """Rate limit of failed sign-ins for the whole process. Keys are too long to be guessed anyway."""
 
     def __init__(self, *, most: int = 20, per_second: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._per_second, self._clock = most, per_second, clock
         self._left, self._at = float(most), clock()
 
     def wait_seconds(self) -> float:
-        """Give how long until the next attempt is let through; 0 = now."""
+        """Return the seconds until the next attempt is allowed; 0 = now."""
         self._refill()
         return 0.0 if self._left >= 1 else (1 - self._left) / self._per_second
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Count a failed attempt."""
         self._refill()
         self._left = max(0.0, self._left - 1)
@@ -52,7 +52,7 @@ class Attempts:
 
 @router.get("/login", response_class=HTMLResponse)
 def show_login(request: Request, next: str = "") -> HTMLResponse:  # noqa: A002 - the name in the address
-    """Show the form, or that none is needed; to whoever is signed in already, how to go on."""
+    """Show the form, that no key is needed, or that the browser is signed in already."""
     access: Access = request.app.state.access
     request.state.identity = visitor(request)
     is_open = access.loopback and not api_keys.any_key_ever(access.store)
@@ -61,7 +61,7 @@ def show_login(request: Request, next: str = "") -> HTMLResponse:  # noqa: A002 
 
 @router.post("/login")
 async def log_in(request: Request) -> Response:
-    """Open a session for a good key; a page with a message for any other."""
+    """Open a session for a valid key; show a message for any other."""
     _refuse_other_sites(request)
     attempts: Attempts = request.app.state.failed_sign_ins
     key, following = await _read_form(request)
@@ -69,13 +69,13 @@ async def log_in(request: Request) -> Response:
     try:
         identity = await anyio.to_thread.run_sync(_identify, access, key, limiter=_SIGN_INS)
     except UnauthorizedError:
-        # Counted after the look-up: a good key always gets in, however many bad ones others try.
+        # Counted after the look-up: a valid key is never rate limited.
         wait = attempts.wait_seconds()
-        attempts.failed()
+        attempts.count_failure()
         await anyio.sleep(_PAUSE_SECONDS)
         if not wait:
-            return _refused(request, following, 401, "This key is unknown or has been revoked.")
-        refused = _refused(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
+            return _refusal(request, following, 401, "This key is unknown or has been revoked.")
+        refused = _refusal(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
         refused.headers["retry-after"] = str(int(wait) + 1)
         return refused
     response = RedirectResponse(following, status_code=303)
@@ -100,22 +100,22 @@ def log_out(request: Request) -> Response:
     return response
 
 
-def safe_path(wanted: str) -> str:
-    """Give where to go after signing in: a path on this host, else the overview."""
-    plain = wanted.isprintable() and "\\" not in wanted and wanted.startswith("/") and not wanted.startswith("//")
-    return wanted if plain else "/"
+def safe_path(path: str) -> str:
+    """Return where to redirect after signing in: a path on this host, else the overview."""
+    plain = path.isprintable() and "\\" not in path and path.startswith("/") and not path.startswith("//")
+    return path if plain else "/"
 
 
 def _identify(access: Access, key: str) -> Identity:
     return api_keys.identify(access.store, key, now=datetime.now(UTC))
 
 
-def _refused(request: Request, following: str, status: int, message: str) -> HTMLResponse:
+def _refusal(request: Request, following: str, status: int, message: str) -> HTMLResponse:
     return render(request, "login.html", status=status, following=following, is_open=False, message=message)
 
 
 async def _read_form(request: Request) -> tuple[str, str]:
-    """Read the key and where to go, of a form no larger than it can be: nobody has signed in yet."""
+    """Return key and target of the form, with a strict size limit: the caller is not authenticated."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > _LONGEST_FORM:
         raise InvalidInputError([Problem(path="body", message=f"must be a form of at most {_LONGEST_FORM} bytes")])
@@ -127,7 +127,7 @@ async def _read_form(request: Request) -> tuple[str, str]:
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """Refuse a form another site sends: it would sign this browser in as somebody else."""
+    """Raise ForbiddenError for a form of another site, which would sign this browser in as somebody else."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:

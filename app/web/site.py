@@ -1,4 +1,4 @@
-"""The status pages: their routers, and what they put on the app (static files, headers, a page for every problem)."""
+"""Installs the status pages on the app: routers, static files, headers, problem pages."""
 
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
@@ -41,11 +41,11 @@ PAGES = tuple(
         signing_in,
     )
 )
-"""Routers of the pages, in the order in which they are asked."""
+"""Routers of the pages, in matching order."""
 
 
 def install_pages(app: FastAPI) -> None:
-    """Put what pages need besides their routes on an app whose problems are already installed."""
+    """Install static files, headers and problem pages on an app that has the problem handlers."""
     app.state.failed_sign_ins = signing_in.Attempts()
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(SecurityHeaders)

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.catalog.schedules import Schedule
-from app.domain.history.gaps import Gap, Span, Why, gaps
+from app.domain.history.gaps import Gap, GapReason, Span, find_gaps
 
 MINUTE = 60_000_000
 EVERY_FIVE = Schedule(every_seconds=300)
@@ -17,7 +17,7 @@ def _found(
     points: list[Span], *silent: tuple[int, int], schedule: Schedule = EVERY_FIVE, start: int = 0, end: int = 60
 ) -> list[tuple[int, int, str, tuple[int, ...]]]:
     moments = [(at * MINUTE, run) for at, run in silent]
-    found: list[Gap] = gaps(points, moments, schedule, start=start * MINUTE, end=end * MINUTE)
+    found: list[Gap] = find_gaps(points, moments, schedule, start=start * MINUTE, end=end * MINUTE)
     return [(gap.start // MINUTE, gap.end // MINUTE, str(gap.why), gap.runs) for gap in found]
 
 
@@ -27,24 +27,24 @@ def test_a_series_in_which_every_run_measured_has_no_gap() -> None:
 
 def test_a_run_that_measured_nothing_lies_in_a_gap_between_its_neighbours() -> None:
     assert _found(_spans(*range(1, 21, 5), *range(36, 61, 5)), (21, 7), (26, 8), (31, 9)) == [
-        (16, 36, Why.NOT_MEASURED, (7, 8, 9))
+        (16, 36, GapReason.NOT_MEASURED, (7, 8, 9))
     ]
 
 
 def test_runs_that_measured_nothing_before_the_first_point_and_after_the_last_are_gaps() -> None:
     assert _found(_spans(20, 25), (5, 1), (30, 2), end=33) == [
-        (0, 20, Why.NOT_MEASURED, (1,)),
-        (25, 33, Why.NOT_MEASURED, (2,)),
+        (0, 20, GapReason.NOT_MEASURED, (1,)),
+        (25, 33, GapReason.NOT_MEASURED, (2,)),
     ]
 
 
 def test_runs_that_never_came_are_a_gap_and_one_that_was_late_is_none() -> None:
-    assert _found(_spans(1, 6, 11, 16, 46, 51, 56)) == [(16, 46, Why.NO_RUNS, ())]
+    assert _found(_spans(1, 6, 11, 16, 46, 51, 56)) == [(16, 46, GapReason.NO_RUNS, ())]
     assert _found(_spans(1, 6, 11, 20, 26, 31, 36), end=38) == []
 
 
 def test_since_the_last_run_nothing_is_known_once_two_are_overdue() -> None:
-    assert _found(_spans(1, 6, 11, 16), end=60) == [(16, 60, Why.NO_RUNS, ())]
+    assert _found(_spans(1, 6, 11, 16), end=60) == [(16, 60, GapReason.NO_RUNS, ())]
     assert _found(_spans(1, 6, 11, 16), end=24) == []
 
 
@@ -59,7 +59,7 @@ def test_nights_without_a_scheduled_run_are_no_gap() -> None:
     assert _found(_spans(*hours), schedule=office, start=monday, end=hours[-1] + 30) == []
     missed = [*hours[:11], *hours[15:]]
     assert [gap[:3] for gap in _found(_spans(*missed), schedule=office, start=monday, end=hours[-1] + 30)] == [
-        (hours[10], hours[15], Why.NO_RUNS)
+        (hours[10], hours[15], GapReason.NO_RUNS)
     ]
 
 

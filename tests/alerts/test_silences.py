@@ -236,7 +236,7 @@ silences:
     read = read_canary_files([("s.yaml", text)], {}, None)
     assert [one.slug for one in read.silences] == ["night", "once"]
     applying.apply(world.store, world.vault, read, managed_by=API, now=world.clock())
-    exported = exporting.in_force(world.store)
+    exported = exporting.load_documents(world.store)
     assert exported.silences == read.silences
     again = read_canary_files([("e.yaml", write_canary_file(Documents(silences=exported.silences)))], {}, None)
     assert again.silences == read.silences

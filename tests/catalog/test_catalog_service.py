@@ -346,7 +346,7 @@ def test_no_two_versions_in_force_share_a_ciphertext(store: Store) -> None:
 
 
 def test_everything_in_force_reads_back_as_documents_without_secrets(world: World) -> None:
-    found = exporting.in_force(world.store)
+    found = exporting.load_documents(world.store)
     assert [suite.slug for suite in found.suites] == ["suite"]
     assert [one.key for one in found.suites[0].canaries or ()] == ["ant", "bee"]
     assert [check.slug for check in found.checks] == [CHECK]

@@ -68,13 +68,13 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
         (
             "/new-check",
             {**CHECK, "slug": "Bad Name", "k": "x", "schedule.every": "", "do": "save"},
-            "It was not saved:",
+            "Not saved:",
             {"Name": "not 'Bad Name'; try 'bad-name'", "Interval": "", "Top": "must be a whole number"},
         ),
         (
             "/new-check",
             {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "90%", "rule.coverage.critical": "85"},
-            "It was not saved:",
+            "Not saved:",
             {
                 "Coverage threshold, Warning below": "write 0.9 for 90%",
                 "Coverage threshold, Critical below": "must be at most 1; write 0.85 for 85%",
@@ -91,7 +91,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
                 "rules": "- {kind: dro}",
                 "do": "yaml",
             },
-            "It cannot be written yet:",
+            "YAML not written:",
             {
                 "Coverage threshold, Warning below": "write 0.9 for 0,9",
                 "Latency threshold, Warning above": "is not a duration",
@@ -101,20 +101,20 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
         (
             "/new-check",
             {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "1", "rule.coverage.bad": "4"},
-            "It was not saved:",
+            "Not saved:",
             {"Coverage threshold, Bad runs": "must not ask for 4 bad runs of 3"},
         ),
         (
             "/suites/suite/add",
             {"query": "", "key": "a", "min_relevance_score": "80 %", "floors": "MRR: x", "do": "save"},
-            "It was not saved:",
+            "Not saved:",
             {
                 "Query": "",
                 "Minimum relevance of the first hit": "write 0.8 for 80 %",
                 "Floors of measures, MRR": "",
             },
         ),
-        ("/suites/suite/add", {"query": "?", "key": "-a b", "do": "save"}, "It was not saved:", {"Key": "; try 'a-b'"}),
+        ("/suites/suite/add", {"query": "?", "key": "-a b", "do": "save"}, "Not saved:", {"Key": "; try 'a-b'"}),
         (
             "/new-retriever",
             {**TAKES, "slug": "My_Docs", "do": "save"},
@@ -124,7 +124,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
         (
             "/suites/suite/add",
             {"query": "?", "do": "find"},
-            "It was not asked:",
+            "Request not sent:",
             {"Find them with a retriever": "choose"},
         ),
         (
@@ -206,9 +206,9 @@ def test_the_form_of_a_check_says_in_a_sentence_that_the_chosen_suite_is_thin(pa
 
 def test_what_cannot_be_archived_is_not_said_to_be_unsaved(pages: Site) -> None:
     refused = page(pages.client().post("/suites/suite/canaries/ant/archive"), 409)
-    assert "It was not archived:" in refused.one("div", role="alert").text
+    assert "Not archived:" in refused.one("div", role="alert").text
     refused = page(pages.client().post("/checks/watch/archive"), 409)
-    assert "It was not archived:" in refused.one("div", role="alert").text
+    assert "Not archived:" in refused.one("div", role="alert").text
 
 
 def test_a_canary_without_a_key_is_written_with_the_one_it_would_get(pages: Site) -> None:

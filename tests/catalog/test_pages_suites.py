@@ -342,8 +342,8 @@ def test_what_is_ticked_is_saved_at_once_too_and_never_twice(pages: Site) -> Non
 
 def test_asking_needs_a_question_and_a_retriever(pages: Site) -> None:
     shown = sent(pages, ADD, 422, do="find")
-    assert "It was not asked:" in shown.text
-    assert "It was not saved:" not in shown.text
+    assert "Request not sent:" in shown.text
+    assert "Not saved:" not in shown.text
     assert shown.one("span", id="wrong-query").text
     assert shown.one("span", id="wrong-retriever").text
     assert "there is no retriever 'gone'" in sent(pages, ADD, 422, do="find", query="?", retriever="gone").text
@@ -382,7 +382,7 @@ def test_a_canary_of_more_chunks_than_its_form_holds_is_not_saved_without_them(p
     suite_definitions.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
     path, before = "/suites/mine/canaries/long", pages.world.dump()
     shown = pages.page(path)
-    assert "201 chunks, and this form holds 200" in shown.text
+    assert "201 chunks, and this form has at most 200" in shown.text
     refused = sent(pages, path, 422, **fields_of(shown), do="save")
     assert "change it in an exported canary file, or over the API" in refused.text
     assert pages.world.dump() == before
@@ -544,7 +544,7 @@ def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site) -> Non
     again = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
     assert "No changes" in again.text
     unseen = sent(pages, "/import", 422, format="csv", suite="mine", pasted=CSV, do="apply")
-    assert "show first what would change" in unseen.text
+    assert "show the changes first" in unseen.text
 
 
 def test_an_import_shows_the_query_of_each_canary_beside_its_key(pages: Site) -> None:
@@ -584,7 +584,7 @@ def test_an_import_keeps_its_files_on_an_error_and_takes_them_without_an_upload(
     upload = {"files": ("my.csv", CSV.encode(), "text/csv")}
     form = {"format": "csv", "suite": "", "as_documents": "yes", "do": "plan"}
     refused = page(pages.client().post("/import", data=form, files=upload), 422)
-    assert "say the name of the suite" in refused.one("div", role="alert").text
+    assert "the name of the suite is missing" in refused.one("div", role="alert").text
     assert "my.csv (83 bytes)" in refused.one("div", id="kept").text
     assert fields_of(refused)["as_documents"] == "yes"
     browser = {name: value.replace("\n", "\r\n") for name, value in fields_of(refused).items()}  # as forms are sent
@@ -632,7 +632,7 @@ def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:
     [
         ({"format": "csv", "suite": "mine"}, None, "choose a file"),
         ({"format": "word", "suite": "mine", "pasted": CSV}, None, "is one of coalmine"),
-        ({"format": "csv", "pasted": CSV}, None, "say the name of the suite"),
+        ({"format": "csv", "pasted": CSV}, None, "the name of the suite is missing"),
         ({"format": "csv", "suite": "mine"}, {"files": ("a.csv", b"\xff\xfe\x00", "text/csv")}, "is not UTF-8"),
         ({"format": "csv", "suite": "mine", "pasted": "nothing\nuseful\n"}, None, "query"),
         ({"format": "trec", "suite": "mine", "pasted": HOSTILE}, None, ":"),

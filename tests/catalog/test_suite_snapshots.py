@@ -12,7 +12,7 @@ from app.formats.catalog.documents import CheckDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog import canary_keys, definitions, suite_definitions, suite_power
 from app.services.history import check_details, result_views, run_views, suite_views
-from app.services.history.suite_views import Filter
+from app.services.history.suite_views import CanaryFilter
 from app.services.runs import rescoring
 from app.store.cache import ByteCache
 from tests.conftest import Databases
@@ -45,11 +45,11 @@ def test_canaries_are_parsed_once_for_runs_pages_api_and_notifications(database_
         world.probe.all_miss()
         world.run()
         assert world.deliver_all()
-        check_details.one_check(world.store, CHECK, world.clock())
+        check_details.load_check(world.store, CHECK, world.clock())
         world.results(2)
         result_views.report(world.store, "2")
         run_views.list_runs(world.store, CHECK, before=None, limit=10)
-        suite_power.of_suite(world.store, "suite")
+        suite_power.load_reach(world.store, "suite")
         assert reads.parsed == SMALL
 
 
@@ -68,8 +68,8 @@ def test_a_suite_that_no_run_has_frozen_is_parsed_once_too(sqlite_database: str)
         world.apply(page(suite_of(SMALL)))
         reads.parsed = 0
         for _ in range(3):
-            suite_power.of_suite(world.store, "suite")
-            suite_views.one_suite(world.store, "suite", Filter(text="no such canary"))
+            suite_power.load_reach(world.store, "suite")
+            suite_views.load_suite_view(world.store, "suite", CanaryFilter(text="no such canary"))
         assert reads.parsed == SMALL
         world.run()
         assert reads.parsed == SMALL
@@ -159,12 +159,12 @@ ASKED: dict[str, Callable[[World], object]] = {
     "page of a check": lambda world: site(world.store).page(f"/checks/{CHECK}"),
     "health": lambda world: run_views.health(world.store, CHECK),
     "canary": lambda world: suite_definitions.find_canary(world.store, "suite", "c0003"),
-    "keys of new canaries": lambda world: canary_keys.give_keys(world.store, "suite", [{"query": "c0003"}]),
+    "keys of new canaries": lambda world: canary_keys.assign_suite_keys(world.store, "suite", [{"query": "c0003"}]),
     "canaries": lambda world: suite_definitions.list_canaries(world.store, "suite", after="c0001", limit=5),
     "runs": lambda world: run_views.list_runs(world.store, CHECK, before=None, limit=10),
     "results": lambda world: result_views.results(world.store, "2", limit=5),
     "results of one canary": lambda world: result_views.results(world.store, "2", keys=["c0003"]),
-    "reach of a suite": lambda world: suite_power.of_suite(world.store, "suite"),
+    "reach of a suite": lambda world: suite_power.load_reach(world.store, "suite"),
 }
 
 

@@ -240,4 +240,4 @@ def test_a_write_transaction_does_as_much_for_a_large_suite_and_parses_no_canary
 @pytest.mark.parametrize("query", ["a\x00b?", "a\ud800b?"], ids=["a null", "half a pair"])
 def test_a_query_that_no_database_takes_has_a_key_made_and_is_refused_later(query: str, store: Store) -> None:
     suite_definitions.put_suite(store, parsed(suite_of(2)), now=START)
-    assert [one["key"] for one in canary_keys.give_keys(store, "suite", [{"query": query}])] == ["a-b"]
+    assert [one["key"] for one in canary_keys.assign_suite_keys(store, "suite", [{"query": query}])] == ["a-b"]

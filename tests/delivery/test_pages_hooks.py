@@ -170,7 +170,7 @@ def test_a_secret_is_replaced_when_typed_and_forgotten_when_asked(pages: Site) -
 def test_a_password_is_not_sent_to_another_address_than_it_was_stored_for(pages: Site) -> None:
     _make(pages, "alertmanager")
     shown = page(_change(pages, url="http://elsewhere.test:9093"), 422)
-    assert "say the value again" in shown.one("span", id="wrong-password").text
+    assert "enter the value again" in shown.one("span", id="wrong-password").text
     assert shown.one("input", name="url").get("value") == "http://elsewhere.test:9093"
     assert _body(pages)["url"] == "http://am.test:9093"
     assert _change(pages, url="http://elsewhere.test:9093", password="s3cret").status_code == 303

@@ -397,7 +397,7 @@ def test_who_the_detector_names_is_held_against_the_time_before_the_fault(sqlite
     assert setting.world.results(named)["refunds"]["reasons"] == ["regressed"]
     why = setting.why("refunds")
     assert (why.cause, why.reason, why.persistent) == ("missing", GONE, True)
-    shown = canary_views.one_canary(sqlite_store, "watch", "refunds")
+    shown = canary_views.load_canary(sqlite_store, "watch", "refunds")
     assert shown.now is not None
     assert shown.well is not None
     assert [shown.now.first_run, shown.well.last_run] == [str(named.id), str(first.id - 1)]

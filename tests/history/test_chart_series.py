@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.detection.views import EvidenceSeries, NormalRange
-from app.domain.history.gaps import Gap, Why
+from app.domain.history.gaps import Gap, GapReason
 from app.domain.history.views import MeasureSeries
 from app.domain.model import Outcome
 from app.services.detection import baselines, detector_series
@@ -149,15 +149,15 @@ def test_what_is_usual_is_asked_for_with_all_its_runs_at_once(alone: World) -> N
 
 def test_points_are_never_joined_over_a_gap() -> None:
     found = [Point(at=at, mean=at, min=at, max=at, runs=1, first_run=at, last_run=at) for at in (1, 2, 3, 7, 8, 9)]
-    gap = Gap(start=3, end=7, why=Why.NO_RUNS)
-    joined = charts.thinned(found, 4, [gap])
+    gap = Gap(start=3, end=7, why=GapReason.NO_RUNS)
+    joined = charts.thin_points(found, 4, [gap])
     assert [(one.first_run, one.last_run, one.mean) for one in joined] == [
         (1, 2, 1.5),
         (3, 3, 3),
         (7, 8, 7.5),
         (9, 9, 9),
     ]
-    assert [one.runs for one in charts.thinned(found, 1, [gap])] == [6], "where there are more parts than points"
+    assert [one.runs for one in charts.thin_points(found, 1, [gap])] == [6], "where there are more parts than points"
 
 
 def test_before_a_baseline_nothing_is_said_to_be_usual(world: World) -> None:
@@ -216,9 +216,9 @@ def test_alerts_that_were_open_in_the_period_are_among_it(world: World) -> None:
 
 
 def test_measures_are_listed_by_the_category_they_are_kept_for(alone: World) -> None:
-    assert charts.measures_kept(alone.store, CHECK) == {}
+    assert charts.stored_measures(alone.store, CHECK) == {}
     alone.run()
-    kept = charts.measures_kept(alone.store, CHECK)
+    kept = charts.stored_measures(alone.store, CHECK)
     assert list(kept) == ["", "procedural", "simple_factual"]
     assert {"coverage", "NDCG@10", "MRR"} <= set(kept[""])
     assert kept["procedural"] == ["health_score", "coverage"]

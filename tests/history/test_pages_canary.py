@@ -11,9 +11,9 @@ import pytest
 from app.domain.model import Outcome
 from app.formats.diagnosis import diagnosis_sentences
 from app.services.catalog.api_keys import Scope
-from app.services.history.canary_views import FailedRuns, one_canary
+from app.services.history.canary_views import FailedRuns, load_canary
 from app.store.engine import Store
-from app.web.history.timelines import band
+from app.web.history.timelines import layout_band
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Element, Page
 from tests.support.library import API, Diagnosed, shelf
@@ -156,11 +156,11 @@ def test_a_probe_that_failed_makes_it_unknown_and_never_healthy(pages: Site) -> 
 def test_a_run_that_could_not_be_carried_out_leaves_it_unknown(pages: Site) -> None:
     pages.world.probe.all_fail()
     pages.world.run()
-    detail = one_canary(pages.world.store, "watch", "bee")
+    detail = load_canary(pages.world.store, "watch", "bee")
     assert (detail.verdict, [gap.outcome for gap in detail.gaps]) == ("unknown", ["unreachable"])
     pages.world.probe.all_answer()
     pages.world.run()
-    healed = one_canary(pages.world.store, "watch", "bee")
+    healed = load_canary(pages.world.store, "watch", "bee")
     assert (healed.verdict, healed.failure) == ("healthy", None)
     assert healed.gaps[0].until is not None
 
@@ -358,7 +358,7 @@ def minutes(moment: datetime) -> float:
 
 def test_a_band_runs_without_holes_and_what_was_not_measured_is_cut_out() -> None:
     given = states(("healthy", 0, 10), ("degraded", 12, 50), ("healthy", 60, None))
-    found = band(given, [gap(20, 30), gap(90, None)], NOW + timedelta(minutes=100))
+    found = layout_band(given, [gap(20, 30), gap(90, None)], NOW + timedelta(minutes=100))
     assert [(one.verdict, minutes(one.start), minutes(one.end)) for one in found] == [
         ("healthy", 0, 12),
         ("degraded", 12, 20),
@@ -375,17 +375,17 @@ def test_a_band_runs_without_holes_and_what_was_not_measured_is_cut_out() -> Non
 
 def test_the_shortest_state_can_still_be_pressed() -> None:
     given = states(("healthy", 0, 1), ("degraded", 1, 2), ("healthy", 2, None))
-    found = band(given, [], NOW + timedelta(days=300))
+    found = layout_band(given, [], NOW + timedelta(days=300))
     assert all(float(one.width[:-1]) >= 1 for one in found)
     assert sum(float(one.width[:-1]) for one in found) <= 100
-    many = band(states(*(("healthy", one, one) for one in range(200))), [], NOW + timedelta(minutes=200))
+    many = layout_band(states(*(("healthy", one, one) for one in range(200))), [], NOW + timedelta(minutes=200))
     assert sum(float(one.width[:-1]) for one in many) <= 100
 
 
 def test_a_band_of_nothing_is_empty() -> None:
-    assert band([], [], NOW) == []
+    assert layout_band([], [], NOW) == []
     forgotten = [{**one, "from": None} for one in states(("healthy", 0, None))]
-    assert band(forgotten, [], NOW) == []
+    assert layout_band(forgotten, [], NOW) == []
 
 
 def test_hostile_ids_texts_and_outcomes_are_only_text(sqlite_store: Store) -> None:

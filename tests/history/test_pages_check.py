@@ -302,7 +302,7 @@ def test_more_degraded_queries_ask_no_more_of_the_database(pages: Site) -> None:
         world.run(slug)
         asked: list[str] = []
         with statements(world.store, asked.append):
-            found = check_details.one_check(world.store, slug, world.clock())
+            found = check_details.load_check(world.store, slug, world.clock())
         assert [result["key"] for result in found.degraded] == [f"c{number:03}" for number in range(10)]
         assert found.fleet is not None
         counts.append(len(asked))
@@ -413,7 +413,7 @@ def test_canaries_whose_category_nobody_stated_are_no_group_that_fell(sqlite_sto
     bench.world.run()
     bench.world.probe.answers = {f"u{number}": answered(hits("x")) for number in range(6)}
     bench.world.run()
-    fleet = check_details.one_check(bench.world.store, "watch", bench.world.clock()).fleet
+    fleet = check_details.load_check(bench.world.store, "watch", bench.world.clock()).fleet
     assert fleet is not None
     assert (fleet["fallen"], fleet["group"]) == (6, None)
     assert "simple" not in fleet["headline"]

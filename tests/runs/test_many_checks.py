@@ -140,7 +140,7 @@ def _refresh_costs(store: Store, checks: int) -> tuple[dict[str, int], dict[str,
     check_id = definitions.find(store, "check", FIRST).id
     with _counted(store) as one_run:
         snapshot.refresh_checks(store, {check_id}, deliveries=False)
-    now, whole = snapshot.state, metrics_snapshot.take(store)
+    now, whole = snapshot.state, metrics_snapshot.read_state(store)
     assert now is not None
     assert (now.checks, now.alerts, now.outbox_pending) == (whole.checks, whole.alerts, 1)
     assert now.alerts == {(FIRST, "firing", "critical"): 1}
@@ -162,7 +162,7 @@ def test_metrics_follow_what_changed_of_a_check_and_what_did_not_stays(store: St
     world.clock.now = datetime.now(UTC)
     reader = metrics_snapshot.StateReader()
     _ended(world, 2)
-    assert reader.read(store) == metrics_snapshot.take(store)
+    assert reader.read(store) == metrics_snapshot.read_state(store)
     world.probe.all_miss()
     world.run("check-001")
     world.run("check-002")
@@ -171,7 +171,7 @@ def test_metrics_follow_what_changed_of_a_check_and_what_did_not_stays(store: St
     kept = [{**one["checks"][0], "slug": f"check-{number:03}", "enabled": number == 0} for number in range(2)]
     world.apply({**one, "checks": kept})
     assert [check.labels[0] for check in reader.read(store).checks] == [FIRST]
-    assert reader.read(store) == metrics_snapshot.take(store)
+    assert reader.read(store) == metrics_snapshot.read_state(store)
 
 
 def test_a_worker_that_looks_for_work_and_finds_none_writes_nothing(store: Store) -> None:

@@ -19,7 +19,7 @@ from app.domain.runs.run_responses import build_responses
 from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog.run_inputs import inputs_of
+from app.services.catalog.run_inputs import build_inputs
 from app.services.history import result_views
 from app.services.probing import trials
 from app.services.runs import rescoring
@@ -344,7 +344,7 @@ def _inputs(case: Case) -> RunInputs:
     page_ = documents(case.page)
     (suite,), (check,), (retriever,) = page_.suites, page_.checks, page_.retrievers
     snapshot = SuiteSnapshot.from_canaries([one.to_domain() for one in suite.canaries or ()])
-    return inputs_of(snapshot, check, retriever.to_domain(), config_hash="")
+    return build_inputs(snapshot, check, retriever.to_domain(), config_hash="")
 
 
 def _all_of(outcome: RunOutcome) -> tuple[Any, ...]:

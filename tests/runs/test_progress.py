@@ -257,9 +257,9 @@ def test_there_are_only_so_many_streams_and_room_again_when_one_has_gone(pages: 
             assert refused.headers["retry-after"] == "5"
             assert refused.json() == {
                 "type": "/problems/busy",
-                "title": "There are too many of these now",
+                "title": "Too many at once",
                 "status": 503,
-                "detail": "this process holds 2 event streams open already, and takes no more",
+                "detail": "this process has 2 open event streams, which is its limit",
             }
         until(lambda: _get(f"{url}/v1/events?seconds=0.01").status_code == 200)
 
@@ -277,7 +277,7 @@ def test_a_key_holds_only_so_many_streams_and_leaves_the_others_room(pages: Site
         for path in ("/v1/events", f"/v1/runs/{run.id}/events"):
             refused = httpx2.get(url + path, timeout=PATIENCE, headers=greedy)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-            told = "this key holds 2 event streams open already, and gets no more from this process"
+            told = "this key has 2 open event streams, which is the limit of this process"
             assert refused.json()["detail"] == told
         with _following(f"{url}/v1/runs/{run.id}/events", **modest) as told_others:
             assert [name for name, _ in told_others] == ["ended"]

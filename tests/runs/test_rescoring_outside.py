@@ -99,7 +99,7 @@ def test_what_cannot_be_is_said_and_how_it_should_be(service: Api) -> None:
     service.client.post("/v1/checks/docs/rescorings")
     answer = service.client.get(f"/v1/runs/{run}", params={"measures_version": "2.r1"})
     assert answer.status_code == 404
-    assert answer.json()["detail"] == f"run '{run}' is not in measures version 2.r1, or not yet: the re-scoring goes on"
+    assert answer.json()["detail"] == f"run '{run}' is not in measures version 2.r1 yet: the re-scoring is running"
 
 
 def test_the_worker_does_it_without_asking_anybody(tmp_path: Path, database_url: str) -> None:

@@ -133,7 +133,7 @@ def test_every_error_of_a_body_is_told_at_once(service: Api) -> None:
         (b'\xef\xbb\xbf{"canaries": []}', None),
         (b'{"a": NaN}', "holds NaN, which JSON does not have; leave the key out or write null"),
         (b'{"a": -Infinity}', "holds -Infinity, which JSON does not have; leave the key out or write null"),
-        (b'{"a": 1, "b": 2, "a": 3}', "says the key 'a' twice"),
+        (b'{"a": 1, "b": 2, "a": 3}', "has the key 'a' twice"),
         (b'{"a": ' + b"9" * 5000 + b"}", "holds a number with too many digits"),
         (b"[" * 100_000, None),
         (b"[" * 200 + b"]" * 200, "is nested more than 40 levels deep"),

@@ -129,43 +129,43 @@ def _now_world(store: Store) -> World:
 
 def test_a_run_waits_from_when_it_is_due_until_somebody_begins_it(store: Store) -> None:
     world = _now_world(store)
-    assert metrics_snapshot.take(store).runs_waiting == 0
+    assert metrics_snapshot.read_state(store).runs_waiting == 0
     world.wish()
-    state = metrics_snapshot.take(store)
+    state = metrics_snapshot.read_state(store)
     assert state.runs_waiting == 1
     assert 590 < state.runs_waiting_oldest_seconds < 900
     claimed = world.claim()
     assert claimed is not None
-    assert metrics_snapshot.take(store).runs_waiting == 0
+    assert metrics_snapshot.read_state(store).runs_waiting == 0
     world.wish()  # the follow-up waits for the run under way, not for a worker
-    assert metrics_snapshot.take(store).runs_waiting_oldest_seconds == 0
+    assert metrics_snapshot.read_state(store).runs_waiting_oldest_seconds == 0
     world.execute(claimed)
-    assert metrics_snapshot.take(store).runs_waiting == 1
+    assert metrics_snapshot.read_state(store).runs_waiting == 1
 
 
 def test_a_hook_shows_what_it_does_not_take(store: Store) -> None:
     world = _now_world(store)
     well = HookState(slug="ops", retrying=0, dead=0, disabled=False)
-    assert metrics_snapshot.take(store).hooks == (well,)
+    assert metrics_snapshot.read_state(store).hooks == (well,)
     world.probe.all_miss()
     world.run()
     world.clock.advance(31)
     world.send.receipts += [Receipt(ok=False, error="http_5xx", http_status=503)] * 3
     for attempt in range(3):
-        assert metrics_snapshot.take(store).hooks[0].retrying == 0, attempt
+        assert metrics_snapshot.read_state(store).hooks[0].retrying == 0, attempt
         assert world.deliver() is not None
         world.clock.advance(60)
-    assert metrics_snapshot.take(store).hooks == (replace(well, retrying=1),)
+    assert metrics_snapshot.read_state(store).hooks == (replace(well, retrying=1),)
     assert world.deliver() is not None
-    assert metrics_snapshot.take(store).hooks == (well,)
+    assert metrics_snapshot.read_state(store).hooks == (well,)
     world.probe.all_answer()
     world.run()
     world.clock.advance(31)
     world.send.receipts.append(Receipt(ok=False, error="gone", http_status=410, gone=True))
     assert world.deliver() is not None
-    assert metrics_snapshot.take(store).hooks == (replace(well, dead=1, disabled=True),)
+    assert metrics_snapshot.read_state(store).hooks == (replace(well, dead=1, disabled=True),)
     world.apply({**page([canary("ant")], hooks=[]), "hooks": []})
-    assert metrics_snapshot.take(store).hooks == (), "a hook that is no more has no series"
+    assert metrics_snapshot.read_state(store).hooks == (), "a hook that is no more has no series"
 
 
 # --- what replicas run by ----------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_hostile_texts_stay_texts_on_every_page(pages: Site) -> None:
 @pytest.mark.parametrize("path", ["/nothing", "/checks/nothing", "/runs/99", "/runs/x", "/alerts?check=nothing"])
 def test_what_is_not_there_is_a_page_for_people_and_a_problem_for_programs(pages: Site, path: str) -> None:
     shown = pages.page(path, 404)
-    assert shown.one("h1").text == "There is no such thing"
+    assert shown.one("h1").text == "Not found"
     told = pages.client().get(path, headers={"accept": "application/json"})
     assert told.status_code == 404
     assert told.headers["content-type"] == "application/problem+json"
@@ -268,7 +268,7 @@ def test_a_store_that_is_gone_is_a_readable_page(healthy: Site) -> None:
         connection.exec_driver_sql("ALTER TABLE definitions RENAME TO gone")
     for path in ("/", "/checks/watch", "/alerts?check=watch"):
         answer = healthy.client().get(path)
-        assert page(answer, 503).one("h1").text == "The database cannot be used now"
+        assert page(answer, 503).one("h1").text == "The database is unavailable"
         assert answer.headers["retry-after"] == "5"
         assert answer.headers["cache-control"] == "no-store"
 

@@ -209,7 +209,7 @@ def test_a_form_of_another_site_signs_nobody_in(pages: Site) -> None:
     key = pages.key()
     for headers in ({"origin": "https://evil.test"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
         answer = pages.client(**headers).post("/login", data={"key": key})
-        assert page(answer, 403).one("h1").text == "This key does not reach that far"
+        assert page(answer, 403).one("h1").text == "The key lacks the scope"
         assert "set-cookie" not in answer.headers
     for headers in ({"origin": "http://127.0.0.1:8000"}, {"sec-fetch-site": "same-origin"}):
         assert pages.client(**headers).post("/login", data={"key": key}).status_code == 303
@@ -247,7 +247,7 @@ def test_a_session_of_a_reading_key_looks_and_touches_nothing(pages: Site) -> No
 @pytest.mark.parametrize("scope", list(Scope))
 def test_signing_out_ends_the_session_and_needs_the_token(pages: Site, scope: Scope) -> None:
     client = pages.signed_in(pages.key(scope))
-    assert page(client.post("/logout"), 403).one("h1").text == "This key does not reach that far"
+    assert page(client.post("/logout"), 403).one("h1").text == "The key lacks the scope"
     assert client.get("/").status_code == 200
     form = page(client.get("/")).one("form", class_="session")
     assert form.get("method") == "post"
@@ -317,7 +317,7 @@ def test_the_address_of_an_action_never_leads_to_another_host(pages: Site, hosti
 def test_a_page_there_is_none_of_still_knows_who_is_signed_in(pages: Site) -> None:
     key = pages.key()
     shown = page(pages.signed_in(key).get("/nothing"), 404)
-    assert "No page of Coalmine has this address" in shown.one("main").text
+    assert "No page has this address" in shown.one("main").text
     assert shown.one("form", class_="session").text.endswith("Sign out")
     assert not page(pages.client().get("/nothing"), 404).all("form", class_="session")
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.answers import answers_with
 from app.api.bodies import Content, OptionalContent
-from app.api.catalog.definitions import After, Limit, definition_shape, describes, named, wake
+from app.api.catalog.definitions import After, Limit, body_schema, definition_shape, wake, with_name
 from app.api.catalog.views import SilenceView
-from app.api.deps import StoreDep, VaultDep, known_parameters
+from app.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.api.schemas import AcknowledgeRequest, Page
 from app.domain.alerts.views import CheckAlerting
 from app.domain.delivery.views import AlertDetail, HookReplay
@@ -21,7 +21,7 @@ from app.services.catalog import definitions
 from app.services.delivery import dead_letters
 from app.store.engine import Store
 
-router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=[Depends(refuse_unknown_parameters)])
 
 _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 """What answers add to a silence, and requests may therefore hold."""
@@ -42,12 +42,12 @@ def get_silence(store: StoreDep, slug: str) -> SilenceView:
     return _shown(store, slug)
 
 
-@router.put("/silences/{slug}", responses=answers_with(SilenceView, 201), openapi_extra=describes(SilenceDocument))
+@router.put("/silences/{slug}", responses=answers_with(SilenceView, 201), openapi_extra=body_schema(SilenceDocument))
 def put_silence(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> SilenceView:
     """Create or change a silence or maintenance window. It suppresses delivery, never evaluation."""
-    given = {name: value for name, value in named(body, "slug", slug).items() if name not in _STATE}
+    given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)
     silencing.refuse_unknown_references(store, document)
     _, created = definitions.put(store, vault, silencing.KIND, document, now=_now())
@@ -63,7 +63,7 @@ def delete_silence(store: StoreDep, request: Request, slug: str) -> None:
     wake(request)
 
 
-@router.post("/alerts/{alert_id}/acknowledge", openapi_extra=describes(AcknowledgeRequest, required=False))
+@router.post("/alerts/{alert_id}/acknowledge", openapi_extra=body_schema(AcknowledgeRequest, required=False))
 def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> AlertDetail:
     """Acknowledge an open alert: no more reminders, unless it escalates or is updated."""
     request_body = parse_document(AcknowledgeRequest, {} if body is None else body)

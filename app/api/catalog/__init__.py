@@ -1,1 +1,1 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: over REST."""
+"""REST routes of definitions: suites, canaries, retrievers, checks, hooks, import and export."""

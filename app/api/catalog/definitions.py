@@ -1,4 +1,4 @@
-"""What should be: retrievers, checks and hooks; suites have their own module. PUT upserts by slug, DELETE archives."""
+"""REST routes of retrievers, checks and hooks. PUT upserts by slug, DELETE archives."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.api.answers import answers_with
 from app.api.bodies import Content
 from app.api.catalog.views import CheckView, HookView, RetrieverView
-from app.api.deps import StoreDep, VaultDep, known_parameters, needs
+from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import (
     AcknowledgeRequest,
     BaselineRequest,
@@ -41,7 +41,7 @@ from app.services.delivery.hook_views import hook_warnings, notes_on_hooks
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[str, Query(max_length=200)]
@@ -80,14 +80,14 @@ _READ_ONLY = frozenset(
 )
 
 
-def describes(model: type[Document], *, required: bool = True) -> dict[str, Any]:
-    """Say in the API's description what a body holds; it is parsed here, so that errors speak as for files."""
+def body_schema(model: type[Document], *, required: bool = True) -> dict[str, Any]:
+    """Return the description of a body; it is parsed by the route, so that errors are the same as for files."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 def reference(name: str) -> dict[str, str]:
-    """Point to a document in the API's description."""
+    """Return a reference to a schema of the API's description."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -101,7 +101,7 @@ _CHECK_BODY: dict[str, Any] = {
                         reference("CheckDocument"),
                         {
                             "title": "CheckWithParts",
-                            "description": "A check whose suite, retriever or hooks are written out instead of named.",
+                            "description": "A check with its suite, retriever or hooks defined inline.",
                             "type": "object",
                             "properties": {
                                 "suite": {"anyOf": [{"type": "string"}, reference("SuiteDocument")]},
@@ -125,8 +125,8 @@ _CHECK_BODY: dict[str, Any] = {
 
 @router.get("/retrievers")
 def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[RetrieverView]:
-    """List the retrievers in force; header values are never shown."""
-    return listed(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
+    """List the retrievers; header values are never shown."""
+    return definition_page(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
 
 
 @router.get("/retrievers/{slug}")
@@ -136,11 +136,11 @@ def get_retriever(store: StoreDep, slug: str) -> RetrieverView:
 
 
 @router.put(
-    "/retrievers/{slug}", responses=answers_with(RetrieverView, 201), openapi_extra=describes(RetrieverDocument)
+    "/retrievers/{slug}", responses=answers_with(RetrieverView, 201), openapi_extra=body_schema(RetrieverDocument)
 )
 @needs(Scope.ADMIN)
 def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> RetrieverView:
-    """Create or change a retriever. A header value of null keeps the one that is stored."""
+    """Create or change a retriever. A header value of null keeps the stored one."""
     return _put(store, vault, "retriever", RetrieverDocument, slug, body, response)
 
 
@@ -156,8 +156,8 @@ def delete_retriever(store: StoreDep, slug: str) -> None:
 
 @router.get("/checks")
 def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[CheckView]:
-    """List the checks in force."""
-    return listed(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
+    """List the checks."""
+    return definition_page(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
 
 
 @router.get("/checks/{slug}")
@@ -174,27 +174,27 @@ def get_check(store: StoreDep, slug: str) -> CheckView:
 def put_check(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> CheckView:
-    """Create or change a check; with its suite, retriever or hooks, where they are written out instead of named.
+    """Create or change a check, together with a suite, retriever or hooks that are defined inline.
 
-    Everything is put in force in one transaction, or nothing. A part without a slug has the check's. Retrievers and
-    hooks need scope admin, as by themselves. Where hooks are written out, `warnings` says which may not be reached.
+    Everything is saved in one transaction, or nothing. An inline part without a slug gets the check's. Inline
+    retrievers and hooks need scope admin. With inline hooks, `warnings` lists those that cannot be reached.
     """
-    given = named(body, "slug", slug)
-    inline = inline_kinds(given)
+    document = with_name(body, "slug", slug)
+    inline = inline_kinds(document)
     if inline & {"retriever", "hook"}:
         api_keys.require(request.state.identity, Scope.ADMIN)
     if inline:
-        saved, created = inline_checks.put(store, vault, given, now=_now())
+        saved, created = inline_checks.put(store, vault, document, now=_now())
     else:
-        saved, created = definitions.save(store, vault, "check", CheckDocument, given, now=_now())
+        saved, created = definitions.save(store, vault, "check", CheckDocument, document, now=_now())
     response.status_code = 201 if created else 200
     wake(request)
-    shown = definition_shape(saved)
-    return {**shown, "warnings": _notes_on_hooks(request, store, saved)} if "hook" in inline else shown
+    view = definition_shape(saved)
+    return {**view, "warnings": _notes_on_hooks(request, store, saved)} if "hook" in inline else view
 
 
 def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:
-    """List why hooks of a check cannot be delivered to as the settings are."""
+    """Return why hooks of a check cannot be reached with the present settings."""
     hooks = [definition_shape(definitions.find(store, "hook", slug)) for slug in check.body["hooks"]]
     state = request.app.state
     return [f"hook {slug}: {note}" for slug, note in notes_on_hooks(state.hook_policy, hooks, state.look_up)]
@@ -212,35 +212,35 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 
 @router.get("/hooks")
 def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> Page[HookView]:
-    """List the hooks in force; secrets are never shown, and paths of webhooks' addresses to scope admin alone."""
-    found = definitions.list_all(store, "hook", after=after, limit=limit + 1)
-    return listed([hook_views.for_reader(hook, for_readers=only_reads(request)) for hook in found], limit)
+    """List the hooks; secrets are never shown, paths of webhook addresses only to scope admin."""
+    rows = definitions.list_all(store, "hook", after=after, limit=limit + 1)
+    return definition_page([hook_views.for_reader(hook, for_readers=only_reads(request)) for hook in rows], limit)
 
 
 @router.get("/hooks/{slug}")
 def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
-    """Show a hook; its secret is never shown, and the path of a webhook's address to scope admin alone.
+    """Show a hook; its secret is never shown, the path of a webhook address only to scope admin.
 
-    `warnings` says where it may not reach its address, and the setting that lets it.
+    `warnings` says why its address cannot be reached, and the setting that allows it.
     """
-    found = definitions.find(store, "hook", slug)
-    shown = definition_shape(hook_views.for_reader(found, for_readers=only_reads(request)))
-    return {**shown, "warnings": hook_warnings(request.app.state.hook_policy, shown)}
+    rows = definitions.find(store, "hook", slug)
+    view = definition_shape(hook_views.for_reader(rows, for_readers=only_reads(request)))
+    return {**view, "warnings": hook_warnings(request.app.state.hook_policy, view)}
 
 
 @router.put(
     "/hooks/{slug}",
     responses=answers_with(HookView, 201),
-    openapi_extra=describes(HookDocument),
+    openapi_extra=body_schema(HookDocument),
 )
 @needs(Scope.ADMIN)
 def put_hook(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> HookView:
-    """Create or change a hook. A secret of null keeps the one that is stored.
+    """Create or change a hook. A secret of null keeps the stored one.
 
-    `warnings` says where it may not reach the address it was given, or that its name leads to now, and the setting
-    that lets it.
+    `warnings` says why its address, or what its host name resolves to now, cannot be reached, and the setting that
+    allows it.
     """
     saved = _put(store, vault, "hook", HookDocument, slug, body, response)
     return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved, request.app.state.look_up)}
@@ -254,13 +254,13 @@ def delete_hook(store: StoreDep, slug: str) -> None:
 
 
 def only_reads(request: Request) -> bool:
-    """Whether whoever asks may not define hooks, and is therefore not told the whole addresses of webhooks."""
+    """Whether the caller lacks scope admin, and so does not see whole webhook addresses."""
     identity: Identity = request.state.identity
     return not identity.scope.includes(Scope.ADMIN)
 
 
 def wake(request: Request) -> None:
-    """Tell the embedded worker, where there is one, that there may be work."""
+    """Wake the embedded worker, if there is one."""
     if request.app.state.worker is not None:
         request.app.state.worker.wake()
 
@@ -274,16 +274,16 @@ def _put(
     body: Any,
     response: Response,
 ) -> dict[str, Any]:
-    given = named(body, "slug", slug)
-    saved, created = definitions.save(store, vault, kind, model, given, now=_now())
+    document = with_name(body, "slug", slug)
+    saved, created = definitions.save(store, vault, kind, model, document, now=_now())
     response.status_code = 201 if created else 200
     return definition_shape(saved)
 
 
-def named(body: Any, field: str, name: str) -> dict[str, Any]:
-    """Put the name of the path into the body, which may leave it out but not contradict it.
+def with_name(body: Any, field: str, name: str) -> dict[str, Any]:
+    """Return the body with the name of the path; raise InvalidInputError where the body has another.
 
-    What answers add to a document is dropped, so that what was shown can be sent back.
+    Fields that responses add are dropped, so that a response can be sent back.
     """
     if not isinstance(body, dict):
         raise InvalidInputError([Problem(path="body", message="must be a JSON object")])
@@ -293,23 +293,23 @@ def named(body: Any, field: str, name: str) -> dict[str, Any]:
 
 
 def without_read_only(body: Any) -> Any:
-    """Leave out what answers add to a document."""
+    """Return the body without the fields that responses add."""
     return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
 
 
-def listed(found: list[Definition], limit: int) -> Page[dict[str, Any]]:
-    """Shape a page of definitions, of which one more than the limit was read."""
-    items = [definition_shape(row) for row in found[:limit]]
-    return Page(items=items, next=found[limit - 1].slug if len(found) > limit else None)
+def definition_page(rows: list[Definition], limit: int) -> Page[dict[str, Any]]:
+    """Return a page of definitions, of which one more than the limit was read."""
+    items = [definition_shape(row) for row in rows[:limit]]
+    return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
 
 def definition_shape(row: Definition) -> dict[str, Any]:
-    """Shape a definition as everybody sees it, secrets left out."""
+    """Return the view of a definition, without secrets."""
     return {**public_json(row.body, secrets_set=row.secrets is not None), **definition_fields(row)}
 
 
 def definition_fields(row: Definition) -> DefinitionFields:
-    """Shape what answers add to the document of a definition."""
+    """Return the fields that responses add to a definition."""
     return {
         **ownership(row),
         "disabled_reason": row.disabled_reason,
@@ -319,7 +319,7 @@ def definition_fields(row: Definition) -> DefinitionFields:
 
 
 def ownership(row: Definition | CanaryRow) -> Ownership:
-    """Say who manages a definition or canary, and where it is written."""
+    """Return who manages a definition or canary, and where it is defined."""
     return {"managed_by": "file" if row.managed_by == FILE else "api", "source": row.source, "hash": row.hash}
 
 

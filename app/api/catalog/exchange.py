@@ -1,4 +1,4 @@
-"""Everything at once: canary-file documents in and out, and suites from and to other tools' files."""
+"""REST routes of import and export: canary files, and suites in other tools' formats."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,8 +13,8 @@ from pydantic import StringConstraints
 
 from app.api.answers import YamlResponse, answers
 from app.api.bodies import Content
-from app.api.catalog.definitions import describes, only_reads, wake
-from app.api.deps import StoreDep, VaultDep, known_parameters, needs
+from app.api.catalog.definitions import body_schema, only_reads, wake
+from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import SuiteFiles
 from app.domain.catalog.views import ExportedFiles, ImportOutcome
 from app.domain.errors import InvalidInputError, Problem
@@ -33,13 +33,13 @@ from app.services.catalog.references import API
 from app.services.delivery.hook_views import notes_on_hooks
 from app.store.engine import Store
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
 Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl"]
 Named = Annotated[str | None, Query(max_length=64)]
 
 
-@router.post("/import", openapi_extra=describes(CanaryFile), response_model=ImportOutcome)
+@router.post("/import", openapi_extra=body_schema(CanaryFile), response_model=ImportOutcome)
 @needs(Scope.ADMIN)
 def import_documents(  # noqa: PLR0913 - a parameter for each
     store: StoreDep,
@@ -55,45 +55,46 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     column: Annotated[list[Annotated[str, StringConstraints(max_length=1000)]] | None, Query(max_length=50)] = None,
     dry_run: bool = False,
 ) -> Response:
-    """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
+    """Apply documents as API-managed objects, in one transaction; `dry_run` only returns the changes.
 
-    Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with their YAML,
-    in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
-    the suite named by `suite`. `as_documents`: what they call a document is one here too, not a chunk. `split`: of BEIR
-    files with several qrels, which `qrels/SPLIT.tsv` is read. `grades`: what theirs mean, as a map `1=0,4=3` or as
-    their scale `0-4`; else those above 3 become 3. `column`: what a column of a CSV is, as `NAME=COLUMN`, several times
-    for several: `column=article=id&column=note=ignore`. `notes` say what was left out, which suites are too thin to see
-    much, and which hooks may not reach their addresses, `warnings` what is in force without effect. What the export
-    answers can be sent as it is.
+    Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with YAML, without
+    variables. With a format it is `{"files": {name: text}}`, the files of another tool, imported as the suite `suite`.
+    `as_documents`: their ids are documents, not chunks. `split`: of BEIR files with several qrels, `qrels/SPLIT.tsv` is
+    read. `grades`: a map of their grades such as `1=0,4=3`, or their scale such as `0-4`; else grades above 3 become 3.
+    `column`: the meaning of a CSV column as `NAME=COLUMN`, repeatable: `column=article=id&column=note=ignore`.
+    `notes` list losses, thin suites and unreachable hooks, `warnings` definitions without effect. A response of the
+    export can be sent as it is.
     """
     notes: Sequence[str] = ()
     if form == "coalmine" and isinstance(body, dict) and "files" in body:
-        wanted = from_canary_files(store, parse_document(SuiteFiles, body).files)
+        documents = from_canary_files(store, parse_document(SuiteFiles, body).files)
     elif form == "coalmine":
-        wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
+        documents = _join_pages(
+            [parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])]
+        )
     else:
-        given = parse_document(SuiteFiles, body)
-        wanted, notes = from_files(
-            form, suite, given, as_documents=as_documents, split=split, grades=grades, columns=column or ()
+        suite_files = parse_document(SuiteFiles, body)
+        documents, notes = from_files(
+            form, suite, suite_files, as_documents=as_documents, split=split, grades=grades, columns=column or ()
         )
     if dry_run:
-        changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+        changes = applying.diff(store, vault, documents, managed_by=API, now=datetime.now(UTC))
     else:
-        changes = applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+        changes = applying.apply(store, vault, documents, managed_by=API, now=datetime.now(UTC))
         wake(request)
-    notes = [*notes, *suite_power.notes_on_plan(store, wanted, managed_by=API), *_notes_on_hooks(request, wanted)]
+    notes = [*notes, *suite_power.notes_on_plan(store, documents, managed_by=API), *_notes_on_hooks(request, documents)]
     warnings = [
         {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
-        for one in find_warnings(wanted)
+        for one in find_warnings(documents)
     ]
-    told = {"applied": not dry_run, "changes": changes, "notes": notes, "warnings": warnings}
-    # As it is: a hundred thousand changes would be checked for seconds.
-    return Response(msgspec.json.encode(told), media_type="application/json")
+    outcome = {"applied": not dry_run, "changes": changes, "notes": notes, "warnings": warnings}
+    # Not validated: that takes seconds for a hundred thousand changes.
+    return Response(msgspec.json.encode(outcome), media_type="application/json")
 
 
-def _notes_on_hooks(request: Request, wanted: Documents) -> list[str]:
+def _notes_on_hooks(request: Request, documents: Documents) -> list[str]:
     state = request.app.state
-    found = notes_on_hooks(state.hook_policy, [hook.data() for hook in wanted.hooks], state.look_up)
+    found = notes_on_hooks(state.hook_policy, [hook.data() for hook in documents.hooks], state.look_up)
     return [f"hook {slug}: {note}" for slug, note in found]
 
 
@@ -101,71 +102,74 @@ def _notes_on_hooks(request: Request, wanted: Documents) -> list[str]:
 def export_documents(
     store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
 ) -> Response:
-    """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set.
+    """Export all definitions as a canary file; secrets become `${VARIABLES}`.
 
-    To keys without scope admin the addresses of webhooks that have a path are secrets too.
+    For keys without scope admin, webhook addresses with a path are secrets too.
 
-    With a format it is one suite as another tool's files: `{"files": {name: text}, "notes": [what they cannot hold]}`.
+    With a format, one suite as another tool's files: `{"files": {name: text}, "notes": [losses]}`.
     """
     if form == "coalmine":
-        text = write_canary_file(exporting.in_force(store), for_readers=only_reads(request))
+        text = write_canary_file(exporting.load_documents(store), for_readers=only_reads(request))
         return YamlResponse(text)
-    written = FORMATS[form].write(exporting.suite_in_force(store, suite))
+    written = FORMATS[form].write(exporting.load_suite_document(store, suite))
     return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
 
 
 def from_files(
     form: str,
     suite: str | None,
-    given: SuiteFiles,
+    suite_files: SuiteFiles,
     *,
     as_documents: bool = False,
     split: str | None = None,
     grades: str | None = None,
     columns: Sequence[str] = (),
 ) -> tuple[Documents, tuple[str, ...]]:
-    """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError.
+    """Return the suite of another tool's files, and notes on losses. Raises InvalidInputError.
 
-    `columns`: what those of a CSV are, as `NAME=COLUMN`.
+    `columns`: the meaning of CSV columns, as `NAME=COLUMN`.
     """
     if suite is None:
-        raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
+        raise InvalidInputError([Problem(path="suite", message="the name of the suite is missing: ?suite=NAME")])
     builder = SuiteBuilder(
-        as_document=as_documents or given.as_documents,
+        as_document=as_documents or suite_files.as_documents,
         limits=Limits(),
         grades=parse_grades(grades),
         columns=parse_columns(columns, form),
     )
-    # Lines end at line feeds alone, as in a file: texts may hold other separators.
-    sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in _of_split(given.files, split).items()]
+    # Lines end at line feeds only, as in a file: texts may contain other separators.
+    sources = [
+        Source(name=name, lines=partial(StringIO, text))
+        for name, text in _select_split(suite_files.files, split).items()
+    ]
     FORMATS[form].read(sources, builder)
     imported = builder.build(suite)
     return Documents(suites=(imported.suite,)), imported.notes
 
 
-def _of_split(files: Mapping[str, str], split: str | None) -> Mapping[str, str]:
-    """Leave out the qrels of other splits than the one that is named; None takes whatever there is.
+def _select_split(files: Mapping[str, str], split: str | None) -> Mapping[str, str]:
+    """Return the files without the qrels of other splits; None keeps all.
 
-    Raises InvalidInputError where there are qrels of other splits only.
+    Raises InvalidInputError where there are only qrels of other splits.
     """
     qrels = [name for name in files if name.rpartition("/")[0].rpartition("/")[2] == "qrels"]
-    wanted = [name for name in qrels if name.rpartition("/")[2] == f"{split}.tsv"]
-    if split is None or wanted == qrels:
+    documents = [name for name in qrels if name.rpartition("/")[2] == f"{split}.tsv"]
+    if split is None or documents == qrels:
         return files
-    if not wanted:
+    if not documents:
         there = ", ".join(one_line(name) for name in qrels)
         raise InvalidInputError([Problem(path="split", message=f"there is no qrels/{split}.tsv; there are: {there}")])
-    return {name: text for name, text in files.items() if name not in qrels or name in wanted}
+    return {name: text for name, text in files.items() if name not in qrels or name in documents}
 
 
 def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
-    """Read texts of canary files that came over the network. Raises InvalidInputError with files and lines."""
+    """Return the documents of canary files from the network. Raises InvalidInputError with files and lines."""
     kinds = ("suite", "retriever", "hook")
-    known = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
-    return read_canary_files(list(files.items()), {}, None, existing=known)
+    existing = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
+    return read_canary_files(list(files.items()), {}, None, existing=existing)
 
 
-def _joined(pages: list[CanaryFile]) -> Documents:
+def _join_pages(pages: list[CanaryFile]) -> Documents:
     suites: dict[str, tuple[CanaryDocument, ...]] = {}
     for one in pages:
         if one.suite is not None:

@@ -1,4 +1,4 @@
-"""What should be: suites and their canaries. PUT upserts, POST too, and DELETE archives."""
+"""REST routes of suites and canaries. PUT and POST upsert, DELETE archives."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,15 +10,15 @@ from app.api.bodies import Content
 from app.api.catalog.definitions import (
     After,
     Limit,
+    body_schema,
     definition_fields,
-    describes,
-    named,
     ownership,
     reference,
+    with_name,
     without_read_only,
 )
 from app.api.catalog.views import CanaryView
-from app.api.deps import StoreDep, known_parameters
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import Page
 from app.domain.catalog.views import SavedCanaries, SuiteDetail, SuiteView
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
@@ -28,7 +28,7 @@ from app.services.catalog import canary_keys, definitions, suite_definitions, su
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
 _CANARIES_BODY: dict[str, Any] = {
     "requestBody": {
@@ -49,7 +49,7 @@ _CANARIES_BODY: dict[str, Any] = {
 
 @router.get("/suites")
 def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SuiteView]:
-    """List the suites in force."""
+    """List the suites."""
     rows = suite_definitions.list_suites(store, after=after, limit=limit + 1)
     items = [_suite(row) for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
@@ -57,24 +57,24 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[S
 
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> SuiteDetail:
-    """Show a suite, how many canaries it has and what damage they can see."""
-    return {**_suite(suite_definitions.find_suite(store, suite)), **suite_power.of_suite(store, suite)}
+    """Show a suite with its number of canaries and the damage they can detect."""
+    return {**_suite(suite_definitions.find_suite(store, suite)), **suite_power.load_reach(store, suite)}
 
 
 @router.put(
     "/suites/{suite}",
     responses=answers_with(SuiteDetail, 201),
-    openapi_extra=describes(SuiteDocument),
+    openapi_extra=body_schema(SuiteDocument),
 )
 def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> SuiteDetail:
-    """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
-    given = named(body, "slug", suite)
+    """Create or change a suite. `canaries`, if present, replace the API-managed ones; absent ones are archived."""
+    given = with_name(body, "slug", suite)
     if isinstance(given.get("canaries"), list):
-        given["canaries"] = canary_keys.give_keys(store, suite, given["canaries"])
+        given["canaries"] = canary_keys.assign_suite_keys(store, suite, given["canaries"])
     document = parse_document(SuiteDocument, given)
     saved, created = suite_definitions.put_suite(store, document, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
-    return {**_suite(saved), **suite_power.of_suite(store, suite)}
+    return {**_suite(saved), **suite_power.load_reach(store, suite)}
 
 
 @router.delete("/suites/{suite}", status_code=204)
@@ -95,14 +95,14 @@ def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit =
     "/suites/{suite}/canaries", responses=answers_with(CanaryView | SavedCanaries, 201), openapi_extra=_CANARIES_BODY
 )
 def post_canaries(store: StoreDep, response: Response, suite: str, body: Content) -> CanaryView | SavedCanaries:
-    """Create or change one canary, or a list of them, all or none; the suite is made where there is none.
+    """Create or change one canary, or a list of them, all or none; a missing suite is created.
 
-    A canary without a key has one made of its query, so that the same query is the same canary: sent again it changes
-    nothing, with other expectations it is changed. 201 where something is new. One canary is answered as it is stored;
-    both say how many were given and how many of them changed, a list also their keys.
+    A canary without a key gets one derived from its query, so that the same query is the same canary. 201 if any is
+    new. A single canary is returned as stored; both forms return the numbers of sent and changed canaries, a list also
+    their keys.
     """
     bodies = [without_read_only(one) for one in (body if isinstance(body, list) else [body])]
-    given = canary_keys.give_keys(store, suite, bodies)
+    given = canary_keys.assign_suite_keys(store, suite, bodies)
     parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
     saved = suite_definitions.put_canaries(store, suite, parsed, now=datetime.now(UTC), with_suite=True)
     response.status_code = 201 if saved.created else 200
@@ -119,11 +119,11 @@ def get_canary(store: StoreDep, suite: str, key: str) -> CanaryView:
 
 
 @router.put(
-    "/suites/{suite}/canaries/{key}", responses=answers_with(CanaryView, 201), openapi_extra=describes(CanaryDocument)
+    "/suites/{suite}/canaries/{key}", responses=answers_with(CanaryView, 201), openapi_extra=body_schema(CanaryDocument)
 )
 def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> CanaryView:
     """Create or change a canary."""
-    document = parse_document(CanaryDocument, named(body, "key", key))
+    document = parse_document(CanaryDocument, with_name(body, "key", key))
     saved = suite_definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
     response.status_code = 201 if saved.created else 200
     return _canary(suite_definitions.find_canary(store, suite, key))

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Query
 
 from app.api.answers import refusals
 from app.api.catalog.definitions import Limit
-from app.api.deps import StoreDep, known_parameters
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import LARGEST_ID, Version
 from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import RunDiffPage
 from app.services.comparison import run_comparison
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 @router.get("/runs/{before}/diff/{now}", responses=refusals(409))

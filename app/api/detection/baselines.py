@@ -6,14 +6,14 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 
 from app.api.bodies import Content
-from app.api.catalog.definitions import describes
-from app.api.deps import StoreDep, known_parameters
+from app.api.catalog.definitions import body_schema
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import BaselineRequest
 from app.domain.detection.views import BaselineView, SuggestedRules
 from app.formats.validation_messages import parse_document
 from app.services.detection import baselines, suggested_rules
 
-router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 @router.get("/checks/{slug}/baseline")
@@ -22,7 +22,7 @@ def get_baseline(store: StoreDep, slug: str) -> BaselineView:
     return baselines.show(store, slug)
 
 
-@router.put("/checks/{slug}/baseline", openapi_extra=describes(BaselineRequest))
+@router.put("/checks/{slug}/baseline", openapi_extra=body_schema(BaselineRequest))
 def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) -> BaselineView:
     """Pin a run, `{"run": "812"}`, or call the present the new normal, `{"accept": true, "note": "new index"}`.
 

@@ -7,14 +7,14 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 
-from app.api.deps import StoreDep, known_parameters
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.domain.diagnosis.views import DiagnosisView
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.diagnoses import OnDemand
 from app.services.probing.diagnosis_queries import ReportProgress
 from app.services.runs.plans import Planner
 
-router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
 
 # Not the routes' threads, as with tries: retrievers that hang must not keep others from their pages.
 DIAGNOSES = CapacityLimiter(2)
@@ -29,10 +29,10 @@ def get_diagnosis(store: StoreDep, slug: str, key: str) -> DiagnosisView:
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
 async def post_diagnosis(request: Request, slug: str, key: str) -> DiagnosisView:
     """Ask the retriever now, about seven times, why a canary is as it was in the newest run; takes a minute at most."""
-    return await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
+    return await anyio.to_thread.run_sync(run_diagnosis(request, slug, key), limiter=DIAGNOSES)
 
 
-def asking(
+def run_diagnosis(
     request: Request, slug: str, key: str, *, told: ReportProgress = lambda _answered, _of: None
 ) -> Callable[[], DiagnosisView]:
     """Give what asks about a canary in the name of whoever sent the request, to be called in a thread of its own."""

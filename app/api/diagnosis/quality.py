@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.api.answers import answers
-from app.api.deps import StoreDep, known_parameters
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.domain.diagnosis.views import QualityReport
 from app.formats.diagnosis.quality_reports import quality_markdown
 from app.services.diagnosis import quality_report
 from app.store.engine import Store
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
 # Not the routes' threads, and one at a time: whoever may read must not keep others from their pages.
 REPORTS = CapacityLimiter(1)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Depends, Request
 
 from app.api.bodies import Content
-from app.api.catalog.definitions import Limit, describes
-from app.api.deps import StoreDep, known_parameters
+from app.api.catalog.definitions import Limit, body_schema
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import Before, Page, Proposals, ReanchorRequest
 from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, Problem
@@ -14,7 +14,7 @@ from app.formats.validation_messages import parse_document
 from app.services.diagnosis import reanchoring
 from app.services.diagnosis.reanchoring import Wanted
 
-router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 @router.get("/checks/{slug}/reanchors")
@@ -26,7 +26,7 @@ def list_reanchors(
     return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
-@router.post("/checks/{slug}/reanchors", openapi_extra=describes(ReanchorRequest))
+@router.post("/checks/{slug}/reanchors", openapi_extra=body_schema(ReanchorRequest))
 def post_reanchors(store: StoreDep, request: Request, slug: str, body: Content) -> ReanchorDecision:
     """Accept or reject proposals, `{"accept": ["1", "2"]}` or `{"accept": "all"}`, all of them at once or none.
 

@@ -1,1 +1,1 @@
-"""What was, as people read it: over REST."""
+"""REST routes of history: runs, results, series, alerts and deliveries."""

@@ -1,4 +1,4 @@
-"""What happened: runs, results, series, alerts and deliveries; and the requests that make something happen."""
+"""REST routes of runs, results, series, alerts and deliveries, with the requests that start a run or a delivery."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.api.answers import answers, answers_with, refusals
 from app.api.bodies import OptionalContent
-from app.api.catalog.definitions import Limit, describes, wake
-from app.api.deps import StoreDep, known_parameters, needs
+from app.api.catalog.definitions import Limit, body_schema, wake
+from app.api.deps import StoreDep, needs, refuse_unknown_parameters
 from app.api.runs.endings import endings_of
 from app.api.schemas import LARGEST_ID, Before, Page, RunRequest, Version
 from app.domain.alerts.views import AlertView
@@ -33,7 +33,7 @@ from app.services.history.change_feed import Kind, Topic
 from app.services.runs import scheduling
 from app.store.engine import to_us
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 9999
@@ -44,7 +44,7 @@ Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 @router.post(
     "/checks/{slug}/runs",
     responses=answers_with(RunView, 200, 202),
-    openapi_extra=describes(RunRequest, required=False),
+    openapi_extra=body_schema(RunRequest, required=False),
 )
 async def post_run(
     request: Request,
@@ -57,32 +57,32 @@ async def post_run(
 
     While a run of the check is active exactly one follow-up is queued and returned.
     """
-    wanted = parse_document(RunRequest, {} if body is None else body)
+    body_request = parse_document(RunRequest, {} if body is None else body)
     limiter: CapacityLimiter = request.app.state.access.waiting
 
     def queue() -> int:
         return scheduling.run_now(
             store,
             slug,
-            trigger=Trigger(wanted.trigger),
-            index_version=wanted.index_version,
+            trigger=Trigger(body_request.trigger),
+            index_version=body_request.index_version,
             idempotency_key=idempotency_key,
             now=datetime.now(UTC),
         )[0]
 
     run_id = await anyio.to_thread.run_sync(queue, limiter=limiter)
     wake(request)
-    if wanted.wait_seconds:
-        await endings_of(request).wait(Topic(Kind.RUN, run_id), wanted.wait_seconds)
+    if body_request.wait_seconds:
+        await endings_of(request).wait(Topic(Kind.RUN, run_id), body_request.wait_seconds)
     run = await anyio.to_thread.run_sync(run_views.run, store, str(run_id), limiter=limiter)
     ended = run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING}
     headers = {"location": f"/v1/runs/{run_id}"}
-    return JSONResponse(run, status_code=200 if ended and wanted.wait_seconds else 202, headers=headers)
+    return JSONResponse(run, status_code=200 if ended and body_request.wait_seconds else 202, headers=headers)
 
 
 @router.get("/checks/{slug}/health")
 def get_health(store: StoreDep, slug: str, version: Version = None) -> RunView:
-    """Show the newest ended run of a check or, of a re-scoring, the newest run that is in it."""
+    """Show the newest ended run of a check; of a re-scoring, the newest re-scored run."""
     return run_views.health(store, slug, version=version)
 
 
@@ -90,14 +90,14 @@ def get_health(store: StoreDep, slug: str, version: Version = None) -> RunView:
 def list_runs(
     store: StoreDep, slug: str, before: Before = None, limit: Limit = 50, version: Version = None
 ) -> Page[RunView]:
-    """List the runs of a check, newest first; of a re-scoring, those that are in it."""
+    """List the runs of a check, newest first; of a re-scoring, the re-scored ones."""
     found = run_views.list_runs(store, slug, before=before, limit=limit + 1, version=version)
     return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/runs/{run_id}")
 def get_run(store: StoreDep, run_id: str, version: Version = None) -> RunView:
-    """Show a run; while it goes on, with its progress."""
+    """Show a run; while it is active, with its progress."""
     return run_views.run(store, run_id, version=version)
 
 
@@ -140,7 +140,7 @@ def get_report(
     report_format: Annotated[Literal["json", "markdown", "junit", "html"], Query(alias="format")] = "json",
     version: Version = None,
 ) -> Response:
-    """Report an ended run: every measure at every cut-off, categories, worst canaries."""
+    """Return the report of an ended run: every measure at every cut-off, categories, worst canaries."""
     report = result_views.report(store, run_id, version=version)
     if report_format == "markdown":
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
@@ -164,9 +164,9 @@ def get_series(
 ) -> MeasureSeries:
     """Show a measure over time, by default the last day.
 
-    A point is a single run, or the mean of several with the least and greatest value. `gaps` are stretches without a
-    measurement, `usual` encloses 98 % of the runs the baseline in force was learned from, `lines` are the bounds of the
-    rules on this measure, `alerts` those that were open meanwhile.
+    A point is a single run, or the mean of several with the least and greatest value. `gaps` are periods without a
+    measurement, `usual` encloses 98 % of the baseline's runs, `lines` are the bounds of the rules on this measure,
+    `alerts` those that were open in the period.
     """
     since, until = _period(start, end)
     return charts.series(
@@ -189,10 +189,10 @@ def get_evidence_series(
     end: Annotated[datetime | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
 ) -> EvidenceSeries:
-    """Show the evidence of harm the detector of a check had after each run, against the line it alarms at.
+    """Show the detector's evidence after each run of a check, and the threshold of its alarm.
 
-    A point that covers several runs holds the greatest evidence of them; None = the detector was still learning what is
-    usual. Of very many runs only the newest are read: `since` says from when on.
+    A point that covers several runs has their greatest evidence; None = the detector was warming up. Of very many runs
+    only the newest are read, from `since` on.
     """
     since, until = _period(start, end)
     return detector_series.evidence(store, slug, start=to_us(since), end=to_us(until), points=points)
@@ -200,7 +200,7 @@ def get_evidence_series(
 
 @router.get("/checks/{slug}/canaries/{key}/history")
 def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> CanaryHistory:
-    """Show the states a canary went through, newest first."""
+    """Show the states of a canary, newest first."""
     return charts.canary_history(store, slug, key, limit=limit)
 
 
@@ -222,14 +222,14 @@ def list_alerts(
 
 @router.get("/alerts/{alert_id}")
 def get_alert(store: StoreDep, alert_id: str) -> AlertDetail:
-    """Show an alert: what was seen, what changed and why."""
+    """Show an alert with its transitions and deliveries."""
     return alert_views.alert(store, shapes.id_number(alert_id, "alert"))
 
 
 @router.post("/hooks/{slug}/test", status_code=202)
 @needs(Scope.ADMIN)
 def test_hook(store: StoreDep, request: Request, slug: str) -> DeliveryView:
-    """Send a test message through the path every alert takes; the delivery tells what became of it."""
+    """Send a test message the way alerts are sent; the delivery shows the result."""
     delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
     wake(request)
     return alert_views.delivery(store, delivery_id)
@@ -264,18 +264,18 @@ def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> Deli
 
 
 def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
-    """Read a period, by default the last day; what lies ahead is left out, for of it nothing can be known."""
+    """Return a period, by default the last day; it ends now at the latest."""
     now = datetime.now(UTC)
-    until = _moment(end, "to") or now
-    since = _moment(start, "from") or until - timedelta(days=1)
+    until = _check_time(end, "to") or now
+    since = _check_time(start, "from") or until - timedelta(days=1)
     if since >= until:
         raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
     return since, until if since >= now else min(until, now)
 
 
-def _moment(given: datetime | None, name: str) -> datetime | None:
-    if given is not None and given.tzinfo is None:
+def _check_time(time: datetime | None, name: str) -> datetime | None:
+    if time is not None and time.tzinfo is None:
         raise InvalidInputError([Problem(path=name, message="needs a time zone, for example 2026-01-31T12:00:00Z")])
-    if given is not None and not _FIRST_YEAR < given.year < _LAST_YEAR:
+    if time is not None and not _FIRST_YEAR < time.year < _LAST_YEAR:
         raise InvalidInputError([Problem(path=name, message="must be between 1971 and 9998")])
-    return given
+    return time

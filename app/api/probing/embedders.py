@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter, Depends
 
-from app.api.deps import StoreDep, known_parameters, needs
+from app.api.deps import StoreDep, needs, refuse_unknown_parameters
 from app.domain.probing.views import EmbedderView
 from app.services.catalog.api_keys import Scope
 from app.services.probing import embedding_canaries
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 @router.get("/retrievers/{slug}/embedding")

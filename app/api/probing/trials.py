@@ -7,8 +7,8 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 
 from app.api.bodies import Content
-from app.api.catalog.definitions import describes
-from app.api.deps import StoreDep, VaultDep, known_parameters
+from app.api.catalog.definitions import body_schema
+from app.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.api.schemas import TryRequest
 from app.domain.errors import ForbiddenError
 from app.domain.probing.views import TrialView
@@ -17,7 +17,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog.api_keys import Scope
 from app.services.probing import trials
 
-router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
 # Not the routes' threads: retrievers that hang must not keep others from their pages.
 PROBE_LIMITER = CapacityLimiter(4)
@@ -25,7 +25,7 @@ PROBE_LIMITER = CapacityLimiter(4)
 PARSE_LIMITER = CapacityLimiter(4)
 
 
-@router.post("/retrievers/{slug}/try", openapi_extra=describes(TryRequest))
+@router.post("/retrievers/{slug}/try", openapi_extra=body_schema(TryRequest))
 async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug: str, body: Content) -> TrialView:
     """Ask a retriever one query: request, raw answer, mapped hits and, where there are none, mappings that find some.
 

@@ -1,1 +1,1 @@
-"""What is due, and what came of it: over REST."""
+"""REST routes of re-scorings and event streams, and waiting for runs to end."""

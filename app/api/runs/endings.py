@@ -1,6 +1,6 @@
-"""Requests that wait for a run or a re-scoring to end: one look at the store for all of them, none while nobody waits.
+"""Waits for runs and re-scorings to end: one poll of the store serves all waiting requests, none without any.
 
-A worker of this process says when it has ended something; what other replicas end is seen within a second.
+A worker of this process calls `notify` when it has ended one; those of other replicas are found within a second.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from app.store.engine import Store
 
 logger = logging.getLogger("coalmine.api")
 
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 
 
 class Endings:
-    """Everybody in this process who waits for something to end."""
+    """The requests of this process that wait for something to end."""
 
-    def __init__(self, store: Store, *, poll_seconds: float = _LOOK_SECONDS) -> None:
+    def __init__(self, store: Store, *, poll_seconds: float = _POLL_SECONDS) -> None:
         self._store, self._poll_seconds = store, poll_seconds
         self._waiting: defaultdict[Topic, set[asyncio.Event]] = defaultdict(set)
         self._polling: asyncio.Task[None] | None = None
         self._hint: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A thread of its own, so that who waits is answered while all threads of the routes are busy.
+        # A thread of its own, so that waiting requests are answered while all route threads are busy.
         self._thread = CapacityLimiter(1)
 
     async def wait(self, topic: Topic, seconds: float) -> None:
-        """Return once what is named has ended, or is not there, and after so many seconds at the latest."""
+        """Return once the topic has ended or does not exist, and after `seconds` at the latest."""
         ended = asyncio.Event()
         self._waiting[topic].add(ended)
         if self._polling is None or self._polling.done():
@@ -57,7 +57,7 @@ class Endings:
                 self._polling = None
 
     def notify(self) -> None:
-        """Have the store looked at now, since something has ended in this process. Any thread may call it."""
+        """Poll now, since something has ended in this process. Thread-safe."""
         if self._waiting and self._loop is not None and self._hint is not None:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self._loop.call_soon_threadsafe(self._hint.set)
@@ -75,13 +75,15 @@ class Endings:
                 await hint.wait()
 
     async def _wake_ended(self) -> None:
-        ended = await anyio.to_thread.run_sync(change_feed.ended, self._store, set(self._waiting), limiter=self._thread)
+        ended = await anyio.to_thread.run_sync(
+            change_feed.ended_topics, self._store, set(self._waiting), limiter=self._thread
+        )
         for topic in ended & self._waiting.keys():
             for waiter in self._waiting[topic]:
                 waiter.set()
 
 
 def endings_of(request: Request) -> Endings:
-    """Return what the requests of this process wait with."""
+    """Return the endings of the app."""
     endings: Endings = request.app.state.endings
     return endings

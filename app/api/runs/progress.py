@@ -1,6 +1,6 @@
-"""Progress by server-sent events: of a run, of a re-scoring, and of all that happens.
+"""REST routes of server-sent events: progress of a run, of a re-scoring, and events of all checks.
 
-A browser that loses a stream comes back by itself and is told how things stand; nothing has to be remembered.
+A browser that loses a stream reconnects by itself and gets the present state; the server remembers nothing.
 """
 
 from collections.abc import AsyncIterator
@@ -10,37 +10,37 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from app.api.deps import known_parameters
+from app.api.deps import refuse_unknown_parameters
 from app.api.runs.streams import LONGEST_SECONDS, Listener, Streams
 from app.services.catalog.api_keys import Identity
 from app.services.history.change_feed import Kind
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
 _COME_BACK_MILLISECONDS = 2_000
 
 Seconds = Annotated[
     float,
-    Query(gt=0, le=LONGEST_SECONDS, description="how long to stay; a browser comes back by itself when a stream ends"),
+    Query(gt=0, le=LONGEST_SECONDS, description="duration of the stream; a browser reconnects by itself at its end"),
 ]
 
 
 async def _news(request: Request) -> AsyncIterator[Listener]:
-    async with _listening(request, Kind.NEWS) as listener:
+    async with _listen(request, Kind.NEWS) as listener:
         yield listener
 
 
 async def _run(request: Request, run_id: str) -> AsyncIterator[Listener]:
-    async with _listening(request, Kind.RUN, run_id) as listener:
+    async with _listen(request, Kind.RUN, run_id) as listener:
         yield listener
 
 
 async def _rescoring(request: Request, rescoring_id: str) -> AsyncIterator[Listener]:
-    async with _listening(request, Kind.RESCORING, rescoring_id) as listener:
+    async with _listen(request, Kind.RESCORING, rescoring_id) as listener:
         yield listener
 
 
-# In dependencies, for what goes wrong there is still a problem and not the end of a stream that has begun.
+# Opened in dependencies, where an error is still a problem response and not the end of a started stream.
 NewsDep = Annotated[Listener, Depends(_news)]
 RunDep = Annotated[Listener, Depends(_run)]
 RescoringDep = Annotated[Listener, Depends(_rescoring)]
@@ -48,13 +48,12 @@ RescoringDep = Annotated[Listener, Depends(_rescoring)]
 
 @router.get("/events", response_class=EventSourceResponse)
 async def follow_all(listener: NewsDep, seconds: Seconds = LONGEST_SECONDS) -> AsyncIterator[ServerSentEvent]:
-    """Follow what happens: `run_ended` {check, run} and `alert_changed` {check, alert}, from now on.
+    """Stream `run_ended` {check, run} and `alert_changed` {check, alert} from now on.
 
-    They say where to look, not what is there. Of runs of one check that end within a second the newest is told.
-    A process holds 100 event streams open, of this kind and the others, and 20 of one key: more are refused with 503
-    and `Retry-After`.
+    Of runs of one check that end within a second only the newest is reported. A process has at most 100 event streams
+    of all kinds, and 20 per key: more are refused with 503 and `Retry-After`.
     """
-    async for event in _sent(listener, seconds):
+    async for event in _send(listener, seconds):
         yield event
 
 
@@ -64,11 +63,8 @@ async def follow_run(
     listener: RunDep,
     seconds: Seconds = LONGEST_SECONDS,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Follow a run: `progress` {done, total, failed, status} now and whenever it moves, then `ended` with its verdict.
-
-    The stream ends with that; the run itself has the numbers.
-    """
-    async for event in _sent(listener, seconds):
+    """Stream `progress` {done, total, failed, status} of a run, now and on changes, then `ended` with its verdict."""
+    async for event in _send(listener, seconds):
         yield event
 
 
@@ -78,18 +74,18 @@ async def follow_rescoring(
     listener: RescoringDep,
     seconds: Seconds = LONGEST_SECONDS,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Follow a re-scoring: `progress` {done, total, status} in runs, then `ended` with its measures version."""
-    async for event in _sent(listener, seconds):
+    """Stream `progress` {done, total, status} of a re-scoring in runs, then `ended` with its measures version."""
+    async for event in _send(listener, seconds):
         yield event
 
 
-async def _sent(listener: Listener, seconds: float) -> AsyncIterator[ServerSentEvent]:
+async def _send(listener: Listener, seconds: float) -> AsyncIterator[ServerSentEvent]:
     yield ServerSentEvent(comment="listening", retry=_COME_BACK_MILLISECONDS)
     async for event in listener.events(seconds):
         yield ServerSentEvent(event=event.name, data=dict(event.data))
 
 
-def _listening(request: Request, kind: Kind, opaque: str = "") -> AbstractAsyncContextManager[Listener]:
+def _listen(request: Request, kind: Kind, opaque: str = "") -> AbstractAsyncContextManager[Listener]:
     streams: Streams = request.app.state.streams
     identity: Identity = request.state.identity
-    return streams.listening(kind, opaque, key=identity.key_prefix)
+    return streams.listen(kind, opaque, key=identity.key_prefix)

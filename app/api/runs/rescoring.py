@@ -1,4 +1,4 @@
-"""Re-scorings over REST: ask for history to be judged by the judgments of now, and see how far that is."""
+"""REST routes of re-scorings: start one, and show its progress and result."""
 
 from datetime import UTC, datetime
 
@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse
 
 from app.api.answers import answers_with
 from app.api.bodies import OptionalContent
-from app.api.catalog.definitions import Limit, describes, wake
-from app.api.deps import StoreDep, known_parameters
+from app.api.catalog.definitions import Limit, body_schema, wake
+from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.runs.endings import endings_of
 from app.api.schemas import Before, Page, RescoringRequest
 from app.domain.runs.views import RescoringView
@@ -19,30 +19,30 @@ from app.formats.validation_messages import parse_document
 from app.services.history.change_feed import Kind, Topic
 from app.services.runs import rescoring
 
-router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 @router.post(
     "/checks/{slug}/rescorings",
     responses=answers_with(RescoringView, 200, 202),
-    openapi_extra=describes(RescoringRequest, required=False),
+    openapi_extra=body_schema(RescoringRequest, required=False),
 )
 async def post_rescoring(request: Request, store: StoreDep, slug: str, body: OptionalContent) -> JSONResponse:
-    """Judge a check's past runs by the judgments in force: 202, or 200 when that is done within `wait_seconds`.
+    """Re-score a check's recorded runs with its present judgments: 202, or 200 when done within `wait_seconds`.
 
-    The numbers of the day stay; the new ones are a measures version of their own. Asked again with the same suite, it
-    is the same re-scoring, which takes in what has come since.
+    The recorded numbers stay; the new ones are a measures version of their own. With an unchanged suite the same
+    re-scoring continues with the runs since.
     """
-    wanted = parse_document(RescoringRequest, {} if body is None else body)
+    body_request = parse_document(RescoringRequest, {} if body is None else body)
     limiter: CapacityLimiter = request.app.state.access.waiting
 
     def ask() -> int:
-        return rescoring.ask(store, slug, since=wanted.since, now=datetime.now(UTC))
+        return rescoring.ask(store, slug, since=body_request.since, now=datetime.now(UTC))
 
     rescoring_id = await anyio.to_thread.run_sync(ask, limiter=limiter)
     wake(request)
-    if wanted.wait_seconds:
-        await endings_of(request).wait(Topic(Kind.RESCORING, rescoring_id), wanted.wait_seconds)
+    if body_request.wait_seconds:
+        await endings_of(request).wait(Topic(Kind.RESCORING, rescoring_id), body_request.wait_seconds)
     found = await anyio.to_thread.run_sync(rescoring.show, store, rescoring_id, limiter=limiter)
     headers = {"location": f"/v1/rescorings/{rescoring_id}"}
     return JSONResponse(found, status_code=202 if found["finished_at"] is None else 200, headers=headers)
@@ -57,5 +57,5 @@ def list_rescorings(store: StoreDep, slug: str, before: Before = None, limit: Li
 
 @router.get("/rescorings/{rescoring_id}")
 def get_rescoring(store: StoreDep, rescoring_id: str) -> RescoringView:
-    """Show a re-scoring: how far it is and, once it has finished, its runs before and after."""
+    """Show a re-scoring: its progress and, once it has finished, its totals before and after."""
     return rescoring.show(store, id_number(rescoring_id, "re-scoring"))

@@ -1,9 +1,7 @@
-"""Streams of events: who listens, and the one look at the store a second that is made for all of them.
+"""Event streams: the listeners of this process, served by one poll of the store a second, none without listeners.
 
-Nobody listens, nobody looks. A stream holds no thread and no connection of the database; the look holds one of each
-for a moment. A listener that does not keep up is let go of: it comes back by itself, and is told how things stand.
-A process holds so many streams open and no more (`MOST`), and of one key so many (`MOST_OF_A_KEY`), whether programs or
-signed-in browsers show it: nobody takes them all.
+A stream holds no thread and no database connection. A listener that does not keep up is disconnected; it reconnects
+and gets the present state. A process has at most `MOST` streams, and `MOST_OF_A_KEY` per key.
 """
 
 import asyncio
@@ -26,30 +24,30 @@ from app.store.engine import Store
 logger = logging.getLogger("coalmine.streams")
 
 MOST: Final = 100
-"""Streams a process holds open at once."""
+"""Most open streams of a process."""
 MOST_OF_A_KEY: Final = 20
-"""Of them those of one key. The open service on loopback knows no keys, and there is nobody to keep them from."""
+"""Most of them with one key; the open service on loopback has no keys and no such limit."""
 LONGEST_SECONDS: Final = 600.0
-"""How long a stream may stay; who comes back shows a key again, which may have been revoked."""
-_LOOK_SECONDS: Final = 1.0
+"""Longest duration of a stream; on reconnection the key is checked again."""
+_POLL_SECONDS: Final = 1.0
 _UNREAD: Final = 2_000
-"""Events that wait for a listener who does not keep up, before it is let go of."""
+"""Most events that wait for a slow listener before it is disconnected."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Listener:
-    """Somebody who follows a topic."""
+    """A subscriber of a topic."""
 
     topic: Topic
     key: str | None
-    """The prefix of the key that was shown."""
+    """The prefix of its key."""
     inlet: MemoryObjectSendStream[Event]
     outlet: MemoryObjectReceiveStream[Event]
     longest_seconds: float
     previous: ChangeSnapshot | None = None
 
     async def events(self, seconds: float) -> AsyncIterator[Event]:
-        """Give events as they come; ends with the last one, after so many seconds, or when the process ends."""
+        """Yield events; ends with the last one, after `seconds`, or when the process ends."""
         until = anyio.current_time() + min(seconds, self.longest_seconds)
         while True:
             event: Event | None = None
@@ -66,7 +64,7 @@ class Listener:
 
 
 class Streams:
-    """Everybody who listens to this process."""
+    """The event streams of this process."""
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class Streams:
         *,
         most: int = MOST,
         most_of_a_key: int = MOST_OF_A_KEY,
-        poll_seconds: float = _LOOK_SECONDS,
+        poll_seconds: float = _POLL_SECONDS,
         longest_seconds: float = LONGEST_SECONDS,
     ) -> None:
         self._store, self._most, self._most_of_a_key = store, most, most_of_a_key
@@ -82,19 +80,18 @@ class Streams:
         self._listeners: set[Listener] = set()
         self._polling: asyncio.Task[None] | None = None
         self._ending = False
-        # A thread of its own, so that streams are told while all threads of the routes are busy.
+        # A thread of its own, so that streams go on while all route threads are busy.
         self._thread = CapacityLimiter(1)
 
     @asynccontextmanager
-    async def listening(self, kind: Kind, opaque: str = "", *, key: str | None = None) -> AsyncIterator[Listener]:
-        """Listen to the news, or to a run or re-scoring with this id, as long as the block lasts.
+    async def listen(self, kind: Kind, opaque: str = "", *, key: str | None = None) -> AsyncIterator[Listener]:
+        """Open a stream of all checks, or of the run or re-scoring with this id, for the duration of the block.
 
-        Raises BusyError where too many do, of all or of this key, or the process is ending, NotFoundError, and
-        StoreUnavailableError.
+        Raises BusyError where a limit is reached or the process is ending, NotFoundError, and StoreUnavailableError.
         """
-        self._expect_room(key)
-        found = await anyio.to_thread.run_sync(change_feed.find, self._store, kind, opaque, limiter=self._thread)
-        self._expect_room(key)  # others may have come meanwhile
+        self._require_room(key)
+        found = await anyio.to_thread.run_sync(change_feed.find_topic, self._store, kind, opaque, limiter=self._thread)
+        self._require_room(key)  # others may have come meanwhile
         inlet, outlet = anyio.create_memory_object_stream[Event](_UNREAD)
         topic, now = found
         longest = self._longest_seconds
@@ -114,19 +111,19 @@ class Streams:
                 self._polling = None
 
     def end(self) -> None:
-        """End every stream and begin no more: a server waits for open ones before it stops."""
+        """End every stream and refuse new ones: a server waits for open ones before it stops."""
         self._ending = True
         for listener in self._listeners:
             listener.inlet.close()
 
-    def _expect_room(self, key: str | None) -> None:
+    def _require_room(self, key: str | None) -> None:
         if self._ending:
             raise BusyError("the service is stopping")
         if len(self._listeners) >= self._most:
-            raise BusyError(f"this process holds {self._most} event streams open already, and takes no more")
+            raise BusyError(f"this process has {self._most} open event streams, which is its limit")
         of_key = sum(listener.key == key for listener in self._listeners) if key is not None else 0
         if of_key >= self._most_of_a_key:
-            raise BusyError(f"this key holds {of_key} event streams open already, and gets no more from this process")
+            raise BusyError(f"this key has {of_key} open event streams, which is the limit of this process")
 
     async def _poll_forever(self) -> None:
         before = ChangeSnapshot()
@@ -136,7 +133,7 @@ class Streams:
             except StoreUnavailableError as error:
                 logger.warning("store_unavailable", extra={"detail": str(error)})
             except Exception:
-                logger.exception("bug")  # the next look tries again
+                logger.exception("bug")  # the next poll tries again
             await anyio.sleep(self._poll_seconds)
 
     async def _poll(self, before: ChangeSnapshot) -> ChangeSnapshot:
@@ -145,7 +142,7 @@ class Streams:
             change_feed.poll_changes, self._store, topics, before, limiter=self._thread
         )
         for listener in self._listeners:
-            if listener.topic in topics:  # who came while we looked is told next time
+            if listener.topic in topics:  # one added during the poll is served by the next
                 _send_events(listener, now)
         return now
 

@@ -15,7 +15,7 @@ _NEIGHBOURS: Final = 5
 """Points to either side from which the usual distance is taken: schedules change."""
 
 
-class Why(StrEnum):
+class GapReason(StrEnum):
     """Reason of a gap."""
 
     NOT_MEASURED = "not_measured"
@@ -38,12 +38,12 @@ class Gap:
 
     start: int
     end: int
-    why: Why
+    why: GapReason
     runs: tuple[int, ...] = ()
     """Ids of the runs that ended in it."""
 
 
-def gaps(
+def find_gaps(
     points: Sequence[Span], unmeasured: Sequence[tuple[int, int]], schedule: Schedule, *, start: int, end: int
 ) -> list[Gap]:
     """Return the gaps between points in order of time, and around them; `unmeasured` runs are (time, id) in order.
@@ -63,13 +63,13 @@ def gaps(
         inside = unmeasured[bisect_left(moments, left) : bisect_right(moments, right)]
         if inside:
             runs = tuple(run for _, run in inside)
-            result.append(Gap(start=left, end=right, why=Why.NOT_MEASURED, runs=runs))
+            result.append(Gap(start=left, end=right, why=GapReason.NOT_MEASURED, runs=runs))
         elif (
             place > 0
             and right - left > _LONG_GAP_FACTOR * _usual_distance(edges, place)
             and _overdue(schedule, left, right)
         ):
-            result.append(Gap(start=left, end=right, why=Why.NO_RUNS))
+            result.append(Gap(start=left, end=right, why=GapReason.NO_RUNS))
     return result
 
 

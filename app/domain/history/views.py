@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing_extensions import TypedDict
 
 from app.domain.detection.views import BoundLine, NormalRange
-from app.domain.history.gaps import Why
+from app.domain.history.gaps import GapReason
 from app.domain.model import Reason, Severity, Verdict
 from app.domain.views import TimeText
 
@@ -38,7 +38,7 @@ SeriesGap = TypedDict(
     {
         "from": TimeText,
         "to": TimeText,
-        "why": Why | None,
+        "why": GapReason | None,
         "runs": int | None,
         "first_run": str | None,
         "last_run": str | None,

@@ -1,1 +1,1 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: fetched, decided and written."""
+"""Services for definitions: suites, canaries, retrievers, checks, hooks, keys and secrets."""

@@ -1,4 +1,4 @@
-"""API keys: made once, shown once, hashed at rest, compared in constant time, revoked at once."""
+"""API keys and page sessions: creation, identification, revocation. Keys are hashed, and compared in constant time."""
 
 import hmac
 from contextlib import suppress
@@ -22,11 +22,11 @@ from app.store.catalog import api_keys as rows
 from app.store.engine import Store, to_us
 
 _LEAST_LENGTH = 20
-_USE_RESOLUTION = 60_000_000  # noting every use would make each request a write
+_USE_RESOLUTION = 60_000_000  # microseconds; recording every use would make each request a write
 
 
 class Scope(StrEnum):
-    """What a key may do; each scope includes those before it."""
+    """Scope of a key; each includes those before it."""
 
     READ = "read"
     WRITE = "write"
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who is asking. The open loopback service has no keys and lets everybody be admin."""
+    """The caller of a request. The open loopback service has no keys; every caller is an admin."""
 
     name: str
     scope: Scope
@@ -51,7 +51,7 @@ OPEN = Identity(name="anyone on this machine", scope=Scope.ADMIN)
 
 
 def create_key(store: Store, *, name: str, scope: Scope, now: datetime) -> str:
-    """Create a key and give its text, for the only time."""
+    """Create a key and return its text, which is not stored."""
     key = f"cmk_{scope}_{token_urlsafe(32)}"
     if not _insert(store, key, name=name, scope=scope, now=now):
         return create_key(store, name=name, scope=scope, now=now)  # its prefix is another key's
@@ -81,27 +81,27 @@ def _insert(store: Store, key: str, *, name: str, scope: Scope, now: datetime) -
 
 
 def any_key_ever(store: Store) -> bool:
-    """Whether a key was ever created; from then on nothing is open."""
+    """Whether a key was ever created; from then on every request needs one."""
     with store.read() as connection:
         return rows.any_key_ever(connection)
 
 
 def identify(store: Store, presented: str, *, now: datetime) -> Identity:
-    """Say whose key this is. Raises UnauthorizedError for an unknown or revoked one."""
+    """Return the identity of a key. Raises UnauthorizedError for an unknown or revoked one."""
     with store.read() as connection:
         row = rows.find_key(connection, _prefix(presented))
     if row is None or not hmac.compare_digest(bytes(row.hash), _digest(presented)) or row.revoked_at is not None:
         raise UnauthorizedError("this key is unknown or has been revoked")
     if row.last_used_at is None or to_us(now) - row.last_used_at > _USE_RESOLUTION:
-        with suppress(StoreUnavailableError), store.write() as connection:  # a note; who may read, reads
+        with suppress(StoreUnavailableError), store.write() as connection:  # reads work without this record
             rows.note_use(connection, row.id, to_us(now))
     return Identity(name=row.name, scope=Scope(row.scope), key_prefix=row.prefix)
 
 
 def identify_session(store: Store, prefix: str, session: str) -> Identity:
-    """Say whose session this is, by the prefix of the key it was opened with; a revoked key ends its sessions.
+    """Return the identity of a session by its key's prefix; a revoked key ends its sessions.
 
-    `session` is what is random in its cookie. Raises UnauthorizedError for one that has ended.
+    `session` is the random part of its cookie. Raises UnauthorizedError for one that has ended.
     """
     with store.read() as connection:
         row = rows.find_key(connection, prefix)
@@ -114,13 +114,13 @@ def identify_session(store: Store, prefix: str, session: str) -> Identity:
 
 
 def end_session(store: Store, session: str, *, expires_at: datetime, now: datetime) -> None:
-    """End a session on every replica; `expires_at` is when its cookie holds no more by itself."""
+    """End a session on every replica; `expires_at` is when its cookie expires anyway."""
     with store.write() as connection:
         rows.end_session(connection, _session_digest(session), expires_at=to_us(expires_at), now=to_us(now))
 
 
 def require(identity: Identity, needed: Scope) -> None:
-    """Raise ForbiddenError where the identity's scope does not reach."""
+    """Raise ForbiddenError if the identity's scope does not include `needed`."""
     if not identity.scope.includes(needed):
         raise ForbiddenError(f"this needs a key with scope {needed}; this one has {identity.scope}")
 

@@ -29,8 +29,8 @@ from app.services.catalog.references import (
     API,
     FILE,
     checks_in_force,
-    missing,
-    owned_by_file,
+    is_file_managed,
+    missing_references,
     references_of,
     refuse_file_managed,
 )
@@ -155,8 +155,8 @@ class _Application:
     def _save(self, kind: str, document: _Document) -> None:
         slug, owner = document.slug, self._managed_by
         before = definitions.find_definition(self._connection, kind, slug)
-        content = definition_content(self._vault, document, kept=before if owner == API else None)
-        if owner == API and owned_by_file(before):
+        content = definition_content(self._vault, document, previous=before if owner == API else None)
+        if owner == API and is_file_managed(before):
             change = definition_change(self._vault, kind, slug, before, content, managed_by=FILE)
             if change is None:
                 return  # equal to the file's definition
@@ -208,7 +208,7 @@ class _Application:
         """Yield what checks of any owner would lack afterwards."""
         others = self._other_checks()
         for check in self._documents.checks:
-            for problem in missing(check, self._slugs_present(check)):
+            for problem in missing_references(check, self._slugs_present(check)):
                 yield replace(problem, **self._place(("check", check.slug)))
         for check in others:
             for kind, names in references_of(check).items():

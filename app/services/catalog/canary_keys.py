@@ -1,4 +1,4 @@
-"""Keys of canaries that name none: made of their queries, the same over REST, in the form and in inline checks."""
+"""Assigns derived keys to canaries without one, for REST, forms and inline checks alike."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -8,15 +8,15 @@ from app.store.catalog import definitions, suites
 from app.store.engine import Store
 
 
-def give_keys(store: Store, suite: str, canaries: Sequence[Any]) -> list[Any]:
-    """Canaries of a suite, each that names no key with one made of its query; the same query has the same key."""
-    made = {key for one in canaries if lacks_key(one) for key in possible_keys(one["query"])}
-    wanted = [key for key in made if is_key(key)]  # a query may be what no database takes: it is refused later
-    return assign_keys(canaries, _queries_by_key(store, suite, wanted) if wanted else {})
+def assign_suite_keys(store: Store, suite: str, canaries: Sequence[Any]) -> list[Any]:
+    """Return canaries of a suite with derived keys where they have none; the same query keeps its key."""
+    candidates = {key for one in canaries if lacks_key(one) for key in possible_keys(one["query"])}
+    valid_keys = [key for key in candidates if is_key(key)]  # an invalid query is refused later
+    return assign_keys(canaries, _queries_by_key(store, suite, valid_keys) if valid_keys else {})
 
 
 def _queries_by_key(store: Store, suite: str, keys: Collection[str]) -> dict[str, str]:
-    """Map those of these keys that a suite has to queries; those of archived canaries too, whose history stays."""
+    """Return the queries of these keys in a suite, also of archived canaries, whose history stays."""
     with store.read() as connection:
         owner = definitions.find_definition(connection, "suite", suite)
         rows = [] if owner is None else suites.list_canaries(connection, owner.id, archived=True, keys=keys)

@@ -1,7 +1,6 @@
-"""What differs between a definition that is wanted and the one in force, and how it is written.
+"""Changes of definitions: comparing a document with the stored definition, and archiving.
 
-`definitions` changes one at a time, `applying` all together; who may is said in `references`, what becomes of the
-canaries of a suite in `suite_plans`.
+`definitions` uses this for one definition, `applying` for sets; `suite_plans` compares canaries.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from app.store.engine import Connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference between what is wanted and what is in force."""
+    """One difference between a document and the stored definition."""
 
     kind: str
     name: str
@@ -30,22 +29,22 @@ class Change:
     action: str
     """create, update or archive."""
     fields: tuple[str, ...] = ()
-    """What an update changes; names only, values may be secret."""
+    """Names of the fields that an update changes; values may be secret."""
     note: str | None = None
 
 
 def definition_change(
     vault: Vault, kind: str, slug: str, before: Definition | None, content: Content, *, managed_by: str
 ) -> Change | None:
-    """Say what saving a content changes; None = nothing."""
+    """Return the change that saving a content makes; None = no change."""
     if before is None:
         return Change(kind=kind, name=slug, action="create")
     if before.archived_at is not None:
         return Change(kind=kind, name=slug, action="create", note="was archived")
-    note = taken_over(before, managed_by)
+    note = ownership_note(before, managed_by)
     if note is None and before.disabled_reason is not None:
         note = "was disabled"
-    # The same hash: the order of tags and hooks is no difference.
+    # With equal hashes only the order of tags and hooks can differ.
     fields = () if before.hash == content.hash else fields_changed(before.body, content.body)
     if _secrets_differ(vault, before, content):
         fields = (*fields, "secrets")
@@ -54,50 +53,50 @@ def definition_change(
     return None
 
 
-def definition_content(vault: Vault, document: Document, *, kept: Definition | None = None) -> Content:
-    """Make a document ready to be stored; secrets it leaves open are those of `kept`, where given."""
+def definition_content(vault: Vault, document: Document, *, previous: Definition | None = None) -> Content:
+    """Return a document ready to be stored; null secrets are taken from `previous`, where given."""
     if isinstance(document, SuiteDocument):
         return suite_definition(document.slug)
     public, secrets = split_secrets(document)
     open_names = [name for name in secret_names(public) if name not in secrets]
-    if open_names and kept is not None and kept.secrets is not None:
-        stored = vault.decrypt(kept.secrets)
+    if open_names and previous is not None and previous.secrets is not None:
+        stored = vault.decrypt(previous.secrets)
         secrets |= {name: stored[name] for name in open_names if name in stored}
     return Content(hash=content_hash(document), body=public, secrets=vault.encrypt(secrets))
 
 
 def suite_definition(slug: str) -> Content:
-    """Make a suite ready to be stored; its canaries are stored for themselves."""
+    """Return a suite ready to be stored; its canaries are stored separately."""
     return Content(hash=slug, body={"slug": slug})
 
 
 def refused_change(kind: str, name: str, before: Definition | CanaryHead, fields: tuple[str, ...]) -> Change:
-    """Plan what the API may not change: the note says which file owns it."""
+    """Return a change that the API may not make; the note names the file that owns the object."""
     note = f"managed by {before.source}: refused here, change it there"
     return Change(kind=kind, name=name, action="update", fields=fields, note=note)
 
 
 def archived_change(kind: str, name: str) -> Change:
-    """Plan to take a definition or a canary out of force."""
+    """Return the change of archiving a definition or a canary."""
     return Change(kind=kind, name=name, action="archive")
 
 
-def taken_over(before: Definition | CanaryHead, managed_by: str) -> str | None:
-    """Say whose it was, where that changes."""
+def ownership_note(before: Definition | CanaryHead, managed_by: str) -> str | None:
+    """Return a note on a change of ownership; None = the owner stays."""
     return None if before.managed_by == managed_by else f"taken over from the {before.managed_by}"
 
 
 def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
-    """Take a definition out of force: a suite with its canaries, a hook with what was still to be sent to it."""
+    """Archive a definition: a suite with its canaries; pending deliveries of a hook are abandoned."""
     definitions.archive_definition(connection, definition.id, now)
     if definition.kind == "hook":
         outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
 
 
 def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the fields that differ; a stored body has the defaults of what its release did not know.
+    """Return the names of the fields that differ; stored bodies have defaults for fields newer than them.
 
-    Another hash alone is no change: an older release may have computed it otherwise.
+    A different hash alone is no change: an older release may have computed it differently.
     """
     return tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
 
@@ -105,5 +104,5 @@ def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
 def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
     try:
         return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
-    except ConfigurationError:  # stored under another key: nobody can use them, so the new ones take their place
+    except ConfigurationError:  # encrypted under another key, thus unusable: the new ones replace them
         return True

@@ -1,6 +1,6 @@
-"""Definitions one at a time, as the API changes and everybody reads them: put, archive, find, list.
+"""Single definitions (retrievers, checks, hooks, silences): put, archive, find, list; one transaction per function.
 
-Whole sets of them are put in force by `applying`; each function here is one transaction.
+`suite_definitions` has suites and canaries, `applying` whole sets of documents.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ from app.services.catalog.references import (
 from app.services.catalog.suite_plans import (
     plan_and_write,
 )
-from app.services.catalog.taken_names import taken
+from app.services.catalog.taken_names import slug_taken_error
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
@@ -44,19 +44,19 @@ def put(
     revision: int | None = None,
     only_new: bool = False,
 ) -> tuple[Definition, bool]:
-    """Create or replace an API-managed definition; gives it and whether it is new.
+    """Create or replace an API-managed definition; return it and whether it is new.
 
-    The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
-    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`) or was shown to
-    whoever changed it; with `only_new` nothing in force is replaced.
+    The document is complete: a secret it lacks (see `stored_secrets`) is deleted. A hook disabled because its receiver
+    was gone is enabled again. `revision` is the one the change is based on (see `complete`); with `only_new` an
+    existing definition is not replaced.
 
-    Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing, ConflictError where it
-    is not of that revision any more, or is there already and was to be new.
+    Raises FileManagedError for one a file owns, InvalidInputError for an unknown reference, ConflictError where the
+    revision has changed, or the definition exists despite `only_new`.
     """
 
     def write(suite_revision: int | None) -> tuple[Definition, bool]:
         with store.write() as connection:
-            if isinstance(document, CheckDocument):  # what it refers to is held before it, as applying does
+            if isinstance(document, CheckDocument):  # locks in the same order as `applying`: references first
                 require_references(connection, document, suite_revision)
             return _put(connection, vault, kind, document, now=now, revision=revision, only_new=only_new)
 
@@ -78,10 +78,10 @@ def _put(
         definitions.hold_definition(connection, kind, slug)
     before = definitions.find_definition(connection, kind, slug)
     if only_new and before is not None and before.archived_at is None:
-        raise taken(connection, kind, slug)
+        raise slug_taken_error(connection, kind, slug)
     refuse_file_managed(before)
     if revision is not None and (before is None or before.revision != revision):
-        # Else secrets stored for one address could be saved beside another that came in between.
+        # Otherwise secrets stored for one address could be saved with another, changed in between.
         raise overtaken(f"{kind} '{slug}'")
     content = definition_content(vault, document)
     if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
@@ -96,7 +96,7 @@ def _put(
         silencing.refuse_one_too_many(connection)
     after = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
     if only_new and before is None and after.revision != 1:
-        raise taken(connection, kind, slug)  # on PostgreSQL there is no row to hold before there is one
+        raise slug_taken_error(connection, kind, slug)  # on PostgreSQL a missing row cannot be locked
     return after, before is None or before.archived_at is not None
 
 
@@ -111,17 +111,17 @@ def save(
     revision: int | None = None,
     only_new: bool = False,
 ) -> tuple[Definition, bool]:
-    """Complete a definition whose secrets may be null and put it in force: see `complete` and `put`.
+    """Complete a definition with null secrets and save it: see `complete` and `put`.
 
-    `revision` is the one it was filled from; where nobody knows, that of the secrets it is completed with.
+    `revision` is the one the change is based on; None = that of the secrets it is completed with.
     """
     document, completed_from = complete(store, vault, kind, model, body)
-    seen = completed_from if revision is None else revision
-    return put(store, vault, kind, document, now=now, revision=seen, only_new=only_new)
+    base_revision = completed_from if revision is None else revision
+    return put(store, vault, kind, document, now=now, revision=base_revision, only_new=only_new)
 
 
 def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
-    """Take an API-managed definition out of force; its history stays.
+    """Archive an API-managed definition; its history stays.
 
     Raises ConflictError while a check still uses it.
     """
@@ -135,38 +135,33 @@ def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
 
 
 def find(store: Store, kind: str, slug: str) -> Definition:
-    """Find a definition in force. Raises NotFoundError."""
+    """Return a definition. Raises NotFoundError, also for an archived one."""
     with store.read() as connection:
         return require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
 
 
 def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str, Any]:
-    """Give the secrets of an API-managed definition, so that a change may leave them as they are.
-
-    Raises ConfigurationError where they were stored under another key.
-    """
-    return _kept(vault, _find(store, kind, slug))
+    """Return the secrets of an API-managed definition. Raises ConfigurationError if encrypted under another key."""
+    return _decrypt(vault, _find(store, kind, slug))
 
 
 def complete(
     store: Store, vault: Vault, kind: str, model: type[AnyDocument], body: Mapping[str, Any]
 ) -> tuple[AnyDocument, int | None]:
-    """Read a definition whose secrets may be null, "as they were": those stored for its slug stand in their places.
+    """Return a document with its null secrets filled from the store, and the revision those are of, for `put`.
 
-    Gives it and the revision they are of, which `put` wants to know; None where there are none.
-
-    Raises InvalidInputError for what is wrong with it, and where secrets would go elsewhere than they
-    were stored for: whoever moves an address has to say the secrets again. ConfigurationError as `stored_secrets`.
+    The revision is None where no stored secret was used. Raises InvalidInputError for an invalid document, and where a
+    stored secret would be sent to another address than it was stored for. ConfigurationError as `stored_secrets`.
     """
-    # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
-    left = secret_names(body)
-    before = _find(store, kind, str(body.get("slug"))) if left else None
-    kept = _kept(vault, before)
-    document = parse_document(model, join_secrets(body, kept))
-    if before is None or not kept:
+    # Only where needed: secrets encrypted under another key must not prevent their replacement.
+    open_names = secret_names(body)
+    before = _find(store, kind, str(body.get("slug"))) if open_names else None
+    stored = _decrypt(vault, before)
+    document = parse_document(model, join_secrets(body, stored))
+    if before is None or not stored:
         return document, None
     if isinstance(document, RetrieverDocument | HookDocument):
-        refuse_moving(before, document, [name for name in left if name in kept])
+        refuse_moving(before, document, [name for name in open_names if name in stored])
     return document, before.revision
 
 
@@ -175,28 +170,28 @@ def _find(store: Store, kind: str, slug: str) -> Definition | None:
         return definitions.find_definition(connection, kind, slug)
 
 
-def _kept(vault: Vault, before: Definition | None) -> dict[str, Any]:
+def _decrypt(vault: Vault, before: Definition | None) -> dict[str, Any]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 
-def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument, kept: Iterable[str]) -> None:
-    """Raise InvalidInputError where stored secrets, `kept` as they were, would go elsewhere than they were stored for.
+def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument, stored: Iterable[str]) -> None:
+    """Raise InvalidInputError where the `stored` secrets would be sent to another address than they were stored for.
 
-    Whoever may change an address could else have them sent to a server of their own.
+    Otherwise whoever may change an address could read them on a server of their own.
     """
     after = document.data()
-    message = "a stored value is not sent to another address than the one it was stored for; say the value again"
-    moved = [name for name in kept if destinations(after, name) != destinations(before.body, name)]
+    message = "a stored value is not sent to another address than the one it was stored for; enter the value again"
+    moved = [name for name in stored if destinations(after, name) != destinations(before.body, name)]
     if moved:
         raise InvalidInputError([Problem(path=name, message=message) for name in moved])
 
 
 def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
-    """List the definitions of a kind in force, by slug."""
+    """Return the definitions of a kind, by slug, without archived ones."""
     with store.read() as connection:
         return definitions.list_definitions(connection, kind, after=after, limit=limit)
 
 
 def overtaken(name: str) -> ConflictError:
     """Return the error of a definition that was changed since it was read."""
-    return ConflictError(f"{name} was changed by somebody else meanwhile; look at it and try again")
+    return ConflictError(f"{name} was changed by somebody else meanwhile; reload it and try again")

@@ -1,4 +1,4 @@
-"""Everything in force, read back as the documents it came as."""
+"""Reads stored definitions back as documents, for export and editing."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ from app.store.catalog import definitions, suites
 from app.store.engine import Connection, Store
 
 
-def in_force(store: Store) -> Documents:
-    """Read everything in force back as documents, for export; a placeholder stands in for every secret."""
+def load_documents(store: Store) -> Documents:
+    """Return all definitions as documents, with placeholders for secrets."""
     with store.read() as connection:
         return Documents(
             suites=tuple(_suite(connection, row) for row in definitions.list_definitions(connection, "suite")),
@@ -30,10 +30,10 @@ def in_force(store: Store) -> Documents:
         )
 
 
-def suite_in_force(store: Store, slug: str | None) -> SuiteDocument:
-    """Read one suite back with its canaries; without a name the only one there is.
+def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
+    """Return a suite with its canaries; None = the only one there is.
 
-    Raises NotFoundError, and InvalidInputError where it must be named.
+    Raises NotFoundError, and InvalidInputError where there are several and `slug` is None.
     """
     with store.read() as connection:
         rows = definitions.list_definitions(connection, "suite")

@@ -1,4 +1,4 @@
-"""Checks with their suite, retriever and hooks written out in them, put in force in one transaction."""
+"""Saves a check with its suite, retriever and hooks defined inline, in one transaction."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,9 +15,9 @@ from app.store.engine import Store
 
 
 def put(store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime) -> tuple[Definition, bool]:
-    """Create or change a check and what is written out in it, all or nothing; gives it and whether it is new.
+    """Create or change a check and its inline parts, all or nothing; return it and whether it is new.
 
-    The canaries of the suite replace its API-managed ones. A secret of null keeps the stored one, as `complete` does.
+    The canaries of the suite replace its API-managed ones. A null secret keeps the stored one, see `complete`.
 
     Raises InvalidInputError with paths in the whole document (`retriever.response.id`), FileManagedError where a file
     owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile.
@@ -30,8 +30,8 @@ def put(store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime) -
             revisions[kind, str(part["slug"])] = revision
         return document
 
-    documents = read_inline_check(body, read, partial(canary_keys.give_keys, store))
-    # Else a secret that somebody replaced meanwhile would come back, or go where the new one was not stored for.
+    documents = read_inline_check(body, read, partial(canary_keys.assign_suite_keys, store))
+    # The revisions prevent an outdated secret from being restored, or sent to a changed address.
     changes = applying.apply(store, vault, documents, managed_by=API, now=now, revisions=revisions)
     slug = documents.checks[0].slug
     created = any(change.kind == "check" and change.action == "create" for change in changes)

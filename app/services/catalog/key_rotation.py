@@ -1,7 +1,6 @@
-"""Changing the key of stored secrets: all of them encrypted anew under the first key there is, or none.
+"""Rotation of the secret key: re-encrypts all stored secrets under the vault's first key, or none.
 
-Afterwards that key alone opens the store, unless a service that still runs stores something under one it read before.
-Keys themselves are the vault's business.
+Afterwards that key alone decrypts the store, unless a service that is still running stores something under an old one.
 """
 
 import os
@@ -12,63 +11,62 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.errors import ConfigurationError
-from app.services.catalog.vault import KEY_FILE, Vault, made_up_key, read_key
-from app.store.catalog.encrypted_rows import replace_sealed, sealed_secrets
+from app.services.catalog.vault import KEY_FILE, Vault, generate_key, read_key
+from app.store.catalog.encrypted_rows import list_encrypted, replace_encrypted
 from app.store.engine import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rotated:
-    """What a change of keys came to."""
+class Rotation:
+    """Result of a key rotation."""
 
     count: int
-    """How many versions of retrievers and hooks have their secrets under the first key now."""
+    """Number of versions of retrievers and hooks whose secrets are under the first key now."""
     moved: Mapping[str, int]
-    """Of how many definitions of each kind some version was under another key before."""
+    """Number of definitions by kind that had a version under another key."""
     unreadable: int
-    """Versions not in force whose secrets no key opens; they stay as they were, as good as gone."""
+    """Number of old versions whose secrets no key decrypts; they stay unchanged and unusable."""
 
 
-def rotate(store: Store, vault: Vault) -> Rotated:
-    """Encrypt every stored secret anew under the first key of the vault, in one transaction.
+def rotate(store: Store, vault: Vault) -> Rotation:
+    """Re-encrypt every stored secret under the first key of the vault, in one transaction.
 
-    Raises ConfigurationError, naming the definition, where one in force opens with none of the keys.
+    Raises ConfigurationError, naming the definition, where no key decrypts a current version.
     """
     with store.write() as connection:
         renewed: list[tuple[int, bytes]] = []
         moved: set[tuple[str, str]] = set()
         unreadable = 0
-        for sealed in sealed_secrets(connection):
+        for row in list_encrypted(connection):
             try:
-                renewed.append((sealed.version_id, vault.renew(sealed.token)))
-                if not vault.is_under_first(sealed.token):
-                    moved.add((sealed.kind, sealed.slug))
+                renewed.append((row.version_id, vault.renew(row.token)))
+                if not vault.is_under_first(row.token):
+                    moved.add((row.kind, row.slug))
             except ConfigurationError as error:
-                if sealed.in_force:
-                    raise ConfigurationError(f"{sealed.kind} '{sealed.slug}': {error}; nothing was changed") from error
+                if row.in_force:
+                    raise ConfigurationError(f"{row.kind} '{row.slug}': {error}; nothing was changed") from error
                 unreadable += 1
-        replace_sealed(connection, renewed)
-    return Rotated(count=len(renewed), moved=Counter(kind for kind, _ in moved), unreadable=unreadable)
+        replace_encrypted(connection, renewed)
+    return Rotation(count=len(renewed), moved=Counter(kind for kind, _ in moved), unreadable=unreadable)
 
 
-def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool, shared: bool) -> Rotated:
-    """Encrypt everything anew under the first key of `data_dir/secret.key`, and leave that key alone in the file.
+def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool, shared: bool) -> Rotation:
+    """Re-encrypt all secrets under the first key of `data_dir/secret.key`, and remove its other keys.
 
-    With `new_key` one is made up and put before the others first. Until all is committed the file holds both, so that
-    whatever happens in between, some key in it opens every secret; a second attempt then finishes the first. Where the
-    store is `shared`, a service may run and store under the old key even after that: the file then keeps the keys it
-    had until this is called without `new_key`.
+    With `new_key` one is generated and put first. Until the commit the file has both, so that after a failure some key
+    in it decrypts every secret, and a second attempt completes the first. Where the store is `shared`, another service
+    may still store under the old key: the file then keeps its keys until this is called without `new_key`.
     """
     path = data_dir / KEY_FILE
     if not path.exists():
         raise ConfigurationError(f"there is no {path}, and COALMINE_SECRET_KEY is not set: no key to change")
     before = key = read_key(path)
     if new_key:
-        key = f"{made_up_key()},{key}"
+        key = f"{generate_key()},{key}"
         _write(path, key)
     try:
         rotated = rotate(store, Vault(key))
-    except ConfigurationError:  # refused before anything was written; of all else we do not know
+    except ConfigurationError:  # nothing was written; after any other error that is not certain
         _write(path, before)
         raise
     first, _, others = key.partition(",")
@@ -78,7 +76,7 @@ def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool, shared: bool
 
 
 def _write(path: Path, key: str) -> None:
-    """Replace a key file so that at every moment there is a whole one, for its owner alone."""
+    """Replace a key file atomically, readable for its owner only."""
     beside = path.with_name(f"{path.name}.new")
     with suppress(FileNotFoundError):
         beside.unlink()  # of an attempt that was cut short

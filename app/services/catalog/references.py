@@ -1,4 +1,4 @@
-"""Who owns what is defined, and what a check needs of it: what may be changed, and what must stay for whom.
+"""Ownership of definitions and references between them: what may be changed, and what other definitions still need.
 
 A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
 """
@@ -21,15 +21,14 @@ FILE, API = "file", "api"
 
 
 def require_references(connection: Connection, check: CheckDocument, revision: int | None) -> None:
-    """Refuse a check that lacks something; what it refers to is in force until the transaction ends.
+    """Raise InvalidInputError unless everything a check refers to exists; it is locked until the transaction ends.
 
-    Its suite is in memory at this revision, see `load_suite_of`: SuiteOvertakenError where it is of another by now.
-    Raises InvalidInputError with every problem.
+    The suite is cached at `revision`, see `load_suite_of`; SuiteOvertakenError where it has another by now.
     """
     present = {
         kind: definitions.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()
     }
-    problems = missing(check, present)
+    problems = missing_references(check, present)
     if not problems:
         suite = require(definitions.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
         if suite.revision != revision:
@@ -42,9 +41,9 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
 
 
 def load_suite_of(connection: Connection, document: Document) -> int | None:
-    """Have the suite of a check at hand before the transaction that requires what the check refers to.
+    """Load the suite of a check into the cache before the transaction of `require_references`; return its revision.
 
-    Returns its revision; None where there is none, or the document is no check.
+    None where there is none, or the document is no check.
     """
     if not isinstance(document, CheckDocument):
         return None
@@ -56,38 +55,38 @@ def load_suite_of(connection: Connection, document: Document) -> int | None:
     return suite.revision
 
 
-def require_floors(connection: Connection, suite: str, given: SuiteFloors) -> None:
-    """Refuse floors on measures that a check of the suite does not compute. Raises InvalidInputError.
+def require_floors(connection: Connection, suite: str, floors: SuiteFloors) -> None:
+    """Raise InvalidInputError for floors on measures that a check of the suite does not compute.
 
-    On PostgreSQL the caller has changed the suite's row, so that nobody puts another check on it meanwhile.
+    On PostgreSQL the caller has locked the suite's row, so that no other check is saved for it meanwhile.
     """
-    if not given.measures:
+    if not floors.measures:
         return
     problems = [
         Problem(path="floors", message=message)
         for check in checks_in_force(connection)
         if check.suite == suite
-        for _, message in check.uncomputed_floors(given)
+        for _, message in check.uncomputed_floors(floors)
     ]
     if problems:
         raise InvalidInputError(problems)
 
 
 def refuse_used(connection: Connection, kind: str, slug: str) -> None:
-    """Raise ConflictError where a check in force refers to a definition.
+    """Raise ConflictError where a check refers to a definition.
 
-    On PostgreSQL the caller has changed the definition's row, so that a check that is put meanwhile waits and sees it.
+    On PostgreSQL the caller has locked the definition's row, so that a check saved meanwhile waits for it.
     """
     users = [check.slug for check in checks_in_force(connection) if slug in references_of(check).get(kind, ())]
     if users:
         raise ConflictError(f"{kind} '{slug}' is used by check {', '.join(users)}; change or delete that first")
 
 
-def refuse_named(connection: Connection, suite: str, gone: Collection[str]) -> None:
-    """Raise ConflictError where a rule of a check in force is about a canary that is gone from its suite."""
+def refuse_named(connection: Connection, suite: str, keys: Collection[str]) -> None:
+    """Raise ConflictError where a rule of a check is about one of these canaries, which leave their suite."""
     for check in checks_in_force(connection):
         for rule in check.rules if check.suite == suite else ():
-            if rule.canary in gone:
+            if rule.canary in keys:
                 raise ConflictError(
                     f"canary '{suite}/{rule.canary}' is named by rule '{rule.key}' of check '{check.slug}'; "
                     "change that first"
@@ -95,17 +94,17 @@ def refuse_named(connection: Connection, suite: str, gone: Collection[str]) -> N
 
 
 def checks_in_force(connection: Connection) -> list[CheckDocument]:
-    """Read every check in force."""
+    """Return every check that is not archived."""
     return [CheckDocument.model_validate(row.body) for row in definitions.list_definitions(connection, "check")]
 
 
 def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:
-    """List the slugs a check refers to, by kind."""
+    """Return the slugs a check refers to, by kind."""
     return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": check.hooks}
 
 
-def missing(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:
-    """List the references of a check that are not among the slugs present, by kind."""
+def missing_references(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:
+    """Return a problem for each reference of a check that is not among the present slugs of its kind."""
     return [
         Problem(path="hooks" if kind == "hook" else kind, message=f"there is no {kind} '{slug}'")
         for kind, slugs in references_of(check).items()
@@ -115,19 +114,19 @@ def missing(check: CheckDocument, present: Mapping[str, Collection[str]]) -> lis
 
 
 def require(definition: Definition | None, name: str) -> Definition:
-    """Give a definition in force. Raises NotFoundError for any other."""
+    """Return the definition. Raises NotFoundError where it is None or archived."""
     if definition is None or definition.archived_at is not None:
         raise NotFoundError(f"there is no {name}")
     return definition
 
 
-def owned_by_file(thing: Definition | CanaryHead | None) -> bool:
-    """Whether it is in force and a file owns it."""
+def is_file_managed(thing: Definition | CanaryHead | None) -> bool:
+    """Whether a file owns it, and it is not archived."""
     return thing is not None and thing.managed_by == FILE and thing.archived_at is None
 
 
 def refuse_file_managed(definition: Definition | None) -> None:
-    """Raise FileManagedError where a file owns a definition that is in force."""
+    """Raise FileManagedError for a file-managed definition."""
     if definition is not None and definition.managed_by == FILE and definition.archived_at is None:
         raise FileManagedError(
             f"{definition.kind} '{definition.slug}' is managed by {definition.source}; change it there and apply"
@@ -135,7 +134,7 @@ def refuse_file_managed(definition: Definition | None) -> None:
 
 
 def refuse_file_managed_canary(canary: CanaryHead, suite: str) -> None:
-    """Raise FileManagedError where a file owns a canary that is in force."""
+    """Raise FileManagedError for a file-managed canary."""
     if canary.managed_by == FILE and canary.archived_at is None:
         raise FileManagedError(
             f"canary '{suite}/{canary.key}' is managed by {canary.source}; change it there and apply"

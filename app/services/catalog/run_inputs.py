@@ -1,6 +1,6 @@
-"""What runs work with, read from the versions of their suite, their check and their retriever.
+"""Loads the inputs of runs from the versions of their suite, check and retriever.
 
-Versions never change: what was parsed once is kept. Secrets may be renewed without a new version of the retriever.
+Versions never change, so parsed ones are cached; secrets of a retriever may change without a new version.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ from app.store.catalog import definitions
 from app.store.engine import Connection, cached
 
 _DOCUMENT_BYTES: Final = 10_000
-"""Of a check or a retriever, at most about so much."""
+"""Approximate size of a check or a retriever in the cache."""
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class UnusableDefinitionError(ConflictError):
-    """A stored check or retriever holds what this release refuses."""
+    """A stored check or retriever is invalid in this release."""
 
 
 def load_inputs(
     connection: Connection, versions: RunVersions, *, vault: Vault | None = None, judged_by: int | None = None
 ) -> RunInputs:
-    """Return what a run of these versions works with; with the judgments of another suite version, where one is named.
+    """Return the inputs of a run of these versions; with the judgments of the suite version `judged_by`, if given.
 
-    The retriever can be asked only where a `vault` gives its secrets. Raises UnusableDefinitionError and
+    Without a `vault` the retriever has placeholders for its secrets. Raises UnusableDefinitionError and
     UnusableSuiteError.
     """
     check, check_hash = _load_check(connection, versions.check)
@@ -44,11 +44,11 @@ def load_inputs(
         suite = load_suite(connection, versions.suite)
     else:
         suite = load_corrected(connection, versions.suite, judged_by)
-    return inputs_of(suite, check, retriever, config_hash=config_hash(check_hash, retriever_hash))
+    return build_inputs(suite, check, retriever, config_hash=config_hash(check_hash, retriever_hash))
 
 
-def inputs_of(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:
-    """Return what a run of this check works with."""
+def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:
+    """Return the inputs of a run of this check."""
     return RunInputs(
         check=check.slug,
         suite_slug=check.suite,
@@ -60,7 +60,7 @@ def inputs_of(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, 
 
 
 def load_yardstick(connection: Connection, check_version: int, retriever_version: int) -> Yardstick:
-    """Return what the answers to a version of a check are judged by. Raises UnusableDefinitionError."""
+    """Return the yardstick of versions of a check and a retriever. Raises UnusableDefinitionError."""
     retriever, _ = _load_retriever(connection, retriever_version, None)
     check, _ = _load_check(connection, check_version)
     return check.yardstick(retriever.scorer)
@@ -71,13 +71,13 @@ def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument,
 
     def read() -> tuple[tuple[CheckDocument, str], int]:
         content = definitions.version_body(connection, version_id)
-        return (_stored("the check", CheckDocument, content.body), content.hash), _DOCUMENT_BYTES
+        return (_parse_stored("the check", CheckDocument, content.body), content.hash), _DOCUMENT_BYTES
 
     return cached(connection, ("check", version_id), read)
 
 
 def _load_retriever(connection: Connection, version_id: int, vault: Vault | None) -> tuple[Retriever, str]:
-    """Return a retriever and its hash; without a vault, placeholders stand for its secrets."""
+    """Return a retriever and its hash; without a vault, with placeholders for its secrets."""
     content = definitions.version_body(connection, version_id)
 
     def read() -> tuple[Retriever, int]:
@@ -85,14 +85,14 @@ def _load_retriever(connection: Connection, version_id: int, vault: Vault | None
             whole = with_placeholders(content.body, secrets_set=True)
         else:
             whole = join_secrets(content.body, vault.decrypt(content.secrets))
-        return _stored("the retriever", RetrieverDocument, whole).to_domain(), _DOCUMENT_BYTES
+        return _parse_stored("the retriever", RetrieverDocument, whole).to_domain(), _DOCUMENT_BYTES
 
-    # Secrets may be renewed without a new version: what they are encrypted to is part of the name.
+    # Secrets may change without a new version, so their ciphertext is part of the cache key.
     return cached(connection, ("retriever", version_id, vault is not None and content.secrets), read), content.hash
 
 
-def _stored(name: str, model: type[DocumentT], body: Mapping[str, Any]) -> DocumentT:
-    """Read a document of the store, where a release may have left it that allowed what this one refuses."""
+def _parse_stored(name: str, model: type[DocumentT], body: Mapping[str, Any]) -> DocumentT:
+    """Return a stored document, which may be invalid if an older release stored it."""
     try:
         return parse_document(model, body)
     except InvalidInputError as error:

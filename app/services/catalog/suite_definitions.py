@@ -30,7 +30,7 @@ from app.services.catalog.suite_plans import (
     write_suite_plan,
 )
 from app.services.catalog.suite_snapshots import SuiteOvertakenError
-from app.services.catalog.taken_names import taken, taken_canary
+from app.services.catalog.taken_names import key_taken_error, slug_taken_error
 from app.store.catalog import canary_saving, definitions, suites
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryHead, CanaryRow
@@ -41,7 +41,7 @@ CanaryT = TypeVar("CanaryT", bound=CanaryHead)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCanaries:
-    """How many canaries a request created, and how many it changed, the new ones among them."""
+    """Number of canaries a request created, and changed including new ones."""
 
     created: int
     changed: int
@@ -50,10 +50,9 @@ class SavedCanaries:
 def put_suite(
     store: Store, document: SuiteDocument, *, now: datetime, only_new: bool = False
 ) -> tuple[Definition, bool]:
-    """Create or replace an API-managed suite; canaries, where given, replace its API-managed ones.
+    """Create or replace an API-managed suite; canaries in the document replace its API-managed ones.
 
-    A suite a file owns takes canaries of the API beside its own, but nothing else. With `only_new` nothing in force is
-    replaced: ConflictError.
+    A file-managed suite accepts only canaries. With `only_new` an existing suite raises ConflictError.
     """
     slug = document.slug
     content = suite_content(slug, document.canaries or ())
@@ -64,7 +63,7 @@ def put_suite(
 
     def refuse(connection: Connection, before: Definition | None) -> None:
         if only_new and before is not None and before.archived_at is None:
-            raise taken(connection, "suite", slug)
+            raise slug_taken_error(connection, "suite", slug)
         if document.canaries is None:
             refuse_file_managed(before)
 
@@ -84,10 +83,7 @@ def put_suite(
 def put_canaries(
     store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime, with_suite: bool = False
 ) -> SavedCanaries:
-    """Create or replace API-managed canaries of a suite; gives how many are new and how many changed.
-
-    `with_suite` makes the suite where none is in force; else NotFoundError.
-    """
+    """Create or replace API-managed canaries of a suite; `with_suite` creates a missing suite, else NotFoundError."""
     content = suite_content(suite, documents)
 
     def plan(connection: Connection) -> SuitePlan:
@@ -107,9 +103,9 @@ def put_canaries(
 
 
 def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
-    """Create an API-managed canary or, `over` this version (the id of its row), replace one.
+    """Create an API-managed canary, or replace the version `over` (the id of its row).
 
-    Raises ConflictError where it is not of that version any more, or is there already and was to be new.
+    Raises ConflictError where it has another version by now, or exists although `over` is None.
     """
     content = suite_content(suite, [document])
 
@@ -117,7 +113,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
         owner = _suite(connection, suite)
         before = next(iter(suites.list_canary_heads(connection, owner.id, keys=[document.key])), None)
         if over is None and before is not None:
-            raise taken_canary(connection, owner.id, document.key)
+            raise key_taken_error(connection, owner.id, document.key)
         if over is not None and (before is None or before.version_id != over):
             raise overtaken(f"canary '{suite}/{document.key}'")
         return plan_suite(connection, content, replace=False)
@@ -131,10 +127,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
 
 
 def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
-    """Take an API-managed canary out of its suite; its history stays.
-
-    Raises ConflictError while a rule is about it.
-    """
+    """Archive an API-managed canary; its history stays. Raises ConflictError while a rule is about it."""
     with store.write() as connection:
         owner = _suite(connection, suite)
         found = _canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
@@ -145,25 +138,25 @@ def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None
 
 
 def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
-    """Find a canary in force. Raises NotFoundError."""
+    """Return a canary. Raises NotFoundError, also for an archived one."""
     with store.read() as connection:
         return _canary(suites.list_canaries(connection, _suite(connection, suite).id, keys=[key]), suite, key)
 
 
 def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
-    """List the suites in force, by slug; the hash of each is that of its canaries, as runs of it say it."""
+    """Return the suites by slug; the hash of each is that of its canaries, as in runs."""
     with store.read() as connection:
         return _hashed(connection, definitions.list_definitions(connection, "suite", after=after, limit=limit))
 
 
 def find_suite(store: Store, slug: str) -> Definition:
-    """Find a suite in force, its hash that of its canaries. Raises NotFoundError."""
+    """Return a suite with the hash of its canaries. Raises NotFoundError."""
     with store.read() as connection:
         return _hashed(connection, [_suite(connection, slug)])[0]
 
 
 def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
-    """List the canaries of a suite in force, in their order, those behind the key `after`."""
+    """Return the canaries of a suite in order, those after the key `after`."""
     with store.read() as connection:
         return suites.list_canaries(connection, _suite(connection, suite).id, after=after, limit=limit)
 
@@ -174,7 +167,7 @@ def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definit
 
 
 def _put_suite(connection: Connection, slug: str, before: Definition | None, *, now: datetime) -> None:
-    """Make a suite of the API where none is in force. Raises SuiteOvertakenError where another made it meanwhile."""
+    """Create a suite of the API if there is none. Raises SuiteOvertakenError if another process has just created it."""
     if before is None or before.archived_at is not None:
         content = suite_definition(slug)
         definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))

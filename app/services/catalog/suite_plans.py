@@ -14,8 +14,8 @@ from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.errors import ConflictError
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.catalog.secret_fields import content_hash
-from app.services.catalog.changes import Change, archived_change, fields_changed, refused_change, taken_over
-from app.services.catalog.references import API, owned_by_file, refuse_file_managed_canary
+from app.services.catalog.changes import Change, archived_change, fields_changed, ownership_note, refused_change
+from app.services.catalog.references import API, is_file_managed, refuse_file_managed_canary
 from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.store.catalog import canary_saving, definitions, suites
 from app.store.catalog.canary_saving import SavedCanary, StagedCanaries
@@ -134,7 +134,7 @@ def plan_suite(
     for key, canary in content.contents.items():
         before, name = rows.get(key), f"{slug}/{key}"
         fields = _changed_fields(before, canary, bodies)
-        if before is not None and managed_by == API and owned_by_file(before):
+        if before is not None and managed_by == API and is_file_managed(before):
             if repeats and not fields:
                 continue
             if refuse:
@@ -230,7 +230,7 @@ def _changed_fields(
 def _canary_change(name: str, before: CanaryHead | None, fields: tuple[str, ...], managed_by: str) -> Change | None:
     if before is None or before.archived_at is not None:
         return Change(kind="canary", name=name, action="create", note=None if before is None else "was archived")
-    note = taken_over(before, managed_by)
+    note = ownership_note(before, managed_by)
     return Change(kind="canary", name=name, action="update", fields=fields, note=note) if fields or note else None
 
 

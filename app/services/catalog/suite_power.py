@@ -1,7 +1,4 @@
-"""Whether suites are thick enough to see damage: said where they are put in force, and where they are shown.
-
-How many canaries it takes is said in the domain.
-"""
+"""Statistical power of stored and planned suites, for responses and pages; the domain computes it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,14 +14,14 @@ from app.store.catalog import definitions, suites
 from app.store.engine import Store
 
 _JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]
-"""By grade: of what is expected, no more is counted."""
+"""By grade; power depends on nothing else of a judgment."""
 
 
-def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[str]:
-    """Say the same of the suites as they will be, or are, once the documents are in force: with canaries of others."""
+def notes_on_plan(store: Store, documents: Documents, *, managed_by: str) -> list[str]:
+    """Return a note for each suite that is thin once the documents are applied, with canaries of other owners."""
     notes: list[str | None] = []
     with store.read() as connection:
-        for suite in wanted.suites:
+        for suite in documents.suites:
             canaries = [_expectation(document) for document in suite.canaries or ()]
             keys = {document.key for document in suite.canaries or ()}
             row = definitions.find_definition(connection, "suite", suite.slug)
@@ -34,21 +31,21 @@ def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[s
     return [note for note in notes if note is not None]
 
 
-def of_suite(store: Store, slug: str) -> CountedReach:
-    """Read what damage a suite in force can see: `reach` and, where thin, `coverage_note`. Raises NotFoundError."""
+def load_reach(store: Store, slug: str) -> CountedReach:
+    """Return the damage a suite can detect: `reach` and, where thin, `coverage_note`. Raises NotFoundError."""
     with store.read() as connection:
         row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
         suite = load_suite_in_force(connection, row)
-    return {"canary_count": len(suite.members), **shape(slug, suite.reach)}
+    return {"canary_count": len(suite.members), **reach_view(slug, suite.reach)}
 
 
-def shape(slug: str, found: Reach) -> SuiteReach:
-    """Shape what damage a suite can see."""
-    return {"coverage_note": coverage_note(slug, found), "reach": found.body()}
+def reach_view(slug: str, reach_found: Reach) -> SuiteReach:
+    """Return the view of the damage a suite can detect."""
+    return {"coverage_note": coverage_note(slug, reach_found), "reach": reach_found.body()}
 
 
 def _expectation(document: CanaryDocument) -> Canary:
-    """Make what a canary of a document expects, and no more."""
+    """Return a canary with what power depends on."""
     return Canary(
         key=document.key,
         query=document.query,
@@ -59,7 +56,7 @@ def _expectation(document: CanaryDocument) -> Canary:
 
 
 def _canary(key: str, body: Mapping[str, Any]) -> Canary:
-    """Make what a stored canary expects, and no more: a suite of thousands is read at every look at it."""
+    """Return a stored canary with what power depends on, which is fast for suites of thousands."""
     return Canary(
         key=key,
         query=body["query"],

@@ -1,4 +1,4 @@
-"""Suites as runs froze them: canaries, judgments and their matcher, parsed once per version and process.
+"""Loads suite snapshots (canaries, judgments and their matcher), parsed once per version and process.
 
 Runs, pages, notifications and rules share them. They are loaded before a write transaction, never within one.
 """
@@ -18,13 +18,13 @@ from app.store.catalog.suites import CanaryVersion, FrozenVersion
 from app.store.engine import Connection, Store, all_cached, cached, to_us
 
 _BYTES_PER_CANARY: Final = 2_000
-"""Of the objects of a canary with two judgments, beside its texts."""
+"""Size of a canary with two judgments in memory, without its texts."""
 _BYTES_PER_CHARACTER: Final = 6
-"""Of a query, id or text as it was stored: normalised, and as word 3-grams, it is there again."""
+"""Size per character of queries, ids and texts, which are also held normalised and as word 3-grams."""
 
 
 class SuiteOvertakenError(Exception):
-    """A suite is of another revision than the one that was read before the transaction."""
+    """A suite has another revision than the one that was read before the transaction."""
 
 
 def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
@@ -34,9 +34,9 @@ def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
     """
     while True:
         with store.read() as connection:
-            known = suites.find_version_in_force(connection, suite_id)
-            if known is not None:
-                return known
+            members_by_version = suites.find_version_in_force(connection, suite_id)
+            if members_by_version is not None:
+                return members_by_version
             listed = suites.list_members(connection, suite_id)
         with store.write() as connection:
             frozen = suites.freeze_suite(connection, suite_id, listed, to_us(now))
@@ -45,12 +45,12 @@ def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
 
 
 def load_suite(connection: Connection, version_id: int) -> SuiteSnapshot:
-    """Return a suite version, from memory where this process has read it before. Raises UnusableSuiteError."""
+    """Return a suite version, cached. Raises UnusableSuiteError."""
     return cached(connection, ("suite", version_id), lambda: _read_version(connection, version_id))
 
 
 def load_suite_in_force(connection: Connection, suite: Definition) -> SuiteSnapshot:
-    """Return a suite as it is now, whether or not a run has frozen it. Raises UnusableSuiteError."""
+    """Return the current state of a suite, frozen or not. Raises UnusableSuiteError."""
     version_id = suites.find_version_in_force(connection, suite.id)
     if version_id is not None:
         return load_suite(connection, version_id)
@@ -64,21 +64,21 @@ def load_suite_in_force(connection: Connection, suite: Definition) -> SuiteSnaps
 
 
 def load_suites(connection: Connection, version_ids: Iterable[int]) -> dict[int, SuiteSnapshot]:
-    """Return a few suite versions by id."""
+    """Return suite versions by id."""
     return {version_id: load_suite(connection, version_id) for version_id in sorted(set(version_ids))}
 
 
 def load_corrected(connection: Connection, version_id: int, judged_by: int) -> SuiteSnapshot:
-    """Return a suite version with the canaries of another in the place of its own, wherever they ask the same.
+    """Return a suite version with the canaries of version `judged_by`, where their queries are the same.
 
-    Whoever asks something else by now, or is no longer there, stays as it was: its ranking answers the old query.
+    A canary that is absent there or has another query stays unchanged: its ranking answers the old query.
     """
 
     def correct() -> tuple[SuiteSnapshot, int]:
-        asked, now = load_suite(connection, version_id), load_suite(connection, judged_by)
-        members = tuple([_corrected(member, now) for member in asked.members])
+        recorded, now = load_suite(connection, version_id), load_suite(connection, judged_by)
+        members = tuple([_corrected(member, now) for member in recorded.members])
         digest = suites.suite_hash([(member.key, member.hash) for member in members])
-        snapshot = SuiteSnapshot(version_id=version_id, suite_id=asked.suite_id, hash=digest, members=members)
+        snapshot = SuiteSnapshot(version_id=version_id, suite_id=recorded.suite_id, hash=digest, members=members)
         return snapshot, len(members) * _BYTES_PER_CANARY
 
     return cached(connection, ("corrected", version_id, judged_by), correct)
@@ -96,20 +96,20 @@ def _read_version(connection: Connection, version_id: int) -> tuple[SuiteSnapsho
 
 
 def _read(connection: Connection, frozen: FrozenVersion, version_id: int) -> tuple[SuiteSnapshot, int]:
-    """Return a suite version and its size; canaries that another version in memory holds are not parsed again."""
-    known: dict[int, Member] = {}
+    """Return a suite version and its size; canaries of other cached versions are not parsed again."""
+    members_by_version: dict[int, Member] = {}
     for other in all_cached(connection, SuiteSnapshot):
         if other.suite_id == frozen.suite_id:
-            known.update((member.version_id, member) for member in other.members)
-    unknown = [version for _, version in frozen.members if version not in known]
-    read = suites.canary_versions_of(connection, unknown) if unknown else ()
+            members_by_version.update((member.version_id, member) for member in other.members)
+    missing = [version for _, version in frozen.members if version not in members_by_version]
+    read = suites.canary_versions_of(connection, missing) if missing else ()
     characters = 0
     for one in read:
-        known[one.version_id] = Member(
+        members_by_version[one.version_id] = Member(
             canary_id=one.canary_id, version_id=one.version_id, key=one.key, hash=one.hash, canary=_canary(one)
         )
         characters += one.characters
-    members = tuple([known[version] for _, version in frozen.members])
+    members = tuple([members_by_version[version] for _, version in frozen.members])
     size = len(members) * _BYTES_PER_CANARY + characters * _BYTES_PER_CHARACTER
     snapshot = SuiteSnapshot(version_id=version_id, suite_id=frozen.suite_id, hash=frozen.hash, members=members)
     return snapshot, size

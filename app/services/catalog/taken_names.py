@@ -1,4 +1,4 @@
-"""Names that are taken: the refusal of a new definition or canary, with a free name like the one that was wanted."""
+"""Errors for slugs and keys that are already in use, with a free one as a suggestion."""
 
 from typing import Final
 
@@ -10,18 +10,18 @@ _LONGEST_SLUG, _LONGEST_KEY = 64, 128
 _NUMBERS: Final = range(2, 10)
 
 
-def taken(connection: Connection, kind: str, slug: str) -> ConflictError:
-    """Return the error that says that a slug is taken, and which one beside it never was."""
+def slug_taken_error(connection: Connection, kind: str, slug: str) -> ConflictError:
+    """Return the error of a slug in use, with a similar one that was never used."""
     names = _numbered(slug, _LONGEST_SLUG)
     free = next((name for name in names if definitions.find_definition(connection, kind, name) is None), "")
     return _error(kind, slug, free)
 
 
-def taken_canary(connection: Connection, suite_id: int, key: str) -> ConflictError:
-    """Return the error that says that a key is taken in a suite, and which one beside it is free."""
+def key_taken_error(connection: Connection, suite_id: int, key: str) -> ConflictError:
+    """Return the error of a key in use, with a similar free one."""
     names = _numbered(key, _LONGEST_KEY)
-    held = {row.key for row in suites.list_canaries(connection, suite_id, keys=names, archived=True)}
-    return _error("canary", key, next((name for name in names if name not in held), ""))
+    taken_keys = {row.key for row in suites.list_canaries(connection, suite_id, keys=names, archived=True)}
+    return _error("canary", key, next((name for name in names if name not in taken_keys), ""))
 
 
 def _error(kind: str, name: str, free: str) -> ConflictError:
@@ -30,5 +30,5 @@ def _error(kind: str, name: str, free: str) -> ConflictError:
 
 
 def _numbered(name: str, longest: int) -> list[str]:
-    """List the name with numbers behind it, `docs-2` and so on, each no longer than a name may be."""
+    """Return the name with numbers appended (`docs-2`), each of at most `longest` characters."""
     return [f"{name[: longest - 2].rstrip('-')}-{number}" for number in _NUMBERS]

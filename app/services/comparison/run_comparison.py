@@ -99,7 +99,7 @@ def _read(connection: Connection, run_id: str, version: str | None) -> _Read:
         raise ConflictError(f"run '{row.id}' has not ended yet")
     if not row.aggregates:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
-    row, anew = score_details.in_version(connection, row, version)
+    row, anew = score_details.load_version(connection, row, version)
     inputs = score_details.inputs_of_run(connection, row, anew)
     held = score_details.states_of(connection, row, inputs, anew)
     _, failures = results.probes_of(connection, row.id)

@@ -26,7 +26,7 @@ from app.formats.catalog.documents import CanaryDocument, JudgmentDocument, Suit
 from app.formats.diagnosis.judgment_patch import Replacement, judgment_name, patch_text, replace_judgments
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
-from app.services.catalog.references import API, owned_by_file, require
+from app.services.catalog.references import API, is_file_managed, require
 from app.services.catalog.suite_plans import (
     SuitePlan,
     hold_suite,
@@ -126,7 +126,7 @@ def _plan(connection: Connection, slug: str, accept: Wanted, reject: Wanted) -> 
     chosen = [_as_it_stands(row, known) for row in rows]
     waiting = [row for row in chosen if row.state == ReanchorState.PROPOSED]
     taken = [row for row in waiting if accept is None or row.id in accept]
-    here = [row for row in taken if not owned_by_file(known[row.canary_id])]
+    here = [row for row in taken if not is_file_managed(known[row.canary_id])]
     return _Decision(
         suite_slug=suite_slug,
         revision=suite.revision,
@@ -135,7 +135,7 @@ def _plan(connection: Connection, slug: str, accept: Wanted, reject: Wanted) -> 
         chosen=chosen,
         accepted=here,
         rejected=[row for row in waiting if row not in taken],
-        in_files=[row for row in taken if owned_by_file(known[row.canary_id])],
+        in_files=[row for row in taken if is_file_managed(known[row.canary_id])],
         ended=_ended({row.id: row for row in [*newest, *rows]}.values(), known),
     )
 

@@ -1,1 +1,1 @@
-"""What was, as people read it: fetched, decided and written."""
+"""Services for history: views of runs, results, checks, canaries and series, and retention."""

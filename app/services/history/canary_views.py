@@ -1,6 +1,6 @@
-"""A canary of a check as people look at it: what it expects, where that stands now and where it stood when last well.
+"""The page view of a canary in a check: expected chunks, latest and last healthy answer, states, failed runs.
 
-Nothing here writes or asks; trying a canary is canary_trials', why it degraded is diagnosis'.
+Nothing here writes or sends requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,34 +32,34 @@ from app.store.runs.results import StateRow
 
 STATES = 50
 _RUNS = 60
-"""How far back failed probes are looked for."""
+"""Number of runs that are searched for failed probes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a canary was answered for some time, its hits held against those of another answer."""
+class CanaryAnswer:
+    """The answer of one state of a canary, with its hits compared with those of another answer."""
 
     verdict: str
     reasons: Sequence[str]
     first_run: str
     last_run: str | None
-    """None = it still holds."""
+    """None = the state holds until now."""
     since: str | None
     until: str | None
     top_score: float | None
     hits: Sequence[Mapping[str, Any]]
-    """As `shapes.ranking_shape` has them, with `other` (the rank in the other answer, None = not there), `move` (up,
-    down, same, new or gone, as seen from this answer) and `forbidden`."""
+    """Hits of `shapes.ranking_shape` with `other` (rank in the other answer, None = absent), `move` (up, down, same,
+    new or gone) and `forbidden`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRuns:
-    """Runs in a row that could not measure a canary."""
+    """Consecutive runs that could not measure a canary."""
 
     first_run: str
     since: str
     until: str | None
-    """When a run measured it again; None = none has."""
+    """When a run measured it again; None = not yet."""
     runs: int
     outcome: str
     detail: str | None
@@ -74,33 +74,33 @@ class CanaryDetail:
     managed_by: str
     source: str | None
     archived: bool
-    """The check is, or the canary: nobody asks any more."""
+    """Whether the check or the canary is archived."""
     k: int
     verdict: str | None
-    """By the newest ended run of the check; None = no run has asked it yet."""
+    """Verdict of the newest ended run; None = no run has measured it yet."""
     failure: FailedRuns | None
-    """Why the newest run did not measure it."""
+    """Failure of the newest run."""
     history: Sequence[Mapping[str, Any]]
-    """Its newest states, newest first, as `charts.canary_history` has them."""
+    """Its states, newest first, as in `charts.canary_history`."""
     gaps: Sequence[FailedRuns]
-    """When the newest runs could not measure it, oldest first."""
-    now: Answer | None
-    """The newest answer there was; None = it was never measured, or asks something else by now."""
-    well: Answer | None
-    """The newest other answer with which it was healthy; None = there was none to the same query."""
+    """Failures of the newest runs, oldest first."""
+    now: CanaryAnswer | None
+    """The latest answer to its present query; None = there is none."""
+    well: CanaryAnswer | None
+    """The latest other healthy answer to its present query; None = there is none."""
     expected: Sequence[Mapping[str, Any]]
-    """What it expects: the `judgment` with `now` and `well`, each None where there is no such answer, else
-    `{rank, level, id, text}`, all None where that answer lacks it."""
-    judged_anew: bool
-    """What it is judged by was changed since it was asked: shown is how the answers stand by those of today."""
-    asks_otherwise: bool
-    """Its query was changed since it was asked."""
+    """Each `judgment` with its place `{rank, level, id, text}` in `now` and `well`; None where there is no such answer,
+    rank None where that answer lacks it."""
+    expectations_changed: bool
+    """Whether its judgments changed after the newest run; the places shown are by the present ones."""
+    query_changed: bool
+    """Whether its query changed after the newest run."""
     rbo: float | None
-    """How alike the two answers are."""
+    """Rank-biased overlap of the two answers."""
 
 
-def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
-    """Read a canary of a check, archived ones included. Raises NotFoundError where either is not there."""
+def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
+    """Return a canary of a check, also an archived one. Raises NotFoundError."""
     states = charts.canary_history(store, slug, key, limit=STATES).items
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -108,28 +108,28 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         canary = _canary_of(row.body)
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
-        past = results.timeline(connection, check.id, row.id, limit=STATES)
-        bodies = suites.bodies_of(connection, [state.canary_version_id for state in past])
-        same = [state for state in past if bodies[state.canary_version_id]["query"] == canary.query]
-        now = same[0] if same and same[0] is past[0] else None
+        timeline = results.timeline(connection, check.id, row.id, limit=STATES)
+        bodies = suites.bodies_of(connection, [state.canary_version_id for state in timeline])
+        same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
+        now = same[0] if same and same[0] is timeline[0] else None
         well = last_healthy_state(connection, now, [state for state in same if state is not now])
-        held = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
+        states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in results.unscored_at(connection, newest):
-            held["now"] = score_details.without_relevance(now)
-        rankings = results.read_rankings(connection, [state.ranking_id for state in held.values()])
-        seen = {
-            name: _Seen(
+            states_by_side["now"] = score_details.without_relevance(now)
+        rankings = results.read_rankings(connection, [state.ranking_id for state in states_by_side.values()])
+        evidence = {
+            name: _StateEvidence(
                 state=state,
                 ranking=rankings[state.ranking_id],
                 scorer=_scorer(connection, state.last_run or newest),
                 times=results.run_times(connection, [state.first_run, state.last_run or newest]),
             )
-            for name, state in held.items()
+            for name, state in states_by_side.items()
         }
     gaps = _gaps(probed, places)
     failure = gaps[-1] if gaps and gaps[-1].until is None else None
-    both = seen.get("now"), seen.get("well")
+    both = evidence.get("now"), evidence.get("well")
     return CanaryDetail(
         definition=row.body,
         suite=str(check.body["suite"]),
@@ -144,8 +144,8 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         now=_answer(canary, both[0], both[1], newest=True),
         well=_answer(canary, both[1], both[0], newest=False),
         expected=_expected(canary, *both),
-        judged_anew=now is not None and not canary.is_judged_as(_canary_of(bodies[now.canary_version_id])),
-        asks_otherwise=bool(past) and now is None,
+        expectations_changed=now is not None and not canary.is_judged_as(_canary_of(bodies[now.canary_version_id])),
+        query_changed=bool(timeline) and now is None,
         rbo=None if both[0] is None or both[1] is None else rbo(both[1].ranking.ids, both[0].ranking.ids),
     )
 
@@ -155,22 +155,22 @@ def _canary_of(body: Mapping[str, Any]) -> Canary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """A state with what it stands for."""
+class _StateEvidence:
+    """A state with its ranking, scorer and run times."""
 
     state: StateRow
     ranking: Ranking
     scorer: Scorer | None
-    """None = its runs are forgotten."""
+    """None = its runs were deleted by retention."""
     times: Mapping[int, int]
 
 
-def held_against(
+def compare_hits(
     hits: Sequence[Mapping[str, Any]], others: Sequence[str] | None, *, newest: bool, forbidden: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
-    """Say of each hit where it stands among the ids of another answer, and how it moved; None = there is no other.
+    """Return the hits with their rank among the ids of another answer, and their move; None = there is no other.
 
-    Moves are told as time goes: in the older answer a hit that the newer one lacks is gone, in the newer one it is new.
+    Moves are in the direction of time: a hit only in the older answer is gone, one only in the newer is new.
     """
     places = {chunk: rank for rank, chunk in enumerate(others or (), 1)}
     return [
@@ -201,7 +201,7 @@ def _canary(connection: Connection, check: Definition, key: str) -> CanaryRow:
 
 
 def _places(connection: Connection, probed: Sequence[ProbedRun], key: str) -> dict[int, int]:
-    """Give the position of a canary in each of these runs that asked it, by run id."""
+    """Return the position of a canary in each run whose suite has it, by run id."""
     versions = {run.suite_version_id for run in probed if run.suite_version_id is not None}
     found = suites.places_of(connection, versions, [key])
     return {
@@ -212,12 +212,12 @@ def _places(connection: Connection, probed: Sequence[ProbedRun], key: str) -> di
 
 
 def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[FailedRuns]:
-    """Join runs in a row that could not measure a canary; those that did not ask it say nothing."""
+    """Return consecutive failed runs of a canary as one each; runs whose suite lacks it are skipped."""
     gaps: list[FailedRuns] = []
     for run in probed:
         if run.failures is not None and run.id not in places:
             continue
-        failure = _NOTHING_ASKED if run.failures is None else run.failures.get(places[run.id])
+        failure = _RUN_FAILED if run.failures is None else run.failures.get(places[run.id])
         at = shapes.time_text(run.finished_at)
         assert at is not None  # noqa: S101 - it ended
         if failure is None:
@@ -234,7 +234,7 @@ def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[Failed
     return gaps
 
 
-_NOTHING_ASKED = Failure(outcome=str(Outcome.SKIPPED), detail="the run could not be carried out")
+_RUN_FAILED = Failure(outcome=str(Outcome.SKIPPED), detail="the run could not be carried out")
 
 
 def _scorer(connection: Connection, run_id: int) -> Scorer | None:
@@ -244,7 +244,7 @@ def _scorer(connection: Connection, run_id: int) -> Scorer | None:
     return load_yardstick(connection, run.check_version_id, run.retriever_version_id).scorer
 
 
-def _verdict(failure: FailedRuns | None, now: _Seen | None) -> str | None:
+def _verdict(failure: FailedRuns | None, now: _StateEvidence | None) -> str | None:
     if failure is not None:
         return str(Verdict.UNKNOWN)
     if now is None:
@@ -252,14 +252,16 @@ def _verdict(failure: FailedRuns | None, now: _Seen | None) -> str | None:
     return str(Verdict.DEGRADED if now.state.reasons else Verdict.HEALTHY)
 
 
-def _answer(canary: Canary, mine: _Seen | None, other: _Seen | None, *, newest: bool) -> Answer | None:
+def _answer(
+    canary: Canary, mine: _StateEvidence | None, other: _StateEvidence | None, *, newest: bool
+) -> CanaryAnswer | None:
     if mine is None:
         return None
     state, ranking = mine.state, mine.ranking
     found = match(prepare(canary.judgments), ranking)
     hits = shapes.ranking_shape(ranking, found, canary.judgments, mine.scorer)
     forbidden = forbidden_ranks(canary, ranking) if canary.forbidden or canary.expect_empty else []
-    return Answer(
+    return CanaryAnswer(
         verdict=str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
         reasons=[str(reason) for reason in unpack_reasons(state.reasons)],
         first_run=str(state.first_run),
@@ -267,11 +269,11 @@ def _answer(canary: Canary, mine: _Seen | None, other: _Seen | None, *, newest: 
         since=shapes.time_text(mine.times.get(state.first_run)),
         until=None if state.last_run is None else shapes.time_text(mine.times.get(state.last_run)),
         top_score=shapes.number(state.top_score),
-        hits=held_against(hits, None if other is None else other.ranking.ids, newest=newest, forbidden=forbidden),
+        hits=compare_hits(hits, None if other is None else other.ranking.ids, newest=newest, forbidden=forbidden),
     )
 
 
-def _expected(canary: Canary, now: _Seen | None, well: _Seen | None) -> list[dict[str, Any]]:
+def _expected(canary: Canary, now: _StateEvidence | None, well: _StateEvidence | None) -> list[dict[str, Any]]:
     prepared = prepare(canary.judgments)
     sides = {
         name: (side.ranking, match(prepared, side.ranking))
@@ -288,7 +290,7 @@ def _expected(canary: Canary, now: _Seen | None, well: _Seen | None) -> list[dic
 
 
 def _place(ranking: Ranking, found: Match, index: int) -> dict[str, Any]:
-    """Say where a judgment is met in an answer, and by what; all None where it is not."""
+    """Return where an answer satisfies a judgment, and by which level; all None where it does not."""
     rank = found.first[index]
     if rank is None:
         return {"rank": None, "level": None, "id": None, "text": None}

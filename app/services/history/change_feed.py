@@ -1,7 +1,7 @@
-"""Following what happens: one cheap look at the store for all who follow, and what to tell each of them.
+"""Change feed for event streams: one cheap poll of the store for all subscribers, and the events of each topic.
 
 `poll_changes` reads, the rest is pure. A poll misses what began and ended between two polls, such as two runs of one
-check: events only say where to look, the history has them all.
+check; the history has them.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,17 +24,17 @@ _UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
 class Kind(StrEnum):
-    """What can be followed."""
+    """Kind of a topic."""
 
     NEWS = "news"
-    """Which runs ended, and which alerts changed."""
+    """Ended runs and changed alerts of all checks."""
     RUN = "run"
     RESCORING = "rescoring"
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What somebody follows; news have no id."""
+    """What a subscriber follows; `NEWS` has no id."""
 
     kind: Kind
     id: int = 0
@@ -45,29 +45,29 @@ NEWS = Topic(Kind.NEWS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing to tell: its name, and its data in the API's shape."""
+    """A server-sent event: its name, and its data in the API's shape."""
 
     name: str
     data: Mapping[str, Any]
     last: bool = False
-    """Nothing comes after it."""
+    """Whether the stream ends after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeSnapshot:
-    """What a look saw of what was asked about; None and missing = it was not, or there is no such thing."""
+    """Result of a poll; None and missing = not polled, or it does not exist."""
 
     newest: Mapping[str, int] | None = None
     """The newest ended run of every check, by slug."""
     alerts: Mapping[int, OpenAlert] | None = None
     runs: Mapping[int, FollowedRun] = field(default_factory=dict)
     shards: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    """Failed probes by run and shard, of runs under way."""
+    """Failed probes by run and shard, of active runs."""
     rescorings: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def find(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, ChangeSnapshot]:
-    """Find what somebody wants to follow by its id, and how it stands. Raises NotFoundError."""
+def find_topic(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, ChangeSnapshot]:
+    """Return the topic of an id with its present state. Raises NotFoundError."""
     if kind is Kind.NEWS:
         return NEWS, poll_changes(store, {NEWS})
     word = "run" if kind is Kind.RUN else "re-scoring"
@@ -79,13 +79,13 @@ def find(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, ChangeSnaps
 
 
 def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot | None = None) -> ChangeSnapshot:
-    """Look at what these topics are about; `before` spares reading again what cannot have changed."""
+    """Return the present state of topics; what cannot have changed is taken from `before`."""
     before = before or ChangeSnapshot()
     with store.read() as connection:
-        wanted = {
+        found_runs = {
             topic.id: change_feed.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN
         }
-        runs = {run_id: run for run_id, run in wanted.items() if run is not None}
+        runs = {run_id: run for run_id, run in found_runs.items() if run is not None}
         return ChangeSnapshot(
             newest=change_feed.newest_runs(connection) if NEWS in topics else None,
             alerts=change_feed.open_alerts(connection) if NEWS in topics else None,
@@ -99,8 +99,8 @@ def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot
         )
 
 
-def ended(store: Store, topics: Collection[Topic]) -> set[Topic]:
-    """Find those of these runs and re-scorings that have ended, or are not there any more; one column of each."""
+def ended_topics(store: Store, topics: Collection[Topic]) -> set[Topic]:
+    """Return the topics whose run or re-scoring has ended or was deleted."""
     runs = {topic.id for topic in topics if topic.kind is Kind.RUN}
     rescorings = {topic.id for topic in topics if topic.kind is Kind.RESCORING}
     with store.read() as connection:
@@ -110,15 +110,15 @@ def ended(store: Store, topics: Collection[Topic]) -> set[Topic]:
 
 
 def events(topic: Topic, before: ChangeSnapshot | None, now: ChangeSnapshot) -> list[Event]:
-    """Say what is to be told of a topic; who has seen nothing `before` is told how things stand."""
+    """Return the events of a topic between two polls; without `before`, its present state."""
     if topic.kind is Kind.NEWS:
-        return [] if before is None else [*_ended(before, now), *_changed(before, now)]
-    told = _of_run if topic.kind is Kind.RUN else _of_rescoring
-    event = told(now, topic.id)
-    return [] if before is not None and told(before, topic.id) == event else [event]
+        return [] if before is None else [*_ended_run_events(before, now), *_changed_alert_events(before, now)]
+    make_event = _run_event if topic.kind is Kind.RUN else _rescoring_event
+    event = make_event(now, topic.id)
+    return [] if before is not None and make_event(before, topic.id) == event else [event]
 
 
-def _ended(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
+def _ended_run_events(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
     if before.newest is None or now.newest is None:
         return
     for slug, run_id in now.newest.items():
@@ -126,19 +126,19 @@ def _ended(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
             yield Event(name="run_ended", data={"check": slug, "run": str(run_id)})
 
 
-def _changed(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
+def _changed_alert_events(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
     if before.alerts is None or now.alerts is None:
         return
     for alert_id in sorted(before.alerts.keys() | now.alerts.keys()):
         was, is_now = before.alerts.get(alert_id), now.alerts.get(alert_id)
         alert = is_now or was
-        if was != is_now and alert is not None:  # one of them it is
+        if was != is_now and alert is not None:
             yield Event(name="alert_changed", data={"check": alert.check, "alert": str(alert_id)})
 
 
-def _of_run(snapshot: ChangeSnapshot, run_id: int) -> Event:
+def _run_event(snapshot: ChangeSnapshot, run_id: int) -> Event:
     run = snapshot.runs.get(run_id)
-    if run is None:  # it was there: retention has passed over it
+    if run is None:  # deleted by retention
         return Event(name="ended", data={"run": str(run_id), "status": None, "verdict": None}, last=True)
     if run.status not in _UNDER_WAY:
         data = {"run": str(run_id), "check": run.check, "status": run.status, "verdict": run.verdict}
@@ -153,7 +153,7 @@ def _of_run(snapshot: ChangeSnapshot, run_id: int) -> Event:
     return Event(name="progress", data=progress)
 
 
-def _of_rescoring(snapshot: ChangeSnapshot, rescoring_id: int) -> Event:
+def _rescoring_event(snapshot: ChangeSnapshot, rescoring_id: int) -> Event:
     found = snapshot.rescorings.get(rescoring_id)
     if found is None:
         return Event(name="ended", data={"rescoring": str(rescoring_id), "status": None}, last=True)

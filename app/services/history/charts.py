@@ -1,11 +1,11 @@
-"""What charts show: a measure of a check over time, and the states a canary went through. Nothing here writes."""
+"""Data of charts: a measure of a check over time, and the states of a canary. Nothing here writes."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
-from app.domain.history.gaps import Gap, Span, Why, gaps
+from app.domain.history.gaps import Gap, GapReason, Span, find_gaps
 from app.domain.history.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
 from app.domain.model import Severity, Verdict
 from app.domain.runs.measures import mean_name, parse_measure
@@ -25,7 +25,7 @@ MAX_POINTS = 2_000
 _HOUR, _DAY = 3_600, 86_400
 _MICRO = 1_000_000
 _ALERTS = 200
-_GAPS_LOOKED_INTO = 50
+_MOST_GAPS = 50
 
 
 def series(
@@ -39,31 +39,37 @@ def series(
     points: int,
     version: str | None = None,
 ) -> MeasureSeries:
-    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits.
+    """Return a measure of a check over time in at most `points` points: single runs, hours or days.
 
-    With a measures `version` it is that of the runs re-scored as it. `gaps` say where nothing is known;
-    `usual` and `lines` what the measure is held against today; `marks` and `alerts` what happened meanwhile.
+    With a measures `version`, of the runs re-scored as it. `usual` and `lines` are today's normal range and bounds,
+    `marks` changes of the index version.
     """
-    measure = _known_name(measure)
+    measure = _stored_name(measure)
     name = f"{category}/{measure}" if category else measure
     with store.read() as connection:
         check = find_check(connection, slug)
         rescoring = find_rescoring(connection, check.id, version)
         source = stored.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
-        found = _found(connection, source, name, start, end, points)
-        empty = gaps(
-            [Span(start=one.at, end=one.at + found.seconds * _MICRO) for one in found.points if not one.unknown],
-            sorted([*found.silent, *[(one.at, one.first_run or 0) for one in found.points if one.unknown]]),
+        stored_series = _load_series(connection, source, name, start, end, points)
+        empty = find_gaps(
+            [
+                Span(start=one.at, end=one.at + stored_series.seconds * _MICRO)
+                for one in stored_series.points
+                if not one.unknown
+            ],
+            sorted(
+                [*stored_series.silent, *[(one.at, one.first_run or 0) for one in stored_series.points if one.unknown]]
+            ),
             schedule_of(check.body),
             start=start,
             end=end,
         )
-        reasons = _reasons(connection, source, empty, found)
+        reasons = _reasons(connection, source, empty, stored_series)
         known = normal_range.usual(connection, source, name)
         marks = stored.list_marks(connection, check.id, start, end)
         alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
-    if not found.points:
-        _expect_kept(store, check.id, name, category)
+    if not stored_series.points:
+        _require_stored(store, check.id, name, category)
     return {
         "check": slug,
         "measure": measure,
@@ -71,10 +77,10 @@ def series(
         "measures_version": None if rescoring is None else rescoring.name,
         "from": shapes.time_text(start),
         "to": shapes.time_text(end),
-        "seconds": found.seconds or None,
-        "points": [_point(point) for point in thinned(found.points, points, empty)],
+        "seconds": stored_series.seconds or None,
+        "points": [_point(point) for point in thin_points(stored_series.points, points, empty)],
         "marks": [IndexMark(at=shapes.time_text(at), index_version=version) for at, version in marks],
-        "gaps": [_gap(gap, why, single=not found.seconds) for gap, why in zip(empty, reasons, strict=True)],
+        "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
         "lines": normal_range.lines(check.body, measure, category, known),
         "alerts": [
@@ -91,47 +97,50 @@ def series(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What is stored of a period."""
+class _StoredSeries:
+    """Stored points of a period."""
 
     points: list[stored.Point]
     silent: list[tuple[int, int]]
     """Single runs that measured nothing, as (time, id)."""
     seconds: int
-    """What a point covers; 0 where it is a single run."""
+    """Time covered by a point; 0 = a single run."""
 
 
-def _found(connection: Connection, source: stored.Source, name: str, start: int, end: int, points: int) -> _Found:
+def _load_series(
+    connection: Connection, source: stored.Source, name: str, start: int, end: int, points: int
+) -> _StoredSeries:
     hours = (end - start) / (_HOUR * _MICRO)
     most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
     few = stored.count_runs(connection, source, start, end, at_most=most) <= most
     if few and start >= stored.kept_since(connection, source):
         single, silent = stored.series_of_runs(connection, source, name, start, end)
-        return _Found(points=single, silent=silent, seconds=0)
+        return _StoredSeries(points=single, silent=silent, seconds=0)
     seconds = _HOUR if hours <= MAX_POINTS else _DAY
     summed = stored.series_of_rollups(connection, source, name, start, end, seconds=seconds)
-    return _Found(points=summed, silent=[], seconds=seconds)
+    return _StoredSeries(points=summed, silent=[], seconds=seconds)
 
 
 def _reasons(
-    connection: Connection, source: stored.Source, empty: Sequence[Gap], found: _Found
-) -> Sequence[Why | None]:
-    """Say why there are gaps; None = it is not known any more.
+    connection: Connection, source: stored.Source, empty: Sequence[Gap], stored_series: _StoredSeries
+) -> Sequence[GapReason | None]:
+    """Return the reason of each gap; None = not known any more.
 
-    Sums by hour do not tell runs that measured nothing from none at all: the runs do, where they are still kept.
+    Hourly sums do not distinguish runs that measured nothing from no runs; the runs do, as long as they are stored.
     """
-    if not found.seconds or not empty:
+    if not stored_series.seconds or not empty:
         return [gap.why for gap in empty]
-    kept = stored.kept_since(connection, source)
-    looked_into = [gap for gap in empty[:_GAPS_LOOKED_INTO] if gap.start >= kept]
-    with_runs = stored.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in looked_into])
+    stored_measures = stored.kept_since(connection, source)
+    recent_gaps = [gap for gap in empty[:_MOST_GAPS] if gap.start >= stored_measures]
+    with_runs = stored.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in recent_gaps])
     known = {
-        gap.start: Why.NOT_MEASURED if place in with_runs else Why.NO_RUNS for place, gap in enumerate(looked_into)
+        gap.start: GapReason.NOT_MEASURED if place in with_runs else GapReason.NO_RUNS
+        for place, gap in enumerate(recent_gaps)
     }
     return [known.get(gap.start) for gap in empty]
 
 
-def _gap(gap: Gap, why: Why | None, *, single: bool) -> SeriesGap:
+def _gap(gap: Gap, why: GapReason | None, *, single: bool) -> SeriesGap:
     return {
         "from": shapes.time_text(gap.start),
         "to": shapes.time_text(gap.end),
@@ -155,20 +164,20 @@ def _point(point: stored.Point) -> SeriesPoint:
     )
 
 
-def measures_kept(store: Store, slug: str) -> dict[str, list[str]]:
-    """List by category, the whole being "", the measures the newest run of a check kept a number of; none before it."""
+def stored_measures(store: Store, slug: str) -> dict[str, list[str]]:
+    """Return the measures that the newest run of a check stored, by category ("" = all canaries)."""
     with store.read() as connection:
         check = find_check(connection, slug)
         newest = results.newest_ended(connection, check.id)
-    kept: dict[str, list[str]] = {}
+    stored_measures: dict[str, list[str]] = {}
     for name in newest.aggregates if newest is not None else ():
         category, _, measure = name.rpartition("/")
-        kept.setdefault(category, []).append(measure)
-    return kept
+        stored_measures.setdefault(category, []).append(measure)
+    return stored_measures
 
 
-def _known_name(measure: str) -> str:
-    """Give the name a measure's mean is kept under, whatever alias was written."""
+def _stored_name(measure: str) -> str:
+    """Return the name under which a measure's mean is stored; aliases are accepted."""
     if "/" in measure:  # how a category's numbers are named inside
         raise InvalidInputError(
             [Problem(path="measure", message="must be a measure alone; a category goes into 'category'")]
@@ -180,7 +189,7 @@ def _known_name(measure: str) -> str:
 
 
 def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> CanaryHistory:
-    """Read the states a canary of a check went through, newest first."""
+    """Return the states of a canary in a check, newest first."""
     with store.read() as connection:
         check = find_check(connection, slug)
         suite = definitions.find_definition(connection, "suite", check.body["suite"])
@@ -212,49 +221,53 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
     )
 
 
-def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -> None:
-    """Refuse what the newest run, if it measured anything, has no number for; all it has are named."""
+def _require_stored(store: Store, check_id: int, name: str, category: str | None) -> None:
+    """Raise InvalidInputError, listing the stored measures, if the newest run stored none of this name."""
     with store.read() as connection:
         row = results.newest_ended(connection, check_id)
     if row is None or not row.aggregates or name in row.aggregates:
         return
     prefix = f"{category}/" if category else ""
-    kept = [
+    stored_measures = [
         one.removeprefix(prefix) for one in row.aggregates if one.startswith(prefix) and ("/" in one) == bool(prefix)
     ]
-    told = f"there are: {', '.join(kept)}" if kept else f"its suite has no canary of the category {category}"
-    message = f"'{one_line(name.removeprefix(prefix))}' is not kept for this check; {told}"
+    message = (
+        f"there are: {', '.join(stored_measures)}"
+        if stored_measures
+        else f"its suite has no canary of the category {category}"
+    )
+    message = f"'{one_line(name.removeprefix(prefix))}' is not kept for this check; {message}"
     raise InvalidInputError([Problem(path="measure", message=message)])
 
 
-def thinned(found: Sequence[stored.Point], points: int, empty: Sequence[Gap] = ()) -> list[stored.Point]:
-    """Join neighbours until no more than `points` are left; over a gap only where there are more gaps than points.
+def thin_points(stored_series: Sequence[stored.Point], points: int, empty: Sequence[Gap] = ()) -> list[stored.Point]:
+    """Return at most `points` points, neighbours joined; across a gap only if there are more gaps than points.
 
-    Where any are joined, runs that are unknown leave.
+    Unknown runs are left out where any points are joined.
     """
-    if len(found) <= points:
-        return list(found)
-    known = [point for point in found if not point.unknown] or list(found)
-    parts = _parted(known, [gap.start for gap in empty])
+    if len(stored_series) <= points:
+        return list(stored_series)
+    known = [point for point in stored_series if not point.unknown] or list(stored_series)
+    parts = _split_at(known, [gap.start for gap in empty])
     if len(parts) > points:
         parts = [known]
     size = -(-len(known) // points)
     while sum(-(-len(part) // size) for part in parts) > points:
         size += 1
-    return [_joined(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
+    return [_join_points(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
 
 
-def _parted(found: Sequence[stored.Point], starts: Sequence[int]) -> list[Sequence[stored.Point]]:
-    """Part points where gaps begin."""
+def _split_at(stored_series: Sequence[stored.Point], starts: Sequence[int]) -> list[Sequence[stored.Point]]:
+    """Return the points split where gaps begin."""
     parts: list[Sequence[stored.Point]] = []
     begin = 0
-    for place in sorted({bisect_right([point.at for point in found], start) for start in starts}):
-        parts.append(found[begin:place])
+    for place in sorted({bisect_right([point.at for point in stored_series], start) for start in starts}):
+        parts.append(stored_series[begin:place])
         begin = place
-    return [part for part in (*parts, found[begin:]) if part]
+    return [part for part in (*parts, stored_series[begin:]) if part]
 
 
-def _joined(block: Sequence[stored.Point]) -> stored.Point:
+def _join_points(block: Sequence[stored.Point]) -> stored.Point:
     count = sum(point.runs for point in block)
     return stored.Point(
         at=block[0].at,

@@ -1,6 +1,6 @@
-"""One check with its evidence, and what its runs asked, beyond the API's shapes; all checks are the overview's.
+"""The page view of one check with its evidence; `overview` lists all checks.
 
-A bounded number of rows per check, never all of history. Nothing here writes.
+Reads a bounded number of rows per check. Nothing here writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ _UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """What is left to say of a run in one line; None = not measured."""
+    """An ended run in one line; None = not measured."""
 
     id: str
     status: str
@@ -57,7 +57,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckLine:
-    """A check at a glance."""
+    """A check in one line."""
 
     slug: str
     suite: str
@@ -73,20 +73,20 @@ class CheckLine:
     """`running` or `queued` while a run is under way."""
     next_run: datetime | None
     overdue: bool
-    """Nothing completed by the second-next scheduled instant."""
+    """Whether no run completed by the second-next scheduled instant."""
     alerts: Mapping[str, int]
-    """Alerts that are not resolved by state, with their severity: `firing critical`."""
+    """Unresolved alerts by state and severity: `firing critical`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A re-scoring by whose judgments history can be shown."""
+    """A re-scoring, by which history can be shown."""
 
     id: str
     name: str
     """The measures version."""
     goes_on: bool
-    """Not all runs are judged yet."""
+    """Whether it is still running."""
     failed: bool
 
 
@@ -100,33 +100,33 @@ class CheckDetail:
     source: str | None
     run: Mapping[str, Any] | None
     k: int
-    """That of the newest ended run; of the definition before the first, and where it could not start."""
+    """The k of the newest ended run, else of the definition."""
     degraded: Sequence[Mapping[str, Any]]
     """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
     fleet: Mapping[str, Any] | None
-    """What those have in common that fell since the oldest alert that is not over began; None where nobody did."""
+    """What the canaries degraded since the oldest unresolved alert have in common; None = there are none."""
     failed: Sequence[Mapping[str, Any]]
-    """Canaries whose probe brought no measurement, as many at most."""
+    """Canaries whose probe failed, at most `SHOWN_CANARIES`."""
     unresolved: Sequence[Mapping[str, Any]]
     resolved: Sequence[Mapping[str, Any]]
     runs: Sequence[Mapping[str, Any]]
-    """The newest ones; where a re-scoring is asked for, those that are in it with its numbers."""
+    """The newest runs; of a measures version, those in the re-scoring with its numbers."""
     versions: Sequence[Version]
     """The re-scorings of the check, newest first."""
 
 
-def one_line(store: Store, slug: str, now: datetime) -> CheckLine:
-    """Read a check at a glance, an archived one too. Raises NotFoundError."""
+def load_line(store: Store, slug: str, now: datetime) -> CheckLine:
+    """Return a check in one line, also an archived one. Raises NotFoundError."""
     with store.read() as connection:
         check = lookup.find_check(connection, slug)
         return _line(connection, check, open_alerts(connection).get(check.id, {}), now)
 
 
-def one_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
-    """Read a check with what its newest ended run found, archived ones included.
+def load_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
+    """Return a check with the evidence of its newest ended run, also an archived one.
 
-    A measures `version` is that of the runs it lists; all else is of the day. Raises NotFoundError, and
-    InvalidInputError where there is no such version.
+    A measures `version` applies to the listed runs only. Raises NotFoundError, and InvalidInputError where there is no
+    such version.
     """
     with store.read() as connection:
         check = lookup.find_check(connection, slug)
@@ -153,8 +153,8 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
     )
 
 
-def versions_of(store: Store, run_id: str) -> list[Version]:
-    """Read the re-scorings a run is in, newest first."""
+def list_versions(store: Store, run_id: str) -> list[Version]:
+    """Return the re-scorings that include a run, newest first."""
     with store.read() as connection:
         row = lookup.find_run(connection, run_id)
         mine = rescored_runs.rescorings_of(connection, row.id)
@@ -162,11 +162,11 @@ def versions_of(store: Store, run_id: str) -> list[Version]:
         return [_version(one) for one in there if one.id in mine]
 
 
-def canaries_of(store: Store, run_id: str, *, version: str | None = None) -> Mapping[str, Canary]:
-    """Return the canaries of a run by key, with the judgments of a measures version; none where it has not started."""
+def load_canaries(store: Store, run_id: str, *, version: str | None = None) -> Mapping[str, Canary]:
+    """Return the canaries of a run by key, with the judgments of a measures version; empty if it has not started."""
     with store.read() as connection:
-        row, anew = score_details.in_version(connection, lookup.find_run(connection, run_id), version)
-        return {} if row.versions is None else score_details.inputs_of_run(connection, row, anew).suite.by_key
+        row, rescored = score_details.load_version(connection, lookup.find_run(connection, run_id), version)
+        return {} if row.versions is None else score_details.inputs_of_run(connection, row, rescored).suite.by_key
 
 
 def _k_of(connection: Connection, check: Definition) -> int:
@@ -203,14 +203,14 @@ def _line(connection: Connection, check: Definition, unresolved: Mapping[str, in
 
 
 def next_run(check: Definition, now: datetime) -> datetime:
-    """Give when the clock starts the next run: the first instant whose delayed start still lies ahead."""
+    """Return when the next run starts: the first instant whose delayed start is in the future."""
     schedule = schedule_of(check.body)
     delay = spread(check.slug, schedule)
     return next_due(schedule, now - delay) + delay
 
 
 def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
-    """Count alerts that are not resolved by check, and by state and severity: `firing critical`."""
+    """Return the number of unresolved alerts by check, and by state and severity: `firing critical`."""
     by_check: dict[int, dict[str, int]] = {}
     for check_id, state, severity, count in alerts.count_alerts(connection):
         by_check.setdefault(check_id, {})[f"{state} {severity}"] = count
@@ -218,9 +218,9 @@ def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
 
 
 def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[str, Any]], Explanation | None]:
-    """Give the alerts of a check that are not over, each with its `summary`, and explain a run.
+    """Return the unresolved alerts of a check, each with its `summary`, and the explanation of a run.
 
-    The canaries that fell are those since the first of these alerts began.
+    The explanation covers the canaries degraded since the first of these alerts began.
     """
     with store.read() as connection:
         rows = alert_views.find_rows(connection, AlertFilter(states=_UNRESOLVED), check=slug, before=None, limit=50)
@@ -262,7 +262,7 @@ def _failed(store: Store, run_id: str) -> list[ResultView]:
 
 
 def ended_run(row: RunRow) -> EndedRun:
-    """Say what a line says of an ended run."""
+    """Return an ended run in one line."""
     return EndedRun(
         id=str(row.id),
         status=row.status,
@@ -280,7 +280,7 @@ def ended_run(row: RunRow) -> EndedRun:
 
 
 def schedule_text(schedule: Mapping[str, Any]) -> str:
-    """Write a schedule for people: every 5m, cron 0 6 * * * (UTC)."""
+    """Return a schedule as text: every 5m, cron 0 6 * * * (UTC)."""
     if schedule.get("every") is not None:
         every = schedule["every"]
         return f"every {every} s" if isinstance(every, int) else f"every {every}"

@@ -1,4 +1,4 @@
-"""Which runs another is worth holding against: the one before it, its baseline, the last that was healthy."""
+"""Runs to compare a run with: the previous one, its baseline, the last healthy one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from app.store.runs.results import RunRow
 
 _RECENT = 30
 _LOOK_BACK = 100
-"""Runs, for one that was healthy."""
+"""Number of runs that are searched for a healthy one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,27 +28,27 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counterparts:
-    """The runs of a check one of its runs can be compared with; None = there is none."""
+class ComparisonCandidates:
+    """Runs to compare a run with; None = there is none."""
 
     previous: str | None
-    """The one carried out right before it."""
+    """The run before it."""
     baseline: str | None
-    """The run that is pinned, else the last one that was learned of; None where that is the run itself."""
+    """The pinned run, else the last run of the learned baseline; None where that is the run itself."""
     healthy: str | None
-    """The newest healthy one before it."""
+    """The newest healthy run before it."""
     recent: Sequence[Candidate]
-    """The newest runs that were carried out, newest first."""
+    """The newest executed runs, newest first."""
 
 
-def counterparts(store: Store, run_id: str) -> Counterparts:
-    """Find what a run can be held against. Raises NotFoundError where it is not there."""
+def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
+    """Return the runs to compare a run with. Raises NotFoundError."""
     with store.read() as connection:
         run = find_run(connection, run_id)
         recent = [row for row in results.ended_runs(connection, run.check_id, limit=_RECENT) if row.aggregates]
-        before = _before(connection, run)
+        before = _earlier_runs(connection, run)
     baseline = _baseline(store, run)
-    return Counterparts(
+    return ComparisonCandidates(
         previous=next((str(row.id) for row in before), None),
         baseline=baseline,
         healthy=next((str(row.id) for row in before if row.verdict == Verdict.HEALTHY), None),
@@ -56,14 +56,14 @@ def counterparts(store: Store, run_id: str) -> Counterparts:
     )
 
 
-def _before(connection: Connection, run: RunRow) -> list[RunRow]:
-    """Read the runs carried out before one, newest first."""
+def _earlier_runs(connection: Connection, run: RunRow) -> list[RunRow]:
+    """Return the runs executed before one, newest first."""
     rows = results.ended_runs(connection, run.check_id, before=run.id, limit=_LOOK_BACK)
     return [row for row in reversed(rows) if row.aggregates]
 
 
 def _baseline(store: Store, run: RunRow) -> str | None:
-    """Give the run of the baseline that is left of it: raw history is forgotten before what was learned of it."""
+    """Return the run of the baseline if it is still stored: runs are deleted before the baselines learned from them."""
     shown = baselines.show(store, run.check)
     learned = shown.learned
     found = shown.run or (learned.last_run if learned else None)

@@ -1,4 +1,4 @@
-"""The state /metrics and the overview show: the newest ended run of each check, open alerts, the outbox."""
+"""Snapshot of the state for /metrics: the newest ended run of each check, unresolved alerts, outbox, hooks."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +17,13 @@ from app.store.history import current_state, metric_rows
 from app.store.history.metric_rows import CheckRows, CheckVersion
 from app.store.runs import results
 
-_KNOWN = (Verdict.HEALTHY, Verdict.DEGRADED)
+_DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
 _OWN = {"health_score", "coverage", DEGRADED_SHARE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckState:
-    """The newest ended run of a check, as numbers; None = not measured."""
+    """Numbers of a check's newest ended run; None = not measured."""
 
     labels: tuple[str, str, str]
     interval_seconds: float
@@ -36,66 +36,62 @@ class CheckState:
     categories: Mapping[str, Mapping[str, float | None]]
     index_version: str | None = None
     latencies: Mapping[str, float | None] = field(default_factory=dict)
-    """Seconds by percentile, of the probes that measured."""
+    """Latency of measured probes in seconds, by percentile."""
     last_run: float | None = None
     last_success: float | None = None
     embedding_canaries: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Cosines by key and whether the texts are similar, `true` or `false`."""
+    """Cosines by key and whether the texts are similar (`true`, `false`)."""
     evidence: Mapping[str, float] = field(default_factory=dict)
-    """The accounts of the detector on the last run it saw: of each scope and, as `average`, of all."""
+    """The detector's evidence at its last run, by scope; `average` over all."""
     top_scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Of the canaries the check shows one by one and the run could ask, by key; None = nothing scored."""
+    """Relevance by key of the measured canaries with series of their own; None = not scored."""
     degraded_keys: frozenset[str] = frozenset()
     canaries_omitted: int | None = None
-    """How many canaries have no series of their own because of the cap; None = none has."""
+    """Number of canaries without a series because of the cap; None = the check has no canary series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookState:
-    """How news gets through to a hook."""
+    """Delivery state of a hook."""
 
     slug: str
     retrying: int
-    """Deliveries to come that failed `standing.RETRYING_AFTER` times or more."""
+    """Pending deliveries that failed `current_state.RETRYING_AFTER` times or more."""
     dead: int
     disabled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything the state series are made of."""
+    """The values of all state series."""
 
     checks: tuple[CheckState, ...]
     alerts: Mapping[tuple[str, str, str], int]
-    """(check, state, severity) to how many are not resolved; none is left out."""
+    """Number of unresolved alerts by (check, state, severity); zero is left out."""
     outbox_pending: int
     outbox_oldest_seconds: float
     runs_waiting: int
-    """Runs that are due and that nobody has begun."""
+    """Number of due runs that no worker has started."""
     runs_waiting_oldest_seconds: float
     hooks: tuple[HookState, ...]
-    """Those in force."""
 
 
 class StateReader:
-    """Reads the state and keeps what was read: of a check nothing is read again until it changes.
-
-    Not for several threads at once.
-    """
+    """Reads the state with a cache per check, which is read again when the check changes. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Begin with nothing read."""
-        self._checks: dict[int, _KeptCheck] = {}
-        """Those in force, by slug."""
+        """Start with an empty cache."""
+        self._checks: dict[int, _CachedCheck] = {}
+        """By id, in the order of slugs."""
         self._shared: _Shared | None = None
 
     def forget(self) -> None:
-        """Let everything be read again: the database was away, and may be another one now."""
+        """Clear the cache: after an outage the database may be another one."""
         self._checks = {}
         self._shared = None
 
     def read(self, store: Store) -> State:
-        """Read what changed since the last time: a short row of every check, and all of those that changed."""
+        """Return the state; reads a short row per check, and in full the checks that changed since the last call."""
         now = datetime.now(UTC)
         with store.read() as connection:
             versions = metric_rows.check_versions(connection)
@@ -103,7 +99,7 @@ class StateReader:
             changed = {
                 number: version
                 for number, version in versions.items()
-                if (entry := self._checks.get(number)) is None or not entry.holds(version, now)
+                if (entry := self._checks.get(number)) is None or not entry.is_current(version, now)
             }
             fresh = self._read_checks(connection, changed, now)
             self._shared = _read_shared(connection, now)
@@ -112,10 +108,7 @@ class StateReader:
         return self._state()
 
     def read_changed(self, store: Store, check_ids: Collection[int], *, deliveries: bool) -> State:
-        """Read these few checks and what is left to send, and where `deliveries` were attempted how hooks take them.
-
-        The rest is as it was read last.
-        """
+        """Return the state after reading only these checks and the outbox, and hooks if `deliveries` were attempted."""
         if self._shared is None:
             return self.read(store)
         now = datetime.now(UTC)
@@ -126,7 +119,7 @@ class StateReader:
                 versions = metric_rows.check_versions(connection, block)
                 counts = _count_alerts(connection, block)
                 for number, entry in self._read_checks(connection, versions, now).items():
-                    if number in self._checks:  # a new one comes in its place by slug when all are read
+                    if number in self._checks:  # a new one is added in slug order by the next `read`
                         self._checks[number] = replace(entry, alerts=counts.get(number, {}))
             if deliveries:
                 self._shared = _read_shared(connection, now)
@@ -138,11 +131,11 @@ class StateReader:
 
     def _read_checks(
         self, connection: Connection, versions: Mapping[int, CheckVersion], now: datetime
-    ) -> dict[int, "_KeptCheck"]:
-        entries: dict[int, _KeptCheck] = {}
+    ) -> dict[int, "_CachedCheck"]:
+        entries: dict[int, _CachedCheck] = {}
         for rows in metric_rows.read_checks(connection, versions):
             schedule = schedule_of(rows.check.body)
-            entries[rows.check.id] = _KeptCheck(
+            entries[rows.check.id] = _CachedCheck(
                 slug=rows.check.slug,
                 version=versions[rows.check.id],
                 state=_check(connection, rows, interval_seconds(schedule, now)) if rows.check.body["enabled"] else None,
@@ -165,32 +158,32 @@ class StateReader:
         )
 
 
-def take(store: Store) -> State:
-    """Read the whole state; a few rows per check, never history."""
+def read_state(store: Store) -> State:
+    """Return the whole state, uncached; reads a few rows per check."""
     return StateReader().read(store)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _KeptCheck:
-    """A check as it was read."""
+class _CachedCheck:
+    """A cached check."""
 
     slug: str
     version: CheckVersion
     state: CheckState | None
-    """None: it is disabled."""
+    """None = the check is disabled."""
     until: datetime | None
-    """When its interval is another one: of a cron it differs from one instant to the next."""
+    """When the interval of its cron changes."""
     alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """How many are not resolved by state and severity."""
+    """Number of unresolved alerts by state and severity."""
 
-    def holds(self, version: CheckVersion, now: datetime) -> bool:
-        """Whether nothing it was made of has changed."""
+    def is_current(self, version: CheckVersion, now: datetime) -> bool:
+        """Whether the check is unchanged since it was read."""
         return self.version == version and (self.until is None or now < self.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
-    """What is of no check."""
+    """State that belongs to no check."""
 
     outbox_pending: int
     outbox_oldest_seconds: float
@@ -231,7 +224,7 @@ def _age(now: datetime, since: int | None) -> float:
 def _count_alerts(
     connection: Connection, check_ids: Sequence[int] | None = None
 ) -> dict[int, dict[tuple[str, str], int]]:
-    """Count the unresolved alerts of checks by state and severity."""
+    """Return the number of unresolved alerts by check, and by state and severity."""
     counts: dict[int, dict[tuple[str, str], int]] = {}
     for check_id, state, severity, count in alerts.count_alerts(connection, check_ids):
         counts.setdefault(check_id, {})[state, severity] = count
@@ -243,7 +236,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
     labels = (check.slug, check.body["suite"], check.body["retriever"])
     if run is None:
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
-    newest_known = run if run.verdict in _KNOWN else results.newest_known(connection, check.id)
+    newest_decided = run if run.verdict in _DECIDED else results.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
     scores, omitted = current_state.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
@@ -263,8 +256,8 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         index_version=run.index_version,
         latencies=body.get("latency_seconds", {}),
         last_run=run.finished_at / 1e6 if run.finished_at else None,
-        last_success=newest_known.finished_at / 1e6
-        if newest_known is not None and newest_known.finished_at is not None
+        last_success=newest_decided.finished_at / 1e6
+        if newest_decided is not None and newest_decided.finished_at is not None
         else None,
         embedding_canaries={
             (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
@@ -277,14 +270,14 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
     )
 
 
-def _evidence(seen: DetectionRow | None) -> dict[str, float]:
-    """Give the accounts a detector keeps; none while it warms up."""
-    if seen is None or seen.evidence is None:
+def _evidence(detection: DetectionRow | None) -> dict[str, float]:
+    """Return the detector's evidence by scope; empty during warm-up."""
+    if detection is None or detection.evidence is None:
         return {}
-    return {**seen.body.get("scopes", {}), "average": seen.evidence}
+    return {**detection.body.get("scopes", {}), "average": detection.evidence}
 
 
 def ping(store: Store) -> None:
-    """Ask the store for anything. Raises StoreUnavailableError."""
+    """Read from the store. Raises StoreUnavailableError."""
     with store.read() as connection:
         outbox.count_pending(connection)

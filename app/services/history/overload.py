@@ -1,4 +1,4 @@
-"""Overload: runs that are due and wait for a worker are one issue of Coalmine, not `no_data` alerts of their checks."""
+"""Reports overload: due runs that wait for a worker are an issue of Coalmine, not `no_data` alerts of their checks."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ from app.services.history.metrics_snapshot import State
 from app.services.self_monitor import Issue, SelfMonitor
 
 OVERLOAD_SECONDS: Final = 60.0
-"""A run that is due for so long without a worker is late because of Coalmine, not of its retriever."""
+"""Waiting time from which a due run counts as overload."""
 
 
 def report_overload(monitor: SelfMonitor, state: State | None) -> None:
-    """Report or end the issue by the newest state of the store; None = the store cannot be read, nothing changes."""
+    """Report or end the issue by the newest state; None = the store cannot be read, and nothing changes."""
     if state is None:
         return
     oldest = state.runs_waiting_oldest_seconds

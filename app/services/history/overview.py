@@ -1,6 +1,6 @@
-"""The overview, all checks at a glance: those somebody asks for, the ones that need a look first, a page at a time.
+"""The overview: checks that match a filter, sorted by severity, a page at a time.
 
-What tells them apart is read of every check, a row each; the rest only of those on the page. Nothing here writes.
+Reads one row of every check, and more only for those on the page. Nothing here writes.
 """
 
 from collections import Counter
@@ -22,32 +22,32 @@ from app.store.history import check_summaries
 from app.store.history.check_summaries import Newest, Part, RecentRun
 
 PAGE: Final = 50
-"""Checks on a page."""
+"""Number of checks on a page."""
 NO_RUN: Final = "none"
-"""Stands for the verdict of a check without an ended run."""
+"""Verdict shown for a check without an ended run."""
 OFF: Final = "off"
-"""Stands for the verdict of a check that is switched off: what was true of it once is no news."""
+"""Verdict shown for a disabled check."""
 VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, OFF)
 _MANY: Final = 6
 _DEAD_FOR: Final = timedelta(days=3)
-"""How long a dead letter is news: it may have been tried for a day before it was given up."""
+"""How long dead letters are shown."""
 _ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFilter:
-    """Which checks somebody wants to see; empty = no matter."""
+    """Filter of checks; empty = any."""
 
     text: str = ""
-    """Is in the name of the check, of its suite or of its retriever."""
+    """Part of the name of the check, its suite or its retriever."""
     suite: str = ""
     retriever: str = ""
     category: str = ""
-    """The newest run asked canaries of it."""
+    """A category of the newest run."""
     tag: str = ""
     verdict: str = ""
     failing: bool = False
-    """Switched on and not healthy, overdue, or with an alert that fires."""
+    """Enabled, and not healthy, overdue, or with a firing alert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +62,27 @@ class CheckSummary:
     newest: EndedRun | None
     """The newest ended run; None before the first."""
     slices: Mapping[str, Part]
-    """Of the newest run, the `category` and the `tag` that were asked for."""
+    """Results of the newest run for the filter's `category` and `tag`."""
     recent: Sequence[RecentRun] = ()
     """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
     active: str | None
     """`running` or `queued` while a run is under way."""
     next_run: datetime | None = None
     overdue: bool
-    """Nothing completed by the second-next scheduled instant."""
+    """Whether no run completed by the second-next scheduled instant."""
     alerts: Mapping[str, int]
-    """Alerts that are not resolved by state, with their severity: `firing critical`."""
+    """Unresolved alerts by state and severity: `firing critical`."""
 
     @property
     def verdict(self) -> str:
-        """That of the newest run, `NO_RUN` or `OFF`."""
+        """Verdict of the newest run, else `NO_RUN` or `OFF`."""
         if not self.enabled:
             return OFF
         return (self.newest.verdict if self.newest else None) or NO_RUN
 
     @property
     def failing(self) -> bool:
-        """Whether somebody has to look; unknown is not healthy, and who switched a check off knows."""
+        """Whether an enabled check is degraded, unknown, overdue or has a firing alert."""
         if not self.enabled:
             return False
         firing = any(state.startswith("firing") for state in self.alerts)
@@ -91,44 +91,44 @@ class CheckSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A page of checks, and what else there is."""
+    """A page of checks, with counts and the values of filters."""
 
     lines: Sequence[CheckSummary]
     matching: int
-    """How many checks match the filter, on all pages."""
+    """Number of checks that match the filter, on all pages."""
     total: int
-    """How many checks there are."""
+    """Number of all checks."""
     page: int
     pages: int
     verdicts: Mapping[str, int]
-    """How many there are of each verdict, were no verdict wished for."""
+    """Number of checks by verdict that match the rest of the filter."""
     suites: Sequence[str]
     retrievers: Sequence[str]
     categories: Sequence[str]
     tags: Sequence[str]
     overdue: int
-    """How many of all checks are."""
+    """Number of all checks that are overdue."""
     dead: Mapping[str, int]
-    """Deliveries of the last days that were given up, by hook."""
+    """Dead letters of the last days by hook."""
     failing: int
-    """How many of all checks somebody has to look at."""
+    """Number of all checks that are failing."""
     active: int
-    """How many of all checks are switched on."""
+    """Number of all checks that are enabled."""
 
     @property
-    def few(self) -> bool:
-        """Whether a reader finds a check without filters."""
+    def is_small(self) -> bool:
+        """Whether there are too few checks for filters to be useful."""
         return self.total < _MANY
 
 
 def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page: int = 1) -> Overview:
-    """Read the checks in force that are as wished; a page beyond the last is the last."""
+    """Return a page of the checks that match a filter; a page beyond the last is the last."""
     with store.read() as connection:
         checks = {check.slug: check for check in definitions.list_definitions(connection, "check")}
         newest = check_summaries.newest_runs(connection)
         everything = _summaries(connection, list(checks.values()), newest, check_filter, now)
-        alike = [summary for summary in everything if _matches(summary, check_filter)]
-        matching = [summary for summary in alike if check_filter.verdict in {"", summary.verdict}]
+        matching_other = [summary for summary in everything if _matches(summary, check_filter)]
+        matching = [summary for summary in matching_other if check_filter.verdict in {"", summary.verdict}]
         pages = max(1, -(-len(matching) // PAGE))
         page = min(max(page, 1), pages)
         shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
@@ -136,17 +136,17 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         recent = check_summaries.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
         dead = check_summaries.dead_letters(connection, to_us(now - _DEAD_FOR))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
-    asked = {name for part in parts for name in part.categories}
+    measured_categories = {name for part in parts for name in part.categories}
     return Overview(
         lines=[_completed(summary, checks[summary.slug], recent, now) for summary in shown],
         matching=len(matching),
         total=len(checks),
         page=page,
         pages=pages,
-        verdicts=Counter(summary.verdict for summary in alike),
+        verdicts=Counter(summary.verdict for summary in matching_other),
         suites=sorted({summary.suite for summary in everything}),
         retrievers=sorted({summary.retriever for summary in everything}),
-        categories=[str(category) for category in Category if category in asked],
+        categories=[str(category) for category in Category if category in measured_categories],
         tags=sorted({name for part in parts for name in part.tags}),
         overdue=sum(summary.overdue for summary in everything),
         dead=dead,
@@ -183,11 +183,11 @@ def _summaries(
 def _slices(newest: Newest | None, check_filter: CheckFilter) -> dict[str, Part]:
     if newest is None:
         return {}
-    asked = (
+    measured_categories = (
         ("category", check_filter.category, newest.slices.categories),
         ("tag", check_filter.tag, newest.slices.tags),
     )
-    return {kind: parts[name] for kind, name, parts in asked if name in parts}
+    return {kind: parts[name] for kind, name, parts in measured_categories if name in parts}
 
 
 def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
@@ -196,11 +196,11 @@ def _is_overdue(connection: Connection, check: Definition, newest: Newest | None
     last = None
     if newest is not None:
         if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
-            return silence(connection, check, now) is not None  # what completed before is in the history
+            return silence(connection, check, now) is not None  # needs the last completed run from the history
         last = from_us(newest.run.finished_at)
     schedule, updated = schedule_of(check.body), from_us(check.updated_at)
     if last is not None and now < next_due(schedule, max(last, updated)):
-        return False  # spares most the second of two instants
+        return False  # a shortcut: most checks need only one of two instants
     return no_data_due(schedule, last, now, updated) is not None
 
 

@@ -44,7 +44,7 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
     version: str | None = None,
     worst_first: bool = False,
 ) -> tuple[list[ResultView], int | None]:
-    """Read results of an ended run in suite order with their evidence, and the position to go on after.
+    """Return results of an ended run in suite order with their evidence, and the position to continue after.
 
     `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order.
     """
@@ -52,27 +52,27 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
         row = find_run(connection, run_id)
         if row.suite_version_id is None or not row.aggregates:
             return [], None
-        judged = _judged(connection, row, version, with_verdicts=bool(verdict or reason or worst_first))
-        wanted: list[tuple[Verdict, int]] = []
+        judged = _load_results(connection, row, version, with_verdicts=bool(verdict or reason or worst_first))
+        matching: list[tuple[Verdict, int]] = []
         for position, canary in enumerate(judged.inputs.canaries):
-            if (position <= after and not worst_first) or not _is_of(canary, category, tag, keys):
+            if (position <= after and not worst_first) or not _matches(canary, category, tag, keys):
                 continue
-            own = judged.verdict(position) if judged.held is not None else Verdict.UNKNOWN
+            own = judged.verdict(position) if judged.reasons_by_canary is not None else Verdict.UNKNOWN
             if verdict and verdict is not own:
                 continue
             if outcome and outcome != judged.failures.get(position, _MEASURED).outcome:
                 continue
             if reason and (own is Verdict.UNKNOWN or not judged.reasons(position) & pack_reasons([reason])):
                 continue
-            wanted.append((own, position))
-            if len(wanted) > limit and not worst_first:
+            matching.append((own, position))
+            if len(matching) > limit and not worst_first:
                 break
-        ordered, following = _page_of(wanted, after, limit, worst_first=worst_first)
-        return _shaped(connection, judged, ordered), following
+        ordered, following = _page_of(matching, after, limit, worst_first=worst_first)
+        return _views_at(connection, judged, ordered), following
 
 
 def report(store: Store, run_id: str, *, version: str | None = None) -> FullReport:
-    """Read an ended run with all its results, the worst first among them. Raises ConflictError while it goes on."""
+    """Return an ended run with its worst and all results. Raises ConflictError while it is active."""
     summary = run(store, run_id, version=version)
     if summary["finished_at"] is None:
         raise ConflictError(f"run '{run_id}' has not ended yet")
@@ -80,18 +80,18 @@ def report(store: Store, run_id: str, *, version: str | None = None) -> FullRepo
     with store.read() as connection:
         row = find_run(connection, run_id)
         if row.suite_version_id is not None and row.aggregates:
-            judged = _judged(connection, row, version, with_verdicts=False)
+            judged = _load_results(connection, row, version, with_verdicts=False)
             positions = range(len(judged.inputs.canaries))
             for start in range(0, len(positions), _BLOCK):
-                found += _shaped(connection, judged, positions[start : start + _BLOCK])
+                found += _views_at(connection, judged, positions[start : start + _BLOCK])
     return {"run": summary, "worst": shapes.worst_first(found)[: shapes.WORST], "results": found}
 
 
 def _page_of(
-    wanted: Sequence[tuple[Verdict, int]], after: int, limit: int, *, worst_first: bool
+    matching: Sequence[tuple[Verdict, int]], after: int, limit: int, *, worst_first: bool
 ) -> tuple[list[int], int | None]:
-    """Give the positions of one page, and the position to go on after; None = it is the last page."""
-    ranked = sorted(wanted, key=lambda one: (_WORST_FIRST[one[0]], one[1])) if worst_first else wanted
+    """Return the positions of one page, and the position to continue after; None = it is the last page."""
+    ranked = sorted(matching, key=lambda one: (_WORST_FIRST[one[0]], one[1])) if worst_first else matching
     ordered = [position for _, position in ranked]
     if worst_first and after in ordered:
         ordered = ordered[ordered.index(after) + 1 :]
@@ -99,54 +99,58 @@ def _page_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """An ended run with what held for its canaries."""
+class _RunResults:
+    """An ended run with the reasons or states of its canaries."""
 
     row: RunRow
     inputs: RunInputs
     latencies: NDArray[np.float16]
     failures: Mapping[int, Failure]
     unscored: AbstractSet[int]
-    held: Mapping[int, int] | None
-    """Why they were degraded, as bits by canary id; 0 = healthy, None = it was not asked for."""
+    reasons_by_canary: Mapping[int, int] | None
+    """Reasons as bits by canary id; 0 = healthy. None = not loaded."""
     states: Mapping[int, StateRow] | None
-    """By canary id, as a re-scoring judges them; None = as they are stored, to be read where they are needed."""
+    """States of a re-scoring by canary id; None = as recorded, loaded where needed."""
 
     def reasons(self, position: int) -> int:
         """Return why a measured canary is degraded, as bits."""
-        held = (self.held or {}).get(self.inputs.suite.members[position].canary_id, 0)
-        return held & ~RELEVANCE if self.states is None and position in self.unscored else held
+        reasons_by_canary = (self.reasons_by_canary or {}).get(self.inputs.suite.members[position].canary_id, 0)
+        return (
+            reasons_by_canary & ~RELEVANCE if self.states is None and position in self.unscored else reasons_by_canary
+        )
 
     def verdict(self, position: int) -> Verdict:
-        """Return what the run says of a canary."""
-        if position in self.failures or self.inputs.suite.members[position].canary_id not in (self.held or {}):
+        """Return the verdict of a canary in the run."""
+        if position in self.failures or self.inputs.suite.members[position].canary_id not in (
+            self.reasons_by_canary or {}
+        ):
             return Verdict.UNKNOWN
         return Verdict.DEGRADED if self.reasons(position) else Verdict.HEALTHY
 
 
-def _judged(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _Judged:
-    row, anew = score_details.in_version(connection, row, version)
-    inputs = score_details.inputs_of_run(connection, row, anew)
+def _load_results(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _RunResults:
+    row, rescored = score_details.load_version(connection, row, version)
+    inputs = score_details.inputs_of_run(connection, row, rescored)
     latencies, failures = history.probes_of(connection, row.id)
-    states, held = None, None
-    if anew is not None:
-        states = score_details.states_of(connection, row, inputs, anew)
-        held = {canary_id: state.reasons for canary_id, state in states.items()}
+    states, reasons_by_canary = None, None
+    if rescored is not None:
+        states = score_details.states_of(connection, row, inputs, rescored)
+        reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
-        held = history.all_reasons_at(connection, row.check_id, row.id)
-    return _Judged(
+        reasons_by_canary = history.all_reasons_at(connection, row.check_id, row.id)
+    return _RunResults(
         row=row,
         inputs=inputs,
         latencies=latencies,
         failures=failures,
         unscored=frozenset(history.unscored_at(connection, row.id)),
-        held=held,
+        reasons_by_canary=reasons_by_canary,
         states=states,
     )
 
 
-def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[StateRow | None]:
-    """Return what held at these positions; None = nothing did."""
+def _states(connection: Connection, judged: _RunResults, positions: Sequence[int]) -> list[StateRow | None]:
+    """Return the states at these positions; None = there was none."""
     members = [judged.inputs.suite.members[position] for position in positions]
     if judged.states is not None:
         return [judged.states.get(member.canary_id) for member in members]
@@ -159,14 +163,14 @@ def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -
     ]
 
 
-def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[ResultView]:
-    """Shape the results at these positions with their evidence."""
+def _views_at(connection: Connection, judged: _RunResults, positions: Sequence[int]) -> list[ResultView]:
+    """Return the views of the results at these positions, with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
     rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
     names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
-    shaped: list[ResultView] = []
+    views: list[ResultView] = []
     for position, state in zip(positions, found, strict=True):
         canary = inputs.canaries[position]
         failure = judged.failures.get(position, _MEASURED)
@@ -181,10 +185,10 @@ def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -
             "asked_at": from_us(row.started_at) if row.started_at is not None else None,
         }
         if state is None or failure.outcome != Outcome.OK:
-            shaped.append(shapes.result_shape(canary, **common))
+            views.append(shapes.result_shape(canary, **common))
             continue
         ranking = rankings[state.ranking_id]
-        shaped.append(
+        views.append(
             shapes.result_shape(
                 canary,
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
@@ -199,10 +203,10 @@ def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -
                 **common,
             )
         )
-    return shaped
+    return views
 
 
-def _is_of(canary: Canary, category: str | None, tag: str | None, keys: Collection[str] | None) -> bool:
+def _matches(canary: Canary, category: str | None, tag: str | None, keys: Collection[str] | None) -> bool:
     return (
         (not category or canary.category == category)
         and (not tag or tag in canary.tags)
@@ -211,5 +215,5 @@ def _is_of(canary: Canary, category: str | None, tag: str | None, keys: Collecti
 
 
 def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
-    """Give the numbers of a stored vector their names."""
+    """Return the numbers of a stored vector by name."""
     return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Forgetting: what is older than wanted is found by reading and deleted in small batches, so that no writer waits."""
+"""Retention: finds expired rows by reading and deletes them in small batches, so that no writer waits long."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -10,10 +10,10 @@ from app.store.engine import Connection, Store, blocks, to_us
 from app.store.history import pruning
 
 BATCH: Final = 200
-"""Rows a writing transaction deletes, with what hangs on them."""
+"""Rows that a writing transaction deletes, with their dependents."""
 ALERT_DAYS: Final = 366
 SLICE: Final = 50_000
-"""Rankings looked at in one round, and in one reading transaction."""
+"""Rankings examined in one round, and in one reading transaction."""
 ROUND: Final = timedelta(minutes=10)
 
 Find = Callable[[Connection, int], Sequence[Any]]
@@ -21,15 +21,15 @@ Drop = Callable[[Connection, Sequence[Any]], int]
 
 
 def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_size: int = SLICE) -> int:
-    """Delete runs and states older than `days`; alerts, diagnoses and hourly figures of a year ago; what nothing uses.
+    """Delete runs and states older than `days`, alerts, diagnoses and hourly figures older than a year, and orphans.
 
-    Returns how many rows went; none where another process is at it. Rankings without a state are looked for slice by
-    slice, one a round; texts that no ranking holds, which takes a look at all rankings, when the slices begin anew.
+    Returns the number of deleted rows; 0 where another process is doing it. Rankings without a state are searched in
+    slices, one a round; texts without a ranking, which takes a pass over all rankings, whenever the slices start over.
     """
     with store.alone() as is_alone:
         if not is_alone:
             return 0
-        deleted = sum(_drain(store, find, drop, batch) for find, drop in _aged(now, days))
+        deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
         place, slices = _slice(store, now, slice_size)
         with store.read() as connection:
             unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
@@ -46,8 +46,8 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
         return deleted
 
 
-def _aged(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
-    """Say what goes by its age: how it is found, and how it is deleted."""
+def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
+    """Return the (find, delete) functions of rows that expire by age."""
     horizon = to_us(now - timedelta(days=days))
     alerts = to_us(now - timedelta(days=max(days, ALERT_DAYS)))
     return (
@@ -65,7 +65,7 @@ def _aged(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
 
 
 def _drain(store: Store, find: Find, drop: Drop, batch: int) -> int:
-    """Delete what is found until nothing is left."""
+    """Delete batches until none is found."""
     deleted = 0
     while True:
         with store.read() as connection:
@@ -84,14 +84,14 @@ def _drop(store: Store, found: Sequence[Any], drop: Drop, batch: int) -> int:
 
 
 def _slice(store: Store, now: datetime, size: int) -> tuple[int, int]:
-    """Say which slice of the rankings is looked at in this round, and how many there are."""
+    """Return the slice of rankings for this round, and the number of slices."""
     with store.read() as connection:
         slices = max(1, -(-pruning.highest_ranking(connection) // size))
     return int(now.timestamp() // ROUND.total_seconds()) % slices, slices
 
 
 def _prune_content(store: Store, batch: int, slice_size: int) -> int:
-    """Look for unused texts and vectors at leisure, then delete them in batches that only look at what came since."""
+    """Delete unused texts and vectors: searched by reading, then deleted in batches that check only newer rankings."""
     with store.write() as connection:
         since = pruning.newest_ranking(connection)
     with store.read() as connection:

@@ -1,4 +1,4 @@
-"""Runs and results as people read them, put together from rows. Nothing here writes."""
+"""Views of runs, built from rows. Nothing here writes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,17 +28,17 @@ _NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
 
 
 def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
-    """Read the newest ended run of a check or, of another measures version, the newest run that is in it.
+    """Return the newest ended run of a check; of a measures version, the newest re-scored run.
 
     Raises NotFoundError before the first.
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        anew = score_details.find_rescoring(connection, check.id, version)
-        if anew is not None:
-            rescored_run = rescored_runs.newest_run(connection, anew.id)
+        rescored = score_details.find_rescoring(connection, check.id, version)
+        if rescored is not None:
+            rescored_run = rescored_runs.newest_run(connection, rescored.id)
             if rescored_run is None:
-                raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {anew.name} yet")
+                raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {rescored.name} yet")
             return full_run(connection, find_run(connection, str(rescored_run)), version)
         newest = history.latest_body(connection, check.id)
         if newest is None:
@@ -50,21 +50,21 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
 
 
 def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
-    """Read a run in full, by another measures version where one is named."""
+    """Return a run in full, as recorded or of a measures version."""
     with store.read() as connection:
         return full_run(connection, find_run(connection, run_id), version)
 
 
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
-    """Read a run in full; what its row leaves out is kept for the newest and computed for older ones."""
-    row, anew = score_details.in_version(connection, row, version)
+    """Return a run in full; the details are stored for the newest run and computed for older ones."""
+    row, rescored = score_details.load_version(connection, row, version)
     newest = history.latest_body(connection, row.check_id)
-    if anew is None and newest is not None and newest[0] == row.id:
+    if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
-        inputs = score_details.inputs_of_run(connection, row, anew)
-        body = _recomputed(connection, row, inputs, score_details.states_of(connection, row, inputs, anew))
-        row = row if anew is None else replace(row, suite_hash=inputs.suite.hash)
+        inputs = score_details.inputs_of_run(connection, row, rescored)
+        body = _recompute_body(connection, row, inputs, score_details.states_of(connection, row, inputs, rescored))
+        row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}
     return {**_run(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
@@ -73,33 +73,32 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
 def list_runs(
     store: Store, slug: str, *, before: int | None, limit: int, version: str | None = None, with_queries: bool = True
 ) -> list[RunView]:
-    """List the runs of a check, newest first; of another measures version those that are in it.
+    """Return the runs of a check, newest first; of a measures version, the re-scored ones.
 
-    What only a single run spells out is left out: tags and how many canaries a category has; without `with_queries`
-    also what the degraded canaries ask.
+    Lists lack tags and the canary counts of categories; without `with_queries` also the degraded queries.
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        anew = score_details.find_rescoring(connection, check.id, version)
-        if anew is not None:
-            rows = score_details.runs_in_version(connection, anew, before=before, limit=limit)
+        rescored = score_details.find_rescoring(connection, check.id, version)
+        if rescored is not None:
+            rows = score_details.runs_in_version(connection, rescored, before=before, limit=limit)
         else:
             rows = history.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
-        asked_of = load_suites(connection, degraded)
-        found: list[RunView] = []
+        suites_by_version = load_suites(connection, degraded)
+        views: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
         probes = history.probes_of_runs(connection, [row.id for row in unsummarised])
         older = {row.id: stored_probes(row, *probes[row.id]) for row in unsummarised if row.id in probes}
         for row in rows:
-            asked = asked_of.get(row.suite_version_id or 0)
+            suite = suites_by_version.get(row.suite_version_id or 0)
             body = {
                 **(row.probes or older.get(row.id, {})),
-                "degraded": [{"query": asked.canaries[place].query} for place in row.degraded_places] if asked else [],
+                "degraded": [{"query": suite.canaries[place].query} for place in row.degraded_places] if suite else [],
                 "categories": _categories(row),
             }
-            found.append({**_run(connection, row, body), "progress": _progress(connection, row)})
-        return found
+            views.append({**_run(connection, row, body), "progress": _progress(connection, row)})
+        return views
 
 
 def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> RunDocument:
@@ -127,7 +126,7 @@ def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> RunDoc
 
 
 def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
-    """Say how many probes of a run that goes on are on record; None once it ended, or before anything is known."""
+    """Return the number of recorded probes of an active run; None once it ended."""
     if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
         return None
     total, shards = queue.progress(connection, row.id)
@@ -135,7 +134,7 @@ def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
 
 
 def _categories(row: RunRow) -> dict[str, dict[str, Any]]:
-    """Give the categories of a run as far as its row keeps them."""
+    """Return the categories of a run from its row, which has no counts."""
     return {
         name: {
             "canaries": None,
@@ -154,14 +153,14 @@ def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
     return definitions.definition_by_id(connection, row.check_id).body
 
 
-def _recomputed(
+def _recompute_body(
     connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
 ) -> dict[str, Any]:
-    """Spell an older run out again from its states: categories, tags, probes and latency."""
+    """Return the details of an older run from its states: categories, tags, probes and latency."""
     latencies, failures = history.probes_of(connection, row.id)
-    found = [states.get(canary_id) for canary_id in inputs.canary_ids]
-    ended = {**{place: _NOT_MEASURED for place, state in enumerate(found) if state is None}, **failures}
-    arranged = _arranged(connection, inputs.yardstick, found)
+    views = [states.get(canary_id) for canary_id in inputs.canary_ids]
+    ended = {**{place: _NOT_MEASURED for place, state in enumerate(views) if state is None}, **failures}
+    arranged = _reorder_vectors(connection, inputs.yardstick, views)
     responses = RunResponses(
         started_at=None,
         kept={place: state for place, state in enumerate(arranged) if state is not None and place not in ended},
@@ -171,15 +170,17 @@ def _recomputed(
     return run_body(inputs, responses, evaluate(inputs, responses))
 
 
-def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[StateRow | None]) -> list[StateRow | None]:
-    """Give states the measures of today: a release before may have had fewer."""
+def _reorder_vectors(
+    connection: Connection, yardstick: Yardstick, views: Sequence[StateRow | None]
+) -> list[StateRow | None]:
+    """Return states with vectors in the present order of measures: an older release may have had fewer."""
     names = {
-        layout: history.layout_names(connection, layout) for layout in {state.layout_id for state in found if state}
+        layout: history.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
     }
     today = [str(measure) for measure in yardstick.measures]
     return [
         state
         if state is None or names[state.layout_id] == today
         else replace(state, vector=yardstick.reorder_vector(names[state.layout_id], state.vector))
-        for state in found
+        for state in views
     ]

@@ -1,4 +1,4 @@
-"""Suites as people look at them: their canaries, what each expects, and how each stands in every check on the suite."""
+"""The page views of suites: their canaries, and the state of each in every check on the suite."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,32 +18,32 @@ from app.store.engine import Connection, Store
 from app.store.runs import results
 
 PAGE = 100
-"""Canaries shown at once."""
+"""Number of canaries on a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteLine:
-    """A suite in the list of all."""
+    """A suite in the list of suites."""
 
     definition: Definition
     canaries: int
     note: str | None
-    """What it is too thin to see."""
+    """Note where the suite is thin."""
     checks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """How a canary stands in a check at its newest ended run."""
+class CanaryState:
+    """State of a canary in a check at its newest ended run."""
 
     check: str
     verdict: str
-    """healthy, degraded or unknown; the latter where its probe failed or its query of today was not asked yet."""
+    """healthy, degraded or unknown; the latter if its probe failed or its present query was not sent yet."""
     reasons: tuple[str, ...] = ()
-    asks_otherwise: bool = False
-    """Its query was changed since it was asked."""
-    judged_anew: bool = False
-    """What it expects was changed since: the verdict is by what it expected then."""
+    query_changed: bool = False
+    """Whether its query changed after that run."""
+    expectations_changed: bool = False
+    """Whether its judgments changed after that run; the verdict is by the former ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,43 +51,43 @@ class CanaryLine:
     """A canary in the table of its suite."""
 
     row: CanaryRow
-    states: tuple[State, ...]
+    states: tuple[CanaryState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteView:
-    """A suite with the canaries that were asked for."""
+    """A suite with a page of canaries that match a filter."""
 
     definition: Definition
     note: str | None
     reach: Mapping[str, Any]
     checks: tuple[str, ...]
     is_scheduled: bool
-    """Whether any of them runs by itself."""
+    """Whether any of the checks is enabled."""
     canaries: tuple[CanaryLine, ...]
     matching: int
-    """How many there are of those asked for, shown or not."""
+    """Number of matching canaries on all pages."""
     total: int
     following: str | None
-    """The key to go on after."""
+    """The key to continue after."""
     tags: tuple[str, ...]
     categories: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which canaries are asked for; empty means any."""
+class CanaryFilter:
+    """Filter of canaries; empty = any."""
 
     text: str = ""
     """Part of the key or the query."""
     category: str = ""
     tag: str = ""
     state: str = ""
-    """A verdict some check on the suite has of it."""
+    """Its verdict in any check on the suite."""
     after: str = ""
 
-    def takes(self, canary: Canary) -> bool:
-        """Whether a canary is asked for, however it stands."""
+    def matches(self, canary: Canary) -> bool:
+        """Whether a canary matches, its state aside."""
         text = self.text.casefold()
         return (
             (not text or text in canary.key.casefold() or text in canary.query.casefold())
@@ -96,36 +96,38 @@ class Filter:
         )
 
 
-def all_suites(store: Store) -> list[SuiteLine]:
-    """Read every suite in force."""
+def list_suites(store: Store) -> list[SuiteLine]:
+    """Return every suite in one line."""
     with store.read() as connection:
         checks = _checks(connection)
-        found = []
+        suites_found = []
         for suite in definitions.list_definitions(connection, "suite"):
             snapshot = load_suite_in_force(connection, suite)
             note = coverage_note(suite.slug, snapshot.reach)
             names = tuple(check.slug for check in checks if check.body["suite"] == suite.slug)
-            found.append(SuiteLine(definition=suite, canaries=len(snapshot.members), note=note, checks=names))
-    return found
+            suites_found.append(SuiteLine(definition=suite, canaries=len(snapshot.members), note=note, checks=names))
+    return suites_found
 
 
-def one_suite(store: Store, slug: str, wanted: Filter) -> SuiteView:
-    """Read a suite with at most 100 of the canaries asked for. Raises NotFoundError."""
+def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> SuiteView:
+    """Return a suite with at most 100 of the matching canaries. Raises NotFoundError."""
     with store.read() as connection:
         suite = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
         snapshot = load_suite_in_force(connection, suite)
         checks = [check for check in _checks(connection) if check.body["suite"] == slug]
-        stands = [_standing(connection, check) for check in checks]
-        matching = [member for member in snapshot.members if wanted.takes(member.canary)]
-        if wanted.state:
-            matching = [one for one in matching if any(state(one).verdict == wanted.state for state in stands)]
+        state_readers = [_state_reader(connection, check) for check in checks]
+        matching = [member for member in snapshot.members if canary_filter.matches(member.canary)]
+        if canary_filter.state:
+            matching = [
+                one for one in matching if any(state(one).verdict == canary_filter.state for state in state_readers)
+            ]
         keys = [member.key for member in matching]
-        start = keys.index(wanted.after) + 1 if wanted.after in keys else 0
+        start = keys.index(canary_filter.after) + 1 if canary_filter.after in keys else 0
         shown = matching[start : start + PAGE]
         rows = suites.list_canaries(connection, suite.id, keys=[member.key for member in shown])
     members = {member.key: member for member in shown}
-    lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in stands)) for row in rows]
-    shape = suite_power.shape(slug, snapshot.reach)
+    lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in state_readers)) for row in rows]
+    shape = suite_power.reach_view(slug, snapshot.reach)
     return SuiteView(
         definition=suite,
         note=shape["coverage_note"],
@@ -145,34 +147,34 @@ def _checks(connection: Connection) -> list[Definition]:
     return definitions.list_definitions(connection, "check")
 
 
-def _standing(connection: Connection, check: Definition) -> Callable[[Member], State]:
-    """Return what says how a canary stands at the newest ended run of a check."""
+def _state_reader(connection: Connection, check: Definition) -> Callable[[Member], CanaryState]:
+    """Return a function from a canary to its state at the newest ended run of a check."""
     run = results.newest_ended(connection, check.id)
-    unknown = State(check=check.slug, verdict=str(Verdict.UNKNOWN))
-    if run is None or run.suite_version_id is None or not run.aggregates:  # it asked nobody
+    unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
+    if run is None or run.suite_version_id is None or not run.aggregates:  # no request was sent
         return lambda _: unknown
-    held = results.all_reasons_at(connection, check.id, run.id)
+    reasons_by_canary = results.all_reasons_at(connection, check.id, run.id)
     _, failures = results.probes_of(connection, run.id)
     unscored = set(results.unscored_at(connection, run.id))
-    asked = load_suite(connection, run.suite_version_id)
+    recorded = load_suite(connection, run.suite_version_id)
 
-    def state(now: Member) -> State:
-        place = asked.positions.get(now.canary_id)
-        if place is None or now.canary_id not in held:
+    def state(now: Member) -> CanaryState:
+        place = recorded.positions.get(now.canary_id)
+        if place is None or now.canary_id not in reasons_by_canary:
             return unknown
-        then = asked.members[place]
+        then = recorded.members[place]
         if then.canary.query != now.canary.query:
-            return replace(unknown, asks_otherwise=True)
+            return replace(unknown, query_changed=True)
         if place in failures:
             return unknown
-        bits = held[now.canary_id] & ~RELEVANCE if place in unscored else held[now.canary_id]
+        bits = reasons_by_canary[now.canary_id] & ~RELEVANCE if place in unscored else reasons_by_canary[now.canary_id]
         anew = then.version_id != now.version_id and not then.canary.is_judged_as(now.canary)
-        return _state(check.slug, bits, judged_anew=anew)
+        return _state(check.slug, bits, expectations_changed=anew)
 
     return state
 
 
-def _state(check: str, bits: int, *, judged_anew: bool) -> State:
+def _state(check: str, bits: int, *, expectations_changed: bool) -> CanaryState:
     reasons = tuple(str(reason) for reason in unpack_reasons(bits))
     verdict = Verdict.DEGRADED if reasons else Verdict.HEALTHY
-    return State(check=check, verdict=str(verdict), reasons=reasons, judged_anew=judged_anew)
+    return CanaryState(check=check, verdict=str(verdict), reasons=reasons, expectations_changed=expectations_changed)

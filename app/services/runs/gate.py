@@ -35,7 +35,7 @@ from app.formats.fields import did_you_mean
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
 from app.services.aggregates import run_body
-from app.services.catalog.run_inputs import inputs_of
+from app.services.catalog.run_inputs import build_inputs
 from app.store.catalog.suites import suite_hash
 
 
@@ -112,7 +112,7 @@ def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs
         suite_hash([(canary.key, content_hash(canary)) for canary in canaries]),
     )
     configured = config_hash(content_hash(target.check), content_hash(target.retriever))
-    inputs = inputs_of(suite, target.check, target.retriever.to_domain(), config_hash=configured)
+    inputs = build_inputs(suite, target.check, target.retriever.to_domain(), config_hash=configured)
     rules, note = gate_rules(target.check.rules, baseline=_coverage_before(before))
     return replace(inputs, yardstick=replace(inputs.yardstick, rules=rules)), note
 

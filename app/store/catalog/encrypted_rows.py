@@ -23,7 +23,7 @@ class Sealed:
     token: bytes
 
 
-def sealed_secrets(connection: Connection) -> list[Sealed]:
+def list_encrypted(connection: Connection) -> list[Sealed]:
     """Give the secrets of every version of every definition, archived ones included, held against other writers."""
     statement = (
         sa.select(
@@ -46,7 +46,7 @@ def sealed_secrets(connection: Connection) -> list[Sealed]:
     ]
 
 
-def replace_sealed(connection: Connection, tokens: Sequence[tuple[int, bytes]]) -> None:
+def replace_encrypted(connection: Connection, tokens: Sequence[tuple[int, bytes]]) -> None:
     """Put other encrypted secrets in the place of those of versions: (version id, token) each."""
     if tokens:
         connection.execute(

@@ -26,7 +26,7 @@ from app.store.alerts.alerts import AlertFilter
 from app.store.engine import Store, to_us
 from app.web import alert_words
 from app.web.forms import problems_by_field, read_form
-from app.web.parameters import other_than
+from app.web.parameters import choice_problem
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -82,7 +82,9 @@ def _read_query(
         "kind": (kind, tuple(RuleKind)),
         "within": (within, tuple(WITHIN)),
     }
-    wrong = [other_than(allowed, name) for name, (value, allowed) in choices.items() if value and value not in allowed]
+    wrong = [
+        choice_problem(allowed, name) for name, (value, allowed) in choices.items() if value and value not in allowed
+    ]
     if wrong:
         raise InvalidInputError(wrong)
     return AlertListQuery(

@@ -1,1 +1,1 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: on pages."""
+"""Pages of definitions: suites, canaries, checks and imports."""

@@ -1,4 +1,4 @@
-"""Editing canaries: what a question should find, chosen from what a retriever finds now; those of files are shown."""
+"""The page of a canary's form; expected chunks can be picked from the hits of a test request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,22 +38,22 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _REFUSED: Mapping[str, str] = {
-    "find": "It was not asked:",
-    "yaml": "It cannot be written yet:",
-    "archive": "It was not archived:",
+    "find": "Request not sent:",
+    "yaml": "YAML not written:",
+    "archive": "Not archived:",
 }
-"""How problems are headed by the button that was pressed; any other was to save."""
+"""Heading of the problems by the pressed button; "Not saved:" for any other."""
 _LEAST: float = CanaryDocument.model_fields["min_relevance_score"].default
-_OF_WHAT_CAME = 0.8
-"""The least relevance that is offered, as a share of what was found now: scores move a little between runs."""
-_FOUND = 20
+_OFFERED_SHARE = 0.8
+"""The suggested minimum relevance, as a share of the first hit's: scores vary a little between runs."""
+_TRIAL_HITS = 20
 _FIELDS = 1_200
 Word = Annotated[str, Query(max_length=200)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What is being edited, and what came of it so far."""
+class EditState:
+    """State of the form: the canary, the typed values, and the results of the last action."""
 
     suite: str
     row: CanaryRow | None
@@ -62,12 +62,12 @@ class Desk:
     trial: Mapping[str, Any] | None = None
     yaml: str = ""
     spare: Mapping[str, int] | None = None
-    """Empty rows that were asked for, by the name of the list."""
+    """Number of empty rows to add, by the name of the list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TooLow:
-    """A first hit by which the canary would be degraded at once, and a least relevance by which it would not."""
+class LowRelevance:
+    """A first hit with a relevance below the minimum, and a minimum it would reach."""
 
     relevance: float
     least: float
@@ -79,84 +79,86 @@ def show_new(request: Request, store: StoreDep, suite: str, retriever: Word = ""
     """Show the form of a new canary."""
     definitions.find(store, "suite", suite)
     typed = Form(texts={"retriever": retriever, "keep_text": "yes"})
-    return _page(request, store, Desk(suite=suite, row=None, typed=typed), saved=saved)
+    return _page(request, store, EditState(suite=suite, row=None, typed=typed), saved=saved)
 
 
 @router.post("/suites/{suite}/add")
 @takes_form(fields=_FIELDS)
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite: str) -> Response:
-    """Find chunks, add rows or save, as the pressed button says."""
+    """Send a test request, add rows, write YAML or save, by the pressed button."""
     typed = await read_form(request)
-    return await _worked(request, store, vault, suite, None, typed)
+    return await _handle_in_thread(request, store, vault, suite, None, typed)
 
 
 @router.get("/suites/{suite}/canaries/{key}")
 def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTMLResponse:
-    """Show the form of a canary as it is in force."""
+    """Show the form of a canary."""
     row = suite_definitions.find_canary(store, suite, key)
-    typed = _typed(row)
-    return _page(request, store, Desk(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
+    typed = _form_of(row)
+    return _page(request, store, EditState(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
 
 
 @router.post("/suites/{suite}/canaries/{key}")
 @takes_form(fields=_FIELDS)
 async def work_on_canary(request: Request, store: StoreDep, vault: VaultDep, suite: str, key: str) -> Response:
-    """Find chunks, add rows or save, as the pressed button says."""
+    """Send a test request, add rows, write YAML or save, by the pressed button."""
     typed = await read_form(request)
-    return await _worked(request, store, vault, suite, key, typed)
+    return await _handle_in_thread(request, store, vault, suite, key, typed)
 
 
 @router.post("/suites/{suite}/canaries/{key}/archive")
 def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> Response:
-    """Take a canary out of its suite; its history stays."""
+    """Archive a canary; its history stays."""
     row = suite_definitions.find_canary(store, suite, key)
     try:
         suite_definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
-        typed = _typed(row)
+        typed = _form_of(row)
         typed = replace(typed, texts={**typed.texts, "do": "archive"})
-        desk = Desk(suite=suite, row=row, typed=typed, problems=(Problem(message=str(error)),))
-        return _page(request, store, desk, status=409)
+        state = EditState(suite=suite, row=row, typed=typed, problems=(Problem(message=str(error)),))
+        return _page(request, store, state, status=409)
     wake(request)
     return RedirectResponse(f"/suites/{quote(suite)}", status_code=303)
 
 
-async def _worked(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
-    """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
+async def _handle_in_thread(
+    request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form
+) -> Response:
+    """Handle a form in a thread; test requests share the probe limit, saving does not wait for it."""
     limiter = PROBE_LIMITER if typed.get("do") == "find" else None
-    return await anyio.to_thread.run_sync(_work, request, store, vault, suite, key, typed, limiter=limiter)
+    return await anyio.to_thread.run_sync(_handle, request, store, vault, suite, key, typed, limiter=limiter)
 
 
-def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
+def _handle(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
     definitions.find(store, "suite", suite)
     row = suite_definitions.find_canary(store, suite, key) if key is not None else None
-    typed = _with_ticked(canary_fields.straightened(typed))
-    wish = typed.get("do")
+    typed = _add_ticked_hits(canary_fields.renumber_rows(typed))
+    action = typed.get("do")
     if typed.get("lower"):
         typed = replace(typed, texts={**typed.texts, "min_relevance_score": typed.get("lower")})
-    desk = Desk(suite=suite, row=row, typed=typed)
+    state = EditState(suite=suite, row=row, typed=typed)
     status = 200
     try:
-        if wish in {"save", "another"}:
+        if action in {"save", "another"}:
             saved = _save(store, suite, row, typed)
             wake(request)
-            return _saved(suite, saved, typed, another=wish == "another")
-        if wish == "find":
-            desk = Desk(suite=suite, row=row, typed=typed, trial=_found(request, store, vault, typed))
-        elif wish == "yaml":
-            desk = Desk(suite=suite, row=row, typed=typed, yaml=_yaml(store, suite, row, typed))
-        elif wish in canary_fields.CHUNKS:
-            desk = Desk(suite=suite, row=row, typed=typed, spare={wish: 3})
+            return _saved_response(suite, saved, typed, another=action == "another")
+        if action == "find":
+            state = EditState(suite=suite, row=row, typed=typed, trial=_try_query(request, store, vault, typed))
+        elif action == "yaml":
+            state = EditState(suite=suite, row=row, typed=typed, yaml=_yaml(store, suite, row, typed))
+        elif action in canary_fields.CHUNKS:
+            state = EditState(suite=suite, row=row, typed=typed, spare={action: 3})
     except InvalidInputError as error:
-        desk, status = Desk(suite=suite, row=row, typed=typed, problems=error.problems), 422
+        state, status = EditState(suite=suite, row=row, typed=typed, problems=error.problems), 422
     except ConflictError as error:
-        told = Problem(path="key" if row is None else None, message=str(error))
-        desk, status = Desk(suite=suite, row=row, typed=typed, problems=(told,)), 409
-    return _page(request, store, desk, status=status)
+        problem = Problem(path="key" if row is None else None, message=str(error))
+        state, status = EditState(suite=suite, row=row, typed=typed, problems=(problem,)), 409
+    return _page(request, store, state, status=status)
 
 
 def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
-    """Put a canary in force as the API would; gives its key."""
+    """Save a canary as the API does; return its key."""
     if row is not None:
         refuse_file_managed_canary(row, suite)
     document = _document(store, suite, row, typed)
@@ -172,108 +174,108 @@ def _document(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> C
         if problems:
             raise InvalidInputError(problems)
         return parse_document(CanaryDocument, {**body, "key": row.key})
-    if body["key"] in {"", derive_key(body["query"], {})}:  # the page has it made as the question is typed
+    if body["key"] in {"", derive_key(body["query"], {})}:  # the page derives it while the query is typed
         del body["key"]
-        (body,) = canary_keys.give_keys(store, suite, [body])
+        (body,) = canary_keys.assign_suite_keys(store, suite, [body])
     return parse_document(CanaryDocument, body)
 
 
 def _too_many_rows(row: CanaryRow) -> list[Problem]:
-    """List the fields with more rows than the form holds: saved by it, a canary would lose those not shown."""
+    """Return problems for fields with more rows than the form has: saving would drop those not shown."""
     counts = {name: len(row.body[name]) for name in canary_fields.CHUNKS}
     advice = "change it in an exported canary file, or over the API"
     return [
-        Problem(path=name, message=f"{count:,} chunks, and this form holds {MAX_ROWS}: {advice}")
+        Problem(path=name, message=f"{count:,} chunks, and this form has at most {MAX_ROWS}: {advice}")
         for name, count in counts.items()
         if count > MAX_ROWS
     ]
 
 
 def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
-    """Write a canary as a canary file has it."""
+    """Return a canary as the YAML of a canary file."""
     document = _document(store, suite, row, typed)
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(document,)),)))
 
 
-def _found(request: Request, store: Store, vault: Vault, typed: Form) -> TrialView:
-    """Ask a retriever the question of the form."""
+def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> TrialView:
+    """Send the query of the form to its retriever; return the trial."""
     slug, query = typed.stripped("retriever"), typed.stripped("query")
-    problems = [Problem(path="retriever", message="choose who is asked")] if not slug else []
-    problems += [Problem(path="query", message="say the question first")] if not query else []
+    problems = [Problem(path="retriever", message="choose a retriever")] if not slug else []
+    problems += [Problem(path="query", message="enter a query first")] if not query else []
     if problems:
         raise InvalidInputError(problems)
     try:
         document = trials.stored_retriever(store, vault, slug, {})
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="retriever", message=str(error))]) from None
-    return trials.try_retriever(request.app.state.probe, document, query, k=_FOUND, run_id=f"try-{uuid4().hex}")
+    return trials.try_retriever(request.app.state.probe, document, query, k=_TRIAL_HITS, run_id=f"try-{uuid4().hex}")
 
 
-def _with_ticked(typed: Form) -> Form:
-    """Expect the hits that are ticked: by their id and, so that a renamed chunk is recognised, by their text."""
+def _add_ticked_hits(typed: Form) -> Form:
+    """Return the form with the ticked hits as expected chunks: by id and, to match a renamed chunk, by text."""
     chunks: list[dict[str, Any]] = []
     for place in typed.all("found"):
-        said = {name: typed.get(f"found[{place}].{name}") for name in ("id", "text", "grade")}
-        made_up = said["id"].startswith("text:")  # of hits without ids, which no other retriever would call so
-        chunk = {"grade": said["grade"] or "1"}
-        if said["id"] and not made_up:
-            chunk["id"] = said["id"]
-        if said["text"] and (typed.get("keep_text") or made_up):
-            chunk["text"] = said["text"]
+        values = {name: typed.get(f"found[{place}].{name}") for name in ("id", "text", "grade")}
+        is_generated = values["id"].startswith("text:")  # made for hits without ids, so of no use elsewhere
+        chunk = {"grade": values["grade"] or "1"}
+        if values["id"] and not is_generated:
+            chunk["id"] = values["id"]
+        if values["text"] and (typed.get("keep_text") or is_generated):
+            chunk["text"] = values["text"]
         chunks.append(chunk)
-    return canary_fields.with_chunks(typed, chunks) if chunks else typed
+    return canary_fields.add_chunks(typed, chunks) if chunks else typed
 
 
-def _saved(suite: str, key: str, typed: Form, *, another: bool) -> Response:
+def _saved_response(suite: str, key: str, typed: Form, *, another: bool) -> Response:
     more = f"/add?retriever={quote(typed.stripped('retriever'))}&" if another else "?"
     return RedirectResponse(f"/suites/{quote(suite)}{more}saved={quote(key)}", status_code=303)
 
 
-def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status: int = 200) -> HTMLResponse:
-    wanted = desk.spare or {}
+def _page(request: Request, store: Store, state: EditState, *, saved: str = "", status: int = 200) -> HTMLResponse:
+    spare = state.spare or {}
     counts = {
-        prefix: len(read_rows(FIELDS[prefix], desk.typed)) + wanted.get(prefix, 1) for prefix in canary_fields.CHUNKS
+        prefix: len(read_rows(FIELDS[prefix], state.typed)) + spare.get(prefix, 1) for prefix in canary_fields.CHUNKS
     }
     return render(
         request,
         "catalog/canary_form.html",
         status=status,
-        suite=desk.suite,
-        row=desk.row,
-        of_file=desk.row is not None and desk.row.managed_by == FILE,
-        typed=desk.typed,
-        problems=label_problems(desk.problems, canary_fields.LABELS),
-        wrong=problems_by_field(desk.problems, _places(desk.typed, counts)),
-        refused=_REFUSED.get(desk.typed.get("do"), "It was not saved:"),
-        trial=desk.trial,
-        too_low=_too_low(desk),
-        yaml=desk.yaml,
+        suite=state.suite,
+        row=state.row,
+        of_file=state.row is not None and state.row.managed_by == FILE,
+        typed=state.typed,
+        problems=label_problems(state.problems, canary_fields.LABELS),
+        wrong=problems_by_field(state.problems, _places(state.typed, counts)),
+        refused=_REFUSED.get(state.typed.get("do"), "Not saved:"),
+        trial=state.trial,
+        low_relevance=_low_relevance(state),
+        yaml=state.yaml,
         counts=counts,
         fields=FIELDS,
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
-        known=set(_expected_ids(desk.typed)),
+        known=set(_expected_ids(state.typed)),
         saved=saved,
     )
 
 
-def _too_low(desk: Desk) -> TooLow | None:
-    """Compare the relevance of what was found with the least that is typed; None where it is enough, or is unknown."""
-    relevance = desk.trial["top_score"] if desk.trial is not None and desk.trial["hits"] else None
-    least = parse_number(desk.typed.stripped("min_relevance_score") or str(_LEAST))
-    if relevance is None or not isinstance(least, int | float) or desk.typed.get("category") == Category.NEGATIVE:
+def _low_relevance(state: EditState) -> LowRelevance | None:
+    """Return the first hit's relevance if it is below the typed minimum; None where it is enough or unknown."""
+    relevance = state.trial["top_score"] if state.trial is not None and state.trial["hits"] else None
+    least = parse_number(state.typed.stripped("min_relevance_score") or str(_LEAST))
+    if relevance is None or not isinstance(least, int | float) or state.typed.get("category") == Category.NEGATIVE:
         return None
-    if relevance >= least or desk.typed.get("expect_empty"):
+    if relevance >= least or state.typed.get("expect_empty"):
         return None
-    return TooLow(relevance=relevance, least=least, offered=f"{max(_OF_WHAT_CAME * relevance, 0.0):.2g}")
+    return LowRelevance(relevance=relevance, least=least, offered=f"{max(_OFFERED_SHARE * relevance, 0.0):.2g}")
 
 
-def _typed(row: CanaryRow) -> Form:
+def _form_of(row: CanaryRow) -> Form:
     typed = Form(texts={**document_texts(FIELDS, row.body).texts, "keep_text": "yes"})
     return with_revision(typed, row.version_id)
 
 
 def _places(typed: Form, counts: Mapping[str, int]) -> set[str]:
-    """Name what problems can stand beside: fields, rows of chunks, and the lists of them."""
+    """Return the places that problems can be shown at: fields, rows of chunks, and their lists."""
     rows = {f"{prefix}[{place}]" for prefix, count in counts.items() for place in range(count)}
     return {*typed.texts, *rows, *FIELDS}
 

@@ -1,4 +1,4 @@
-"""A canary as a form has it: the fields of its document, and its chunks as numbered rows that hits are added to."""
+"""The fields of a canary's form: those of its document, and its chunks as numbered rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -9,14 +9,14 @@ from app.web.forms import Form
 
 FIELDS: Final[Mapping[str, FormField]] = form_fields(CanaryDocument)
 LABELS: Final[Mapping[str, str]] = {**field_labels(FIELDS), "retriever": "Find them with a retriever"}
-"""What people see the fields called."""
+"""Labels of the fields."""
 CHUNKS: Final = ("expected_chunks", "forbidden_chunks")
 """Fields of rows."""
 _IDENTITY: Final = tuple(ChunkDocument.model_fields)
 
 
-def straightened(typed: Form) -> Form:
-    """Give the form with its rows as the document has them: those that say something, numbered anew."""
+def renumber_rows(typed: Form) -> Form:
+    """Return the form without empty rows, the others numbered consecutively."""
     texts = {
         name: text
         for name, text in typed.texts.items()
@@ -27,14 +27,14 @@ def straightened(typed: Form) -> Form:
     return Form(texts=texts, lists=typed.lists)
 
 
-def with_chunks(typed: Form, chunks: Iterable[Mapping[str, Any]]) -> Form:
-    """Add chunks to those expected, but for those that are there already."""
+def add_chunks(typed: Form, chunks: Iterable[Mapping[str, Any]]) -> Form:
+    """Return the form with additional expected chunks, except those it has already."""
     rows = read_rows(FIELDS["expected_chunks"], typed)
-    known = {tuple(row.get(name) for name in _IDENTITY) for row in rows}
+    existing = {tuple(row.get(name) for name in _IDENTITY) for row in rows}
     ids = {row.get("id") for row in rows}
     added = [
         {name: str(value) for name, value in chunk.items()}
         for chunk in chunks
-        if tuple(chunk.get(name) for name in _IDENTITY) not in known and chunk.get("id") not in ids
+        if tuple(chunk.get(name) for name in _IDENTITY) not in existing and chunk.get("id") not in ids
     ]
     return Form(texts={**typed.texts, **rows_texts(FIELDS["expected_chunks"], [*rows, *added])}, lists=typed.lists)

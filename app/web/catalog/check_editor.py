@@ -1,4 +1,4 @@
-"""Editing checks: a suite, a retriever, how often, what is worth an alert, and who hears of it."""
+"""The page of a check's form: suite, retriever, schedule, alert rules, notifications."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ Word = Annotated[str, Query(max_length=64)]
 
 @router.get("/new-check")
 def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Word = "") -> HTMLResponse:
-    """Show the form of a new check, with what suits most."""
+    """Show the form of a new check with its defaults."""
     hooks = tuple(one.slug for one in definitions.list_all(store, "hook"))
     texts = {**check_fields.DEFAULTS, "suite": suite, "retriever": retriever}
     typed = Form(texts=texts, lists={"hooks": hooks if len(hooks) == 1 else ()})
@@ -45,40 +45,40 @@ def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Wor
 
 @router.post("/new-check")
 async def create_check(request: Request, store: StoreDep, vault: VaultDep) -> Response:
-    """Put a new check in force and, where that is wished, run it at once."""
+    """Save a new check and, if ticked, run it at once."""
     typed = await read_form(request)
-    return await anyio.to_thread.run_sync(_work, request, store, vault, None, typed)
+    return await anyio.to_thread.run_sync(_handle, request, store, vault, None, typed)
 
 
 @router.get("/checks/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show the form of a check as it is in force."""
+    """Show the form of a check."""
     definition = definitions.find(store, "check", slug)
-    return _page(request, store, definition, _typed(definition))
+    return _page(request, store, definition, _form_of(definition))
 
 
 @router.post("/checks/{slug}/edit")
 async def change_check(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
-    """Put a changed check in force, or write it as YAML."""
+    """Save a changed check, or write it as YAML."""
     typed = await read_form(request)
-    return await anyio.to_thread.run_sync(_work, request, store, vault, slug, typed)
+    return await anyio.to_thread.run_sync(_handle, request, store, vault, slug, typed)
 
 
 @router.post("/checks/{slug}/archive")
 def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
-    """Take a check out of force: no more runs, open alerts resolve, history stays."""
+    """Archive a check: no more runs, open alerts resolve, history stays."""
     definition = definitions.find(store, "check", slug)
     try:
         definitions.archive(store, "check", slug, now=datetime.now(UTC))
     except ConflictError as error:
         problems = (Problem(message=str(error)),)
-        refused = "It was not archived:"
-        return _page(request, store, definition, _typed(definition), problems=problems, refused=refused, status=409)
+        refused = "Not archived:"
+        return _page(request, store, definition, _form_of(definition), problems=problems, refused=refused, status=409)
     wake(request)
     return RedirectResponse("/", status_code=303)
 
 
-def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
+def _handle(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
     definition = definitions.find(store, "check", slug) if slug is not None else None
     try:
         document = _document(definition, typed)
@@ -92,14 +92,14 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
         problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
         return _page(request, store, definition, typed, problems=problems, status=409)
     if typed.get("now") and document.enabled:
-        asked = partial(scheduling.run_now, store, document.slug, trigger=Trigger.PAGE, now=datetime.now(UTC))
-        asked(index_version=None, idempotency_key=None)
+        run_now = partial(scheduling.run_now, store, document.slug, trigger=Trigger.PAGE, now=datetime.now(UTC))
+        run_now(index_version=None, idempotency_key=None)
     wake(request)
     return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
 
 
 def _save(store: Store, vault: Vault, definition: Definition | None, document: CheckDocument, typed: Form) -> None:
-    """Put a check in force: a new one over none there is, a changed one over what the form was opened with."""
+    """Save a check: a new one only if there is none, a changed one over the revision the form was opened with."""
     put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
     if definition is None:
         put(only_new=True)
@@ -111,15 +111,17 @@ def _save(store: Store, vault: Vault, definition: Definition | None, document: C
 def _document(definition: Definition | None, typed: Form) -> CheckDocument:
     body = check_fields.body_of(typed, definition.body if definition is not None else None)
     problems = [
-        Problem(path=kind, message="choose one, or make one first") for kind in ("suite", "retriever") if not body[kind]
+        Problem(path=kind, message="choose one, or create one first")
+        for kind in ("suite", "retriever")
+        if not body[kind]
     ]
     if problems:
         raise InvalidInputError(problems)
     return parse_document(CheckDocument, body)
 
 
-def _typed(definition: Definition) -> Form:
-    return with_revision(check_fields.typed_of(definition.body), definition.revision)
+def _form_of(definition: Definition) -> Form:
+    return with_revision(check_fields.form_of(definition.body), definition.revision)
 
 
 def _page(
@@ -133,8 +135,8 @@ def _page(
     yaml: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    suites = suite_views.all_suites(store)
-    placed = check_fields.placed(typed, definition.body if definition is not None else None, problems)
+    suites = suite_views.list_suites(store)
+    placed = check_fields.place_problems(typed, definition.body if definition is not None else None, problems)
     return render(
         request,
         "catalog/check_form.html",
@@ -143,7 +145,7 @@ def _page(
         of_file=definition is not None and definition.managed_by == FILE,
         typed=typed,
         problems=label_problems(placed, check_fields.LABELS),
-        refused=refused or ("It cannot be written yet:" if typed.get("do") == "yaml" else "It was not saved:"),
+        refused=refused or ("YAML not written:" if typed.get("do") == "yaml" else "Not saved:"),
         wrong=_wrong(typed, placed),
         fields=check_fields.FIELDS,
         suites=[one.definition.slug for one in suites],
@@ -155,5 +157,5 @@ def _page(
 
 
 def _wrong(typed: Form, problems: Iterable[Problem]) -> dict[str, list[str]]:
-    """Sort what is wrong, with rules placed where the form has them, by field."""
+    """Return the problems by field."""
     return problems_by_field(problems, {*typed.texts, *check_fields.FIELDS, "schedule", "rules", *check_fields.RULES})

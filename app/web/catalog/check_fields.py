@@ -1,7 +1,7 @@
-"""A check as a form has it, and back: the rules most people want as fields, all others as YAML beside them.
+"""Converts a check to the fields of its form and back: common rules are fields, all others YAML.
 
-The fields of the document are made by `app.web.document_forms`. Rules and the choice between interval and cron are this
-form's own, as the document has a list of rules of any kind, and no field that says which schedule is meant.
+`app.web.document_forms` makes the fields of the document. Those for rules and for the kind of schedule are defined
+here, since the document has a list of rules of any kind and no field for the kind of schedule.
 """
 
 import re
@@ -39,7 +39,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     ).texts,
     **_OF_RULES,
 }
-"""What the form of a new check begins with: two bad runs of three open, as a single bad run may be chance."""
+"""Values of a new check's form: two bad runs of three open an alert, as a single bad run may be chance."""
 LABELS: Final[Mapping[str, str]] = {
     **field_labels(FIELDS),
     "schedule": str(CheckDocument.model_fields["schedule"].title),
@@ -56,7 +56,7 @@ LABELS: Final[Mapping[str, str]] = {
     "rule.latency.close": "Latency threshold, Good runs to close",
     "rules": "Rules as YAML",
 }
-"""What people see the fields called."""
+"""Labels of the fields."""
 _SHOWN: Final = frozenset({"schedule", "rules", *FIELDS})
 _LONGEST_SLUG = 64
 _PLAIN = {
@@ -73,8 +73,8 @@ RULES: Final = frozenset(f"rule.{name}" for name in _KEYS)
 _SIDE = {COVERAGE: "below", LATENCY: "above"}
 
 
-def typed_of(body: Mapping[str, Any]) -> Form:
-    """Fill the fields of a form from a check's body."""
+def form_of(body: Mapping[str, Any]) -> Form:
+    """Return the form of a check's body."""
     fetch_k = None if body["fetch_k"] == max(body["k"], 10) else body["fetch_k"]
     typed = document_texts(FIELDS, {**body, "fetch_k": fetch_k})
     texts = {
@@ -86,10 +86,10 @@ def typed_of(body: Mapping[str, Any]) -> Form:
     rules = [RuleDocument.model_validate(one) for one in body["rules"]]
     if is_silent_about_quality([rule.to_domain() for rule in rules]):
         texts[f"rule.{DETECTOR}"] = "yes"
-    # What an empty tick says where nothing else is watched.
+    # An unticked detector is stored as a disabled rule where no other rule is about quality.
     alone = is_silent_about_quality([rule.to_domain() for rule in rules if rule.kind is not RuleKind.REGRESSION])
     for rule in rules:
-        name = _simple(rule)
+        name = _field_group(rule)
         if name is not None:
             texts[f"rule.{name}"] = "yes"
             texts |= _bounds(name, rule)
@@ -99,26 +99,26 @@ def typed_of(body: Mapping[str, Any]) -> Form:
 
 
 def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Make the body of a check of what was typed. Raises InvalidInputError for rules that are no YAML."""
-    kept = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
-    body = {**kept, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
-    made = f"{body['suite']}-{body['retriever']}"[:_LONGEST_SLUG].strip("-")
+    """Return the body of a check from its form. Raises InvalidInputError for invalid YAML of rules."""
+    unshown = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
+    body = {**unshown, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
+    default_slug = f"{body['suite']}-{body['retriever']}"[:_LONGEST_SLUG].strip("-")
     return {
         **body,
-        "slug": str(stored["slug"]) if stored else body["slug"] or made,
+        "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
         "schedule": _schedule(typed),
         "rules": _rules(typed, read_rules(typed.get("rules")), stored),
     }
 
 
-def placed(typed: Form, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
-    """Put what is wrong with rules where the form has them: those with fields of their own, and the rest in YAML.
+def place_problems(typed: Form, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems with those of rules moved to the form's fields: a rule's own, or the YAML.
 
     `rules[0]` is, for example, the one on coverage, and `rules[2]` the first of the YAML.
     """
     try:
         others = read_rules(typed.get("rules"))
-    except InvalidInputError:  # what is wrong with the YAML has no place among the rules
+    except InvalidInputError:  # problems of the YAML itself are about no rule
         return list(problems)
     chosen = _chosen(typed, others, stored)
     return [
@@ -171,7 +171,7 @@ def _rules(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None)
 
 
 def _are_silent_about_quality(rules: Sequence[Any]) -> bool:
-    """Whether rules, which need not be valid, leave what is found to the default."""
+    """Whether rules, which need not be valid, leave quality to the default rule."""
     return all(isinstance(one, Mapping) and one.get("kind") in _NOT_ABOUT_QUALITY for one in rules)
 
 
@@ -187,11 +187,11 @@ def _written(typed: Form, name: str) -> dict[str, Any]:
     return {**rule, **({"open": opens} if opens else {}), **close}
 
 
-def _simple(rule: RuleDocument) -> str | None:
-    """Name the fields that hold a rule in full; None where there are none."""
+def _field_group(rule: RuleDocument) -> str | None:
+    """Return the group of fields that represents a rule completely; None where there is none."""
     name = next((name for name, key in _KEYS.items() if rule.key == key), None)
-    said = rule.model_dump(exclude_defaults=True).keys() - {"key"}
-    if name is None or not said <= _PLAIN[name] or not rule.enabled:
+    fields_set = rule.model_dump(exclude_defaults=True).keys() - {"key"}
+    if name is None or not fields_set <= _PLAIN[name] or not rule.enabled:
         return None
     return name if name != COVERAGE or not _above(rule) else None
 

@@ -1,4 +1,4 @@
-"""Importing a suite from files: what would change is shown first, and then put in force as the API would."""
+"""The page of imports: shows the planned changes of files first, then applies them as the API does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,22 +60,22 @@ _PASTED = {
     "rre": "ratings.json",
 }
 _LABELS = {"files": "Files", "format": "Format", "suite": "Suite name", "pasted": "Pasted text", "column": "Columns"}
-_KEPT_BYTES = 5_000_000
-"""How much of uploaded files a refused form carries; of a plan it carries all."""
+_CARRIED_BYTES = 5_000_000
+"""Most bytes of uploaded files that a refused form carries; a plan carries all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """A file as the form carries it from one step to the next."""
+class ImportFile:
+    """A file that the form carries from one step to the next."""
 
     name: str
     text: str
     pasted: bool = False
-    """Whether it is what was typed into the form, which shows it anyway."""
+    """Whether it is the pasted text, which the form shows anyway."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return len(self.text.encode(errors="surrogatepass"))
 
 
@@ -101,59 +101,61 @@ def show_import(request: Request, suite: Word = "") -> HTMLResponse:
 @takes_form(fields=_MOST_FIELDS, files=_MOST_FILES)
 @needs(Scope.ADMIN)
 async def import_files(request: Request, store: StoreDep, vault: VaultDep) -> Response:
-    """Say what files would change or, once that was seen, put them in force."""
+    """Show the planned changes of files, or apply a shown plan."""
     form = await read_form_data(request)
     uploads = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
     read = [(str(one.filename), await one.read()) for one in uploads]
     await form.close()
-    return await anyio.to_thread.run_sync(partial(_imported, request, store, vault, form_texts(form), read))
+    return await anyio.to_thread.run_sync(partial(_handle_import, request, store, vault, form_texts(form), read))
 
 
-def _imported(request: Request, store: Store, vault: Vault, typed: Form, uploads: list[tuple[str, bytes]]) -> Response:
-    staged, problems = _staged(typed, uploads)
+def _handle_import(
+    request: Request, store: Store, vault: Vault, typed: Form, uploads: list[tuple[str, bytes]]
+) -> Response:
+    staged, problems = _read_files(typed, uploads)
     files = {one.name: one.text for one in staged}
     if problems:
         return _page(request, typed, staged, problems=tuple(problems), status=422)
     try:
-        wanted, notes = _wanted(store, _planned(typed), files)
+        documents, notes = _read_documents(store, _planned_form(typed), files)
         if typed.get("do") == "apply":
-            applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+            applying.apply(store, vault, documents, managed_by=API, now=datetime.now(UTC))
             wake(request)
-            return RedirectResponse(_where(wanted), status_code=303)
-        changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+            return RedirectResponse(_result_path(documents), status_code=303)
+        changes = applying.diff(store, vault, documents, managed_by=API, now=datetime.now(UTC))
     except InvalidInputError as error:
         return _page(request, typed, staged, problems=error.problems, status=422)
     except ConflictError as error:
         return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
-    warned = [text_of(warning) for warning in find_warnings(wanted)]
-    thin = suite_power.notes_on_plan(store, wanted, managed_by=API)
-    plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warned, *notes, *thin]}
-    return _page(request, typed, staged, plan={**plan, "canaries": _canaries(wanted)})
+    warnings = [text_of(warning) for warning in find_warnings(documents)]
+    thin = suite_power.notes_on_plan(store, documents, managed_by=API)
+    plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warnings, *notes, *thin]}
+    return _page(request, typed, staged, plan={**plan, "canaries": _canaries(documents)})
 
 
-def _canaries(wanted: Documents) -> dict[str, CanaryDocument]:
-    """Return canaries by `suite/key`, as changes name them."""
-    return {f"{suite.slug}/{one.key}": one for suite in wanted.suites for one in suite.canaries or ()}
+def _canaries(documents: Documents) -> dict[str, CanaryDocument]:
+    """Return canaries by `suite/key`, the name in changes."""
+    return {f"{suite.slug}/{one.key}": one for suite in documents.suites for one in suite.canaries or ()}
 
 
-def _planned(typed: Form) -> Form:
-    """Give the form as it was when the plan was shown: nothing else is put in force, whatever was typed since."""
+def _planned_form(typed: Form) -> Form:
+    """Return the form with the values of the shown plan: later changes of the form are not applied."""
     if typed.get("do") != "apply":
         return typed
     names = ("format", "suite", "as_documents", "grades", *_COLUMN_FIELDS)
-    said = {name: typed.get(f"planned.{name}") for name in names}
-    return Form(texts={**typed.texts, **said}, lists=typed.lists)
+    planned = {name: typed.get(f"planned.{name}") for name in names}
+    return Form(texts={**typed.texts, **planned}, lists=typed.lists)
 
 
-def _staged(typed: Form, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged], list[Problem]]:
-    """Gather the files of a form and what is wrong with them: those uploaded, else those kept in it, and the text.
+def _read_files(typed: Form, uploads: list[tuple[str, bytes]]) -> tuple[list[ImportFile], list[Problem]]:
+    """Return the files of a form and their problems: uploaded ones, else carried ones, and the pasted text.
 
-    A plan is put in force with what it was shown for, so there only what the form carries counts.
+    A plan is applied with the files it was shown for, which are the carried ones.
     """
-    kept = _kept(typed)
+    carried = _carried_files(typed)
     if typed.get("do") == "apply":
-        return kept, [] if kept else [Problem(path="files", message="show first what would change")]
-    found: dict[str, Staged] = {}
+        return carried, [] if carried else [Problem(path="files", message="show the changes first")]
+    files: dict[str, ImportFile] = {}
     problems: list[Problem] = []
     for name, content in uploads:
         if len(content) > LONGEST_FIELD:
@@ -161,27 +163,27 @@ def _staged(typed: Form, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged]
             continue
         try:
             short = name.rpartition("/")[2][:256]
-            found[short] = Staged(name=short, text=content.decode("utf-8-sig"))
+            files[short] = ImportFile(name=short, text=content.decode("utf-8-sig"))
         except UnicodeDecodeError:
             problems.append(Problem(path="files", message=f"'{name[:60]}' is not UTF-8 text"))
     if not uploads and not typed.get("drop"):
-        found = {one.name: one for one in kept if not one.pasted}
+        files = {one.name: one for one in carried if not one.pasted}
     if typed.stripped("pasted"):
-        named = _PASTED.get(typed.get("format"), "pasted.yaml")
-        found[named] = Staged(name=named, text=typed.get("pasted"), pasted=True)
-    if not found and not problems:
+        pasted_name = _PASTED.get(typed.get("format"), "pasted.yaml")
+        files[pasted_name] = ImportFile(name=pasted_name, text=typed.get("pasted"), pasted=True)
+    if not files and not problems:
         problems.append(Problem(path="files", message="choose a file, or paste its text"))
-    return list(found.values()), problems
+    return list(files.values()), problems
 
 
-def _kept(typed: Form) -> list[Staged]:
-    """Give the files that the form carries: a browser cannot fill in again which files were chosen.
+def _carried_files(typed: Form) -> list[ImportFile]:
+    """Return the files that the form carries, since a browser cannot restore chosen files.
 
-    It sends the line breaks of a form's texts as CRLF, whatever they were.
+    Browsers send line breaks of texts as CRLF.
     """
     names = [(place, typed.get(f"file[{place}].name")) for place in range(_MOST_FILES)]
     return [
-        Staged(
+        ImportFile(
             name=name,
             text=typed.get(f"file[{place}].text").replace("\r\n", "\n"),
             pasted=typed.get(f"file[{place}].pasted") == "yes",
@@ -191,21 +193,21 @@ def _kept(typed: Form) -> list[Staged]:
     ]
 
 
-def _wanted(store: Store, typed: Form, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
+def _read_documents(store: Store, typed: Form, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
     form = typed.get("format")
     refuse_other(form, FORMS, "format")
     if form == "coalmine":
         return from_canary_files(store, files), ()
     body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}
-    given = parse_document(SuiteFiles, body)
-    found = _columns(typed, files) if form == "csv" else ()
-    unknown = [one.name for one in found if not one.column]
+    suite_files = parse_document(SuiteFiles, body)
+    assigned = _columns(typed, files) if form == "csv" else ()
+    unknown = [one.name for one in assigned if not one.column]
     if unknown:
         names = f"unknown column{'s' * (len(unknown) > 1)}: {', '.join(map(one_line, unknown))}"
         message = f"{names}. Choose below what each is. There are: {list_columns()}"
         raise InvalidInputError([Problem(path="column", message=message)])
-    grades, columns = typed.stripped("grades") or None, [f"{one.name}={one.column}" for one in found]
-    return from_files(form, typed.stripped("suite") or None, given, grades=grades, columns=columns)
+    grades, columns = typed.stripped("grades") or None, [f"{one.name}={one.column}" for one in assigned]
+    return from_files(form, typed.stripped("suite") or None, suite_files, grades=grades, columns=columns)
 
 
 def _columns(typed: Form, files: Mapping[str, str]) -> tuple[Column, ...]:
@@ -225,18 +227,18 @@ def _columns(typed: Form, files: Mapping[str, str]) -> tuple[Column, ...]:
     )
 
 
-def _where(wanted: Documents) -> str:
-    if len(wanted.suites) == 1:
-        return f"/suites/{quote(wanted.suites[0].slug)}?saved=imported"
+def _result_path(documents: Documents) -> str:
+    if len(documents.suites) == 1:
+        return f"/suites/{quote(documents.suites[0].slug)}?saved=imported"
     return "/suites"
 
 
-def _carried(staged: Sequence[Staged], *, planned: bool) -> list[Staged]:
-    """Give the files to put into the form: all of a plan; of a refused form those uploaded, while they fit."""
+def _files_to_carry(staged: Sequence[ImportFile], *, planned: bool) -> list[ImportFile]:
+    """Return the files to put into the form: all of a plan; of a refused form the uploaded ones, while they fit."""
     if planned:
         return list(staged)
-    carried: list[Staged] = []
-    left = _KEPT_BYTES
+    carried: list[ImportFile] = []
+    left = _CARRIED_BYTES
     for one in (one for one in staged if not one.pasted):
         left -= one.size
         if left >= 0:
@@ -247,7 +249,7 @@ def _carried(staged: Sequence[Staged], *, planned: bool) -> list[Staged]:
 def _page(
     request: Request,
     typed: Form,
-    staged: Sequence[Staged],
+    staged: Sequence[ImportFile],
     *,
     plan: Mapping[str, Any] | None = None,
     problems: tuple[Problem, ...] = (),
@@ -260,7 +262,7 @@ def _page(
         "catalog/import.html",
         status=status,
         typed=typed,
-        staged=_carried(staged, planned=plan is not None),
+        staged=_files_to_carry(staged, planned=plan is not None),
         plan=plan,
         problems=label_problems(problems, _LABELS),
         wrong=wrong,

@@ -39,7 +39,7 @@ def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> t
             text=f"queries with known expected chunks, typed or imported. {size_advice()}",
             link="/suites",
             button=("Import queries and judgments", "/import"),
-            done=any(one.canaries for one in suite_views.all_suites(store)),
+            done=any(one.canaries for one in suite_views.list_suites(store)),
         ),
         SetupStep(
             name="A check",

@@ -1,4 +1,4 @@
-"""The pages of suites: which there are, and one with its canaries and how each stands in every check."""
+"""The pages of suites: the list, and one suite with its canaries and their state in every check."""
 
 import io
 import zipfile
@@ -23,7 +23,7 @@ from app.formats.catalog.exchange import FORMATS
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions, exporting, suite_definitions
 from app.services.history import suite_views
-from app.services.history.suite_views import Filter
+from app.services.history.suite_views import CanaryFilter
 from app.store.engine import Store
 from app.web.catalog.setup_steps import list_setup_steps
 from app.web.forms import Form, problems_by_field, read_form
@@ -41,38 +41,38 @@ FORMS: Mapping[str, str] = {
     "quepid": "Quepid",
     "rre": "Rated Ranking Evaluator",
 }
-"""The formats suites come in and go out as, in words."""
+"""Names of the import and export formats."""
 Word = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/suites")
 def show_suites(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show every suite with what it is too thin to see."""
+    """Show every suite, with a note where it is thin."""
     return _list(request, store, Form())
 
 
 @router.post("/suites")
 async def create_suite(request: Request, store: StoreDep) -> Response:
-    """Make a suite without canaries; its page is where they come from."""
+    """Create a suite without canaries; they are added on its page."""
     typed = await read_form(request)
-    return await anyio.to_thread.run_sync(_created, request, store, typed)
+    return await anyio.to_thread.run_sync(_create, request, store, typed)
 
 
 @router.get("/suites/{suite}")
 def show_suite(
-    request: Request, store: StoreDep, suite: str, wanted: Annotated[Filter, Depends()], saved: Word = ""
+    request: Request, store: StoreDep, suite: str, canary_filter: Annotated[CanaryFilter, Depends()], saved: Word = ""
 ) -> HTMLResponse:
-    """Show a suite with the canaries asked for."""
-    return _suite(request, store, suite, wanted, saved=saved)
+    """Show a suite with the canaries that match a filter."""
+    return _suite(request, store, suite, canary_filter, saved=saved)
 
 
 @router.post("/suites/{suite}/archive")
 def archive_suite(request: Request, store: StoreDep, suite: str) -> Response:
-    """Take a suite out of force; its history stays."""
+    """Archive a suite; its history stays."""
     try:
         definitions.archive(store, "suite", suite, now=datetime.now(UTC))
     except ConflictError as error:
-        return _suite(request, store, suite, Filter(), refused=str(error), status=409)
+        return _suite(request, store, suite, CanaryFilter(), refused=str(error), status=409)
     wake(request)
     return RedirectResponse("/suites", status_code=303)
 
@@ -81,8 +81,8 @@ def archive_suite(request: Request, store: StoreDep, suite: str) -> Response:
 def export_suite(
     store: StoreDep, suite: str, form: Annotated[str, Query(alias="format", max_length=20)] = "coalmine"
 ) -> Response:
-    """Give a suite as a file: a canary file, or what another tool reads; of several files, a ZIP of them."""
-    document = exporting.suite_in_force(store, suite)
+    """Return a suite as a file: a canary file, or another tool's; several files as a ZIP."""
+    document = exporting.load_suite_document(store, suite)
     if form == "coalmine":
         return _file(f"{suite}.yaml", "application/yaml", write_canary_file(Documents(suites=(document,))).encode())
     refuse_other(form, FORMS, "format")
@@ -102,7 +102,7 @@ def _file(name: str, kind: str, content: bytes) -> Response:
     return Response(content, media_type=kind, headers={"content-disposition": f'attachment; filename="{safe}"'})
 
 
-def _created(request: Request, store: Store, typed: Form) -> Response:
+def _create(request: Request, store: Store, typed: Form) -> Response:
     slug = typed.stripped("slug")
     try:
         document = parse_document(SuiteDocument, {"slug": slug})
@@ -122,7 +122,7 @@ def _list(
         "catalog/suites.html",
         size_advice=size_advice(),
         status=status,
-        suites=suite_views.all_suites(store),
+        suites=suite_views.list_suites(store),
         typed=typed,
         wrong=problems_by_field(problems),
     )
@@ -132,14 +132,14 @@ def _suite(
     request: Request,
     store: Store,
     slug: str,
-    wanted: Filter,
+    canary_filter: CanaryFilter,
     *,
     saved: str = "",
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    view = suite_views.one_suite(store, slug, wanted)
-    filters: dict[str, Any] = {name: getattr(wanted, name) for name in ("text", "category", "tag", "state")}
+    view = suite_views.load_suite_view(store, slug, canary_filter)
+    filters: dict[str, Any] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,
         "catalog/suite.html",
@@ -147,7 +147,7 @@ def _suite(
         status=status,
         slug=slug,
         view=view,
-        wanted=wanted,
+        canary_filter=canary_filter,
         filters={name: value for name, value in filters.items() if value},
         verdicts=list(Verdict),
         every_category=list(Category),

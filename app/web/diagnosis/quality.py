@@ -34,7 +34,7 @@ async def show_quality(
 
 def _page(request: Request, store: Store, slug: str, *, made: bool) -> HTMLResponse:
     now = datetime.now(UTC)
-    line = check_details.one_line(store, slug, now)
+    line = check_details.load_line(store, slug, now)
     found, nothing = None, line.newest is None
     if made:
         try:

@@ -1,1 +1,1 @@
-"""What was, as people read it: on pages."""
+"""Pages of history: overview, checks, runs, canaries, badges."""

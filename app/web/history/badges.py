@@ -1,6 +1,6 @@
-"""Badges: the newest verdict of a check, or one of its measures, as a small picture for READMEs and wikis.
+"""Badges: the newest verdict of a check, or one of its measures, as SVG for READMEs and wikis.
 
-Authorised like every other route, so a browser shows them to who is signed in, and a program sends a key.
+They need authentication like every other route: a session, or a key.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ MeasureName = Annotated[str | None, Query(max_length=64)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Badge:
-    """What a badge says: a label, a value and the kind of news it is, which is its colour."""
+    """A badge: a label, a value, and a kind that sets its colour."""
 
     label: str
     value: str
@@ -41,18 +41,18 @@ class Badge:
 def show_badge(
     request: Request, store: StoreDep, check: str, label: Label = None, measure: MeasureName = None
 ) -> Response:
-    """Draw the newest verdict of a check, with a `measure` its value; a check that is overdue is never said healthy."""
-    line = check_details.one_line(store, check, datetime.now(UTC))
-    drawn = draw(badge_of(store, line, label=label, measure=measure)).encode()
-    # Kept by nobody without asking: a badge is looked at in order to know how things are now.
-    headers = {"etag": f'"{sha256(drawn).hexdigest()[:32]}"', "cache-control": "private, no-cache"}
+    """Return the newest verdict of a check, or the value of a `measure`, as SVG; an overdue check is not healthy."""
+    line = check_details.load_line(store, check, datetime.now(UTC))
+    svg = draw(make_badge(store, line, label=label, measure=measure)).encode()
+    # Caches must revalidate: a badge shows the present state.
+    headers = {"etag": f'"{sha256(svg).hexdigest()[:32]}"', "cache-control": "private, no-cache"}
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(drawn, media_type="image/svg+xml; charset=utf-8", headers=headers)
+    return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
 
 
-def badge_of(store: Store, line: CheckLine, *, label: str | None = None, measure: str | None = None) -> Badge:
-    """Say what the badge of a check says. Raises InvalidInputError for what the newest run did not measure."""
+def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measure: str | None = None) -> Badge:
+    """Return the badge of a check. Raises InvalidInputError for a measure that the newest run does not have."""
     value, kind = _state(line)
     if measure is not None and line.newest is not None:
         number = _number(store, line.slug, measure)
@@ -63,12 +63,12 @@ def badge_of(store: Store, line: CheckLine, *, label: str | None = None, measure
 
 
 def draw(badge: Badge, *, inside: bool = False) -> str:
-    """Draw a badge as SVG, in which whatever it says is text; `inside` a page, which has a title of its own."""
+    """Return a badge as SVG; `inside` a page it has no title of its own."""
     return fill("history/badge.svg", badge=badge, left=_width(badge.label), right=_width(badge.value), inside=inside)
 
 
 def _state(line: CheckLine) -> tuple[str, str]:
-    """Give the words for how a check is and their kind; what is not known to be so now is not said to be."""
+    """Return the text and kind of a check's state; an overdue check has no verdict."""
     if line.archived:
         return "archived", "none"
     if not line.enabled:
@@ -83,28 +83,28 @@ def _state(line: CheckLine) -> tuple[str, str]:
 
 def _number(store: Store, slug: str, measure: str) -> float | None:
     run = run_views.health(store, slug)
-    known = {
+    values = {
         "health_score": run["health_score"],
         "coverage": run["coverage"],
         "degraded_share": run["degraded_share"],
         **run["measures"],
     }
-    if measure not in known and run["measures"]:
-        message = f"'{one_line(measure)}' is not kept for this check; there are: {', '.join(known)}"
+    if measure not in values and run["measures"]:
+        message = f"'{one_line(measure)}' is not kept for this check; there are: {', '.join(values)}"
         raise InvalidInputError([Problem(path="measure", message=message)])
-    found: float | None = known.get(measure)
+    found: float | None = values.get(measure)
     return found
 
 
 def _plain(text: str) -> str:
-    """Leave out what no XML may hold, such as control characters."""
+    """Return a text without characters that XML does not allow."""
     return "".join(character if character.isprintable() else " " for character in text).strip() or " "
 
 
 def _width(text: str) -> int:
-    """Estimate how wide a text is drawn, in pixels; the drawing stretches it to exactly that."""
-    return round(sum(_WIDE if character in "mwMW@%" or ord(character) > _LATIN else _USUAL for character in text)) + 20
+    """Return an estimate of a text's width in pixels; the SVG stretches it to exactly that."""
+    return round(sum(_WIDE if character in "mwMW@%" or ord(character) > _LATIN else _NARROW for character in text)) + 20
 
 
-_USUAL, _WIDE = 6.6, 10.0
+_NARROW, _WIDE = 6.6, 10.0
 _LATIN = 0x24F

@@ -1,4 +1,4 @@
-"""The page of a canary: what it should find, where that stands, the states it went through, and why it is as it is."""
+"""The page of a canary: expected chunks, rankings, diagnosis, states, and accepting a baseline."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
-from app.api.diagnosis.diagnoses import DIAGNOSES, asking
+from app.api.diagnosis.diagnoses import DIAGNOSES, run_diagnosis
 from app.api.probing.trials import PROBE_LIMITER
 from app.api.schemas import BaselineRequest
 from app.domain.diagnosis.views import DiagnosisView
@@ -28,7 +28,7 @@ from app.services.history.canary_views import CanaryDetail
 from app.services.runs import canary_trials
 from app.store.engine import Store
 from app.web.forms import parse_number, read_form, read_revision
-from app.web.history.timelines import band
+from app.web.history.timelines import layout_band
 from app.web.progress_events import MEDIA_TYPE, ProgressEvents
 from app.web.rendering import render
 
@@ -39,13 +39,13 @@ _CHOICE_FIELDS = 3
 
 @router.get("/checks/{slug}/canaries/{key}")
 def show_canary(request: Request, store: StoreDep, slug: str, key: str) -> HTMLResponse:
-    """Show a canary: what it should find, where that stands, the states it went through, and why it is as it is."""
+    """Show a canary: expected chunks, rankings, diagnosis and states."""
     return _canary(request, store, slug, key)
 
 
 @router.post("/checks/{slug}/canaries/{key}/try")
 async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str, key: str) -> HTMLResponse:
-    """Ask the retriever once, and show how a run would judge the answer; nothing is stored."""
+    """Send a test request, and show how a run would judge the answer; nothing is stored."""
     ask = partial(
         canary_trials.try_canary,
         request.app.state.probe,
@@ -66,11 +66,11 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
 async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Response:
-    """Ask the retriever now why a canary is as it is; to a script that wants it, say meanwhile how far it is."""
+    """Diagnose a canary now; a script that accepts event streams gets its progress."""
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        return ProgressEvents(lambda told: asking(request, slug, key, told=told), DIAGNOSES)
+        return ProgressEvents(lambda told: run_diagnosis(request, slug, key, told=told), DIAGNOSES)
     try:
-        await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
+        await anyio.to_thread.run_sync(run_diagnosis(request, slug, key), limiter=DIAGNOSES)
     except ConflictError as error:
         refused = partial(_canary, request, store, slug, key, refused=str(error), status=409)
         return await anyio.to_thread.run_sync(refused)
@@ -80,7 +80,7 @@ async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Res
 @router.post("/checks/{slug}/baseline")
 @takes_form(fields=_CHOICE_FIELDS)
 async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Response:
-    """Call the present the new normal, or let a pinned baseline move along again."""
+    """Accept the present state as the baseline, or unpin a baseline."""
     typed = await read_form(request)
     note, answer = typed.get("note"), typed.get("answer")
     who: dict[str, Any] = {"by": request.state.identity.name, "now": datetime.now(UTC)}
@@ -109,7 +109,7 @@ async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: s
 
 
 def error_status(error: ConflictError | InvalidInputError) -> int:
-    """Give the status of a page that says so."""
+    """Return the status of the page that shows an error."""
     return 409 if isinstance(error, ConflictError) else 422
 
 
@@ -124,8 +124,8 @@ def _canary(
     status: int = 200,
 ) -> HTMLResponse:
     now = datetime.now(UTC)
-    detail = canary_views.one_canary(store, slug, key)
-    found = _last_diagnosis(store, slug, key)
+    detail = canary_views.load_canary(store, slug, key)
+    diagnosis = _last_diagnosis(store, slug, key)
     return render(
         request,
         "history/canary.html",
@@ -134,20 +134,20 @@ def _canary(
         key=key,
         detail=detail,
         definition=detail.definition,
-        band=band(detail.history, detail.gaps, now),
-        diagnosis=found,
-        stands=found is not None and _stands(int(found.run_id), detail),
-        probed=diagnosis_sentences.probed(found.evidence) if found else [],
-        findings=diagnosis_sentences.findings(found.evidence) if found else [],
-        advice=diagnosis_sentences.advice(found.cause) if found else "",
-        evidence=json.dumps(found.evidence, indent=2, ensure_ascii=False) if found else "",
-        trial=None if trial is None else _against(trial, detail),
+        band=layout_band(detail.history, detail.gaps, now),
+        diagnosis=diagnosis,
+        stands=diagnosis is not None and _is_current(int(diagnosis.run_id), detail),
+        probed=diagnosis_sentences.probed(diagnosis.evidence) if diagnosis else [],
+        findings=diagnosis_sentences.findings(diagnosis.evidence) if diagnosis else [],
+        advice=diagnosis_sentences.advice(diagnosis.cause) if diagnosis else "",
+        evidence=json.dumps(diagnosis.evidence, indent=2, ensure_ascii=False) if diagnosis else "",
+        trial=None if trial is None else _compare_trial(trial, detail),
         refused=refused,
     )
 
 
-def _stands(asked_about: int, detail: CanaryDetail) -> bool:
-    """Whether what was found of a run still tells of the present: the canary has neither been well since nor failed."""
+def _is_current(asked_about: int, detail: CanaryDetail) -> bool:
+    """Whether a diagnosis of a run still applies: the canary has been neither healthy nor failed since."""
     if detail.failure is not None:
         return asked_about >= int(detail.failure.first_run)
     if detail.now is None or not detail.now.reasons:
@@ -156,11 +156,11 @@ def _stands(asked_about: int, detail: CanaryDetail) -> bool:
     return well is None or well.last_run is None or asked_about > int(well.last_run)
 
 
-def _against(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
-    """Hold the answer of a trial against the newest one of a run."""
+def _compare_trial(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
+    """Return a trial with its hits compared with those of the latest run."""
     result = trial["result"]
     others = None if detail.now is None else [hit["id"] for hit in detail.now.hits]
-    hits = canary_views.held_against(result["ranking"], others, newest=True, forbidden=result["forbidden_ranks"])
+    hits = canary_views.compare_hits(result["ranking"], others, newest=True, forbidden=result["forbidden_ranks"])
     return {**trial, "hits": hits}
 
 

@@ -1,4 +1,4 @@
-"""The page of a check: its verdict with reasons, its measures over time, what is degraded and why. It only reads."""
+"""The page of a check: verdict with reasons, measures over time, degraded canaries by cause. It only reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from app.services.detection import baselines, suggested_rules
 from app.services.diagnosis import reanchoring
 from app.services.history import charts, check_details
 from app.web.banners import banners_of
-from app.web.history.badges import badge_of, draw
+from app.web.history.badges import draw, make_badge
 from app.web.parameters import Version
 from app.web.rendering import render
 
@@ -41,9 +41,9 @@ _OWN_MEASURES = ("health_score", "coverage", "degraded_share")
 
 @router.get("/checks/{slug}")
 def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
-    """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
+    """Show a check: verdict with reasons, measures over time, degraded canaries by cause."""
     now = datetime.now(UTC)
-    detail = check_details.one_check(store, slug, now, version=version or None)
+    detail = check_details.load_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.k
     rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
     return render(
@@ -61,11 +61,11 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         words={rule.key: rule_in_words(rule) for rule in rules},
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
-        thin=None if detail.line.archived else suite_power.of_suite(store, detail.line.suite)["coverage_note"],
-        badge=Markup(draw(badge_of(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
+        thin=None if detail.line.archived else suite_power.load_reach(store, detail.line.suite)["coverage_note"],
+        badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
         measures=_measures(run),
-        kept=charts.measures_kept(store, slug),
+        kept=charts.stored_measures(store, slug),
         cutoffs=reports.cutoff_table(run) if run else None,
         wholes=reports.whole_table(run) if run else None,
         category_measures=_category_measures(run, k),
@@ -75,19 +75,19 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fallen:
+class CauseGroup:
     """Degraded canaries with one cause."""
 
     cause: str
-    """Empty where nobody asked yet."""
+    """Empty = not diagnosed yet."""
     advice: str
     reason: str
-    """Why these fell where it is the same of all of them; empty where each has a reason of its own."""
+    """The reason, if all have the same; else empty."""
     members: Sequence[Mapping[str, Any]]
 
 
-def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[Fallen]:
-    """Group canaries by cause, the worst first as they came, those nobody asked about last."""
+def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[CauseGroup]:
+    """Return canaries grouped by cause, in their order; those not diagnosed are last."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for result in degraded:
         found.setdefault(str(result["diagnosis"].cause) if result["diagnosis"] else "", []).append(result)
@@ -96,18 +96,18 @@ def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[Fallen]:
         reasons = {result["diagnosis"].reason for result in members if result["diagnosis"]}
         shared = reasons.pop() if len(reasons) == 1 and len(members) > 1 else ""
         advice = CAUSE_ADVICE[Cause(cause)] if cause else ""
-        groups.append(Fallen(cause=cause, advice=advice, reason=shared, members=members))
+        groups.append(CauseGroup(cause=cause, advice=advice, reason=shared, members=members))
     return groups
 
 
 def _measures(run: Mapping[str, Any] | None) -> list[str]:
-    """List what a chart can show: what the newest run kept, recall by id only where it has some."""
+    """Return the measures of charts: those of the newest run, recall by id only where it is defined."""
     kept = run["measures"] if run else {}
     shown = [name for name, value in kept.items() if value is not None or name.partition("@")[0] not in RECALL_BY]
     return [*_OWN_MEASURES, *(name for name in shown if name not in _OWN_MEASURES)]
 
 
 def _category_measures(run: Mapping[str, Any] | None, k: int) -> list[str]:
-    """Choose the columns of the table of categories: recall, NDCG and MRR where the run has them."""
+    """Return the columns of the table of categories: recall, NDCG and MRR where the run has them."""
     kept = [part["measures"] for part in run["categories"].values()] if run else []
     return [name for name in (f"R@{k}", f"NDCG@{k}", "MRR") if any(name in measures for measures in kept)]

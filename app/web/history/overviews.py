@@ -1,4 +1,4 @@
-"""The overview: every check at a glance, those that need a look first; filters are in the address."""
+"""The overview page: checks sorted by severity; filters are in the address."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -42,7 +42,7 @@ def show_overview(
     check_filter: Annotated[CheckFilter, Depends(_filter)],
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
-    """Show every check at a glance, or those somebody looks for."""
+    """Show the checks that match a filter."""
     listing = overview.list_checks(store, check_filter, datetime.now(UTC), page=page)
     return render(
         request,
@@ -59,8 +59,8 @@ def show_overview(
 
 
 def _address(check_filter: CheckFilter, page: int) -> str:
-    """Give the address of a page of what is wished for, as short as it can be."""
-    asked = {
+    """Return the address of a page of filtered checks, without empty parameters."""
+    values = {
         "q": check_filter.text,
         "suite": check_filter.suite,
         "retriever": check_filter.retriever,
@@ -70,5 +70,5 @@ def _address(check_filter: CheckFilter, page: int) -> str:
         "failing": "1" if check_filter.failing else "",
         "page": page if page > 1 else "",
     }
-    query = urlencode({name: value for name, value in asked.items() if value})
+    query = urlencode({name: value for name, value in values.items() if value})
     return f"/?{query}" if query else "/"

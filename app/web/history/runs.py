@@ -1,4 +1,4 @@
-"""The pages of a run: its results with their evidence, and what changed since another. They only read."""
+"""The pages of a run: results with evidence, and the comparison with another run. They only read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -15,8 +15,8 @@ from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison.difference_sentences import difference_sentence
 from app.services.comparison import run_comparison
 from app.services.history import check_details, result_views, run_views
-from app.services.history.comparison_candidates import Counterparts, counterparts
-from app.web.parameters import Version, chosen, refuse_other
+from app.services.history.comparison_candidates import ComparisonCandidates, find_candidates
+from app.web.parameters import Version, parse_choice, refuse_other
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -27,7 +27,7 @@ SHOWN: dict[str, tuple[str, tuple[Change, ...]]] = {
     "better": ("got better", (Change.HEALED, Change.BETTER)),
     "changed": ("changed", tuple(change for change in Change if change is not Change.SAME)),
 }
-"""What of a comparison is shown: by the word of the address the label, and the changes it stands for."""
+"""Filters of a comparison: parameter -> (label, changes)."""
 _RESULTS = 25
 _PAIRS = 50
 _HEADLINES = ("health_score", "coverage", "degraded_share")
@@ -37,7 +37,7 @@ _HEADLINES = ("health_score", "coverage", "degraded_share")
 def compare(
     before: Annotated[str, Query(max_length=20)], now: Annotated[str, Query(max_length=20)]
 ) -> RedirectResponse:
-    """Lead to the comparison that was picked."""
+    """Redirect to the comparison of two runs."""
     return RedirectResponse(f"/runs/{quote(before, safe='')}/diff/{quote(now, safe='')}", status_code=303)
 
 
@@ -55,16 +55,16 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
     after: Annotated[int, Query(ge=-1)] = -1,
     version: Version = "",
 ) -> HTMLResponse:
-    """Show a run and its results with their evidence, as judged on the day or by a re-scoring."""
+    """Show a run and its results with their evidence, as recorded or of a re-scoring."""
     run = run_views.run(store, run_id, version=version or None)
     found, following = result_views.results(
         store,
         run_id,
-        verdict=chosen(Verdict, verdict, "verdict"),
-        category=chosen(Category, category, "category"),
+        verdict=parse_choice(Verdict, verdict, "verdict"),
+        category=parse_choice(Category, category, "category"),
         tag=tag or None,
-        reason=chosen(Reason, reason, "reason"),
-        outcome=chosen(Outcome, outcome, "outcome"),
+        reason=parse_choice(Reason, reason, "reason"),
+        outcome=parse_choice(Outcome, outcome, "outcome"),
         after=after,
         limit=_RESULTS,
         version=version or None,
@@ -76,9 +76,9 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         "history/run.html",
         run=run,
         results=found,
-        canaries=check_details.canaries_of(store, run_id, version=version or None),
-        versions=check_details.versions_of(store, run_id),
-        counterparts=counterparts(store, run_id) if run["finished_at"] else None,
+        canaries=check_details.load_canaries(store, run_id, version=version or None),
+        versions=check_details.list_versions(store, run_id),
+        counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
         chosen=version,
         following=following,
         after=after,
@@ -98,14 +98,14 @@ def show_diff(
     after: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     version: Version = "",
 ) -> HTMLResponse:
-    """Show what differs between two runs: whether it may be chance, and which canaries got worse."""
+    """Show the differences between two runs, their significance, and the changed canaries."""
     refuse_other(show, SHOWN, "show")
     found, following = run_comparison.diff(
         store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
     )
     measures = {name: (measure, difference_sentence(name, measure)) for name, measure in found["measures"].items()}
     first = [name for name in (*_HEADLINES, found["ordered_by"], "MRR") if name in measures]
-    others = counterparts(store, now)
+    others = find_candidates(store, now)
     return render(
         request,
         "history/diff.html",
@@ -127,7 +127,7 @@ def show_diff(
 
 
 def _filters(run: RunView, wanted: dict[str, str]) -> list[dict[str, Any]]:
-    """Lay out what results can be filtered by: name, choices, and what is chosen."""
+    """Return the filters of results: name, choices, and the chosen one."""
     choices: Mapping[str, Sequence[str]] = {
         "verdict": list(Verdict),
         "category": list(run["categories"]) or list(Category),
@@ -146,8 +146,8 @@ def _filters(run: RunView, wanted: dict[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _candidates(others: Counterparts, before: RunOutline, now: RunOutline) -> Sequence[object]:
-    """List the runs to pick from: the newest of the check, and those that are compared wherever they are from."""
+def _candidates(others: ComparisonCandidates, before: RunOutline, now: RunOutline) -> Sequence[object]:
+    """Return the runs to choose from: the newest of the check, and the two compared ones."""
     recent = [
         {
             "id": run.id,

@@ -1,4 +1,4 @@
-"""The states of a canary as a band over time: where each stretch begins, how wide it is drawn, and what it says."""
+"""Layout of a canary's state history as a band: position, width and state of each segment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from app.services.history.canary_views import FailedRuns
 
 _LEAST = 1.2
 _FOR_ALL = 50.0
-"""Percent of the width: what the shortest stretch gets, unless there are so many that half of it would go on that."""
+"""Percent of the width: the minimum of a segment, and the most that all minimums may take."""
 _WIDE = 11.0
-"""Percent from which on a stretch has room for its word."""
+"""Percent from which a segment has room for its label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """A time in which a canary stayed as it was."""
+class BandSegment:
+    """A period in which the state of a canary did not change."""
 
     verdict: str
     reasons: Sequence[str]
     start: datetime
     end: datetime
     open: bool
-    """It lasts until now."""
+    """Whether it lasts until now."""
     run: str
     """The run it began with."""
     x: str
@@ -35,29 +35,29 @@ class Stretch:
     wide: bool
 
 
-def band(states: Sequence[Mapping[str, Any]], gaps: Sequence[FailedRuns], now: datetime) -> list[Stretch]:
-    """Lay out states, newest first, with the runs that measured nothing cut out of them; oldest first.
+def layout_band(states: Sequence[Mapping[str, Any]], gaps: Sequence[FailedRuns], now: datetime) -> list[BandSegment]:
+    """Return the segments, oldest first, of states (newest first) and of the failed runs between them.
 
-    Longer stretches are wider, though not in proportion: the shortest can still be seen and pressed. States whose runs
-    are forgotten, so that nobody knows when they were, are left out.
+    Longer segments are wider, though not in proportion, so that the shortest can be seen and pressed. States whose runs
+    were deleted by retention are left out.
     """
-    pieces = _cut(_spans(states, now), _unknown(gaps, now))
-    if not pieces:
+    periods = _cut(_spans(states, now), _unknown(gaps, now))
+    if not periods:
         return []
-    whole = sum((piece.end - piece.start).total_seconds() for piece in pieces) or 1.0
-    least = min(_LEAST, _FOR_ALL / len(pieces))
-    rest = 100.0 - least * len(pieces)
-    stretches, x = list[Stretch](), 0.0
-    for piece in pieces:
-        width = least + rest * (piece.end - piece.start).total_seconds() / whole
+    whole = sum((period.end - period.start).total_seconds() for period in periods) or 1.0
+    least = min(_LEAST, _FOR_ALL / len(periods))
+    rest = 100.0 - least * len(periods)
+    stretches, x = list[BandSegment](), 0.0
+    for period in periods:
+        width = least + rest * (period.end - period.start).total_seconds() / whole
         stretches.append(
-            Stretch(
-                verdict=piece.verdict,
-                reasons=piece.reasons,
-                start=piece.start,
-                end=piece.end,
-                open=piece.end == now,
-                run=piece.run,
+            BandSegment(
+                verdict=period.verdict,
+                reasons=period.reasons,
+                start=period.start,
+                end=period.end,
+                open=period.end == now,
+                run=period.run,
                 x=f"{x:.2f}%",
                 width=f"{max(width - _SEAM, 0.1):.2f}%",
                 middle=f"{x + width / 2:.2f}%",
@@ -69,11 +69,11 @@ def band(states: Sequence[Mapping[str, Any]], gaps: Sequence[FailedRuns], now: d
 
 
 _SEAM = 0.15
-"""Percent left free between two stretches."""
+"""Percent left free between two segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Period:
     verdict: str
     reasons: Sequence[str]
     start: datetime
@@ -81,23 +81,23 @@ class _Piece:
     run: str
 
 
-def _spans(states: Sequence[Mapping[str, Any]], now: datetime) -> list[_Piece]:
-    """Let each state last until the next begins: between two runs nobody looked."""
-    pieces: list[_Piece] = []
+def _spans(states: Sequence[Mapping[str, Any]], now: datetime) -> list[_Period]:
+    """Return the periods of states, each until the next begins."""
+    periods: list[_Period] = []
     end = now
     for state in states:
         if state["from"] is None:
             break
         start = min(datetime.fromisoformat(state["from"]), end)
         verdict, reasons, run = state["verdict"], state["reasons"], state["first_run"]
-        pieces.append(_Piece(verdict=verdict, reasons=reasons, start=start, end=end, run=run))
+        periods.append(_Period(verdict=verdict, reasons=reasons, start=start, end=end, run=run))
         end = start
-    return pieces[::-1]
+    return periods[::-1]
 
 
-def _unknown(gaps: Sequence[FailedRuns], now: datetime) -> list[_Piece]:
+def _unknown(gaps: Sequence[FailedRuns], now: datetime) -> list[_Period]:
     return [
-        _Piece(
+        _Period(
             verdict=str(Verdict.UNKNOWN),
             reasons=[outcome_word(gap.outcome)],
             start=datetime.fromisoformat(gap.since),
@@ -108,24 +108,24 @@ def _unknown(gaps: Sequence[FailedRuns], now: datetime) -> list[_Piece]:
     ]
 
 
-def _cut(pieces: Sequence[_Piece], gaps: Sequence[_Piece]) -> list[_Piece]:
-    """Cut the gaps out of what was known, and put them in their places."""
-    kept = list(pieces)
+def _cut(periods: Sequence[_Period], gaps: Sequence[_Period]) -> list[_Period]:
+    """Return the periods with gaps cut out, and the gaps in their places."""
+    periods_left = list(periods)
     for gap in gaps:
-        kept = [
+        periods_left = [
             part
-            for piece in kept
+            for period in periods_left
             for part in (
-                _between(piece, piece.start, min(piece.end, gap.start)),
-                _between(piece, max(piece.start, gap.end), piece.end),
+                _between(period, period.start, min(period.end, gap.start)),
+                _between(period, max(period.start, gap.end), period.end),
             )
             if part is not None
         ]
-    return sorted([*kept, *gaps], key=lambda piece: piece.start)
+    return sorted([*periods_left, *gaps], key=lambda period: period.start)
 
 
-def _between(piece: _Piece, start: datetime, end: datetime) -> _Piece | None:
-    """Give the part of a piece between two moments; None where there is none."""
+def _between(period: _Period, start: datetime, end: datetime) -> _Period | None:
+    """Return the part of a period between two times; None where there is none."""
     if start >= end:
         return None
-    return _Piece(verdict=piece.verdict, reasons=piece.reasons, start=start, end=end, run=piece.run)
+    return _Period(verdict=period.verdict, reasons=period.reasons, start=start, end=end, run=period.run)

@@ -1,1 +1,1 @@
-"""What is due, and what came of it: on pages."""
+"""Pages of running and re-scoring checks."""

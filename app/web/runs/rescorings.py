@@ -1,4 +1,4 @@
-"""Re-scoring from the pages: a check's past runs judged by the judgments of now, and how far that is."""
+"""The page of a re-scoring: start, retry, progress and result."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -25,28 +25,28 @@ _FURTHEST: Mapping[str, timedelta | None] = {
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
 }
-"""How far back one can ask for: None = as far as there are runs."""
+"""How far back to re-score; None = all runs."""
 
 
 @router.post("/checks/{slug}/rescorings")
 @takes_form(fields=2)
 async def ask(request: Request, store: StoreDep, slug: str) -> Response:
-    """Ask for runs to be judged anew, or for the same re-scoring to go on with what came since; leads to its page."""
+    """Start a re-scoring, or continue the same one with the runs since; redirect to its page."""
     since = (await read_form(request)).get("since")
     refuse_other(since, _FURTHEST, "since")
     now, back = datetime.now(UTC), _FURTHEST[since]
 
-    def asked() -> int:
+    def start() -> int:
         return rescoring.ask(store, slug, since=None if back is None else now - back, now=now)
 
-    rescoring_id = await anyio.to_thread.run_sync(asked)
+    rescoring_id = await anyio.to_thread.run_sync(start)
     wake(request)
     return RedirectResponse(f"/rescorings/{quote(str(rescoring_id))}", status_code=303)
 
 
 @router.post("/rescorings/{rescoring_id}/retry")
 def retry(request: Request, store: StoreDep, rescoring_id: str) -> RedirectResponse:
-    """Let a re-scoring that has failed go on, and lead back to its page."""
+    """Retry a failed re-scoring, and redirect to its page."""
     number = id_number(rescoring_id, "re-scoring")
     rescoring.retry(store, number)
     wake(request)
@@ -55,6 +55,6 @@ def retry(request: Request, store: StoreDep, rescoring_id: str) -> RedirectRespo
 
 @router.get("/rescorings/{rescoring_id}")
 def show_rescoring(request: Request, store: StoreDep, rescoring_id: str) -> HTMLResponse:
-    """Show a re-scoring: how far it is and, once it has finished, what it changed."""
-    found = rescoring.show(store, id_number(rescoring_id, "re-scoring"))
-    return render(request, "runs/rescoring.html", found=found)
+    """Show a re-scoring: its progress and, once it has finished, its result."""
+    view = rescoring.show(store, id_number(rescoring_id, "re-scoring"))
+    return render(request, "runs/rescoring.html", view=view)

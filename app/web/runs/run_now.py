@@ -1,4 +1,4 @@
-"""Running a check now from its page: the way without scripts, which leads to the run."""
+"""Starts a run from a check's page, for browsers without scripts."""
 
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -16,7 +16,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/checks/{slug}/runs")
 def run_now(request: Request, store: StoreDep, slug: str) -> RedirectResponse:
-    """Queue a run, or join the one that waits, and lead to its page."""
+    """Queue a run, or use the queued one, and redirect to its page."""
     run_id, _ = scheduling.run_now(
         store, slug, trigger=Trigger.PAGE, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
