@@ -73,7 +73,7 @@ $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.installed
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
 
-# Real retrievers for the tests; in an environment of their own, because they are heavy and ours must not see them.
+# Programs of others for the tests; in an environment of their own, because they are heavy and ours must not see them.
 $(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
 	@echo "Installing the servers of the tests into $(SERVERS) (700 MB, about a minute) ..."
 	@rm -rf $(SERVERS) && $(BIN)/python -m venv $(SERVERS)

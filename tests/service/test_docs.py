@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from app.formats.catalog.canary_files import read_canary_files
-from tests.support.doc_pages import Block, blocks, is_shown, opened_shell, pages
+from tests.support.doc_pages import Block, blocks, documented, is_shown, opened_shell, pages
 from tests.support.living import until
 from tests.support.processes import ROOT, free_ports, started
 
@@ -28,6 +28,13 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
         "docs/operations.md",
         'pg_dump --format=custom --no-owner --file=coalmine.dump "$COALMINE_DATABASE_URL"',
     ): "needs a PostgreSQL server of its own: test_backup runs these lines",
+    **{
+        ("docs/api.md", line): f"asks a package registry for the tool, which {test} runs with these arguments"
+        for line, test in (
+            (documented("openapi-typescript"), "test_typescript_client"),
+            (documented("openapi-python-client"), "test_python_client"),
+        )
+    },
     ("docs/operations.md", ".venv/bin/pip install -e '.[otel]'"): "asks a package index; see test_tracing",
 }
 """(page, first line) of blocks that cannot run here, with the reason."""

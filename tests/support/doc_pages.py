@@ -1,6 +1,7 @@
 """The README and docs as pages of blocks, and a shell in which their commands are run as a reader would."""
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from tests.support.living import until
 from tests.support.processes import ROOT
 
 _FENCE = re.compile(r"^( *)```(\w*)\s*$")
+_SERVICE = "http://127.0.0.1:8000"
 _MARK = "--- the end of the block"
 
 
@@ -69,6 +71,18 @@ def blocks(page: str) -> list[Block]:
             found.append(Block(page=page, line=number, heading=heading, language=fence[2], text=text))
         follows = fence[2] in {"sh", "python"}
     return found
+
+
+def documented(program: str) -> str:
+    """Give the command of the docs that runs a program with `npx` or `uvx`, which fetch it first."""
+    runners = (f"npx {program} ", f"uvx {program} ")
+    (found,) = {block.first for page in pages() for block in blocks(page) if block.first.startswith(runners)}
+    return found
+
+
+def documented_arguments(program: str, url: str) -> list[str]:
+    """Give the arguments that the docs give to such a program, of a service at this address."""
+    return shlex.split(documented(program).replace(_SERVICE, url))[2:]
 
 
 def _inside(lines: Iterator[tuple[int, str]], indent: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Real retrievers for tests, as processes: from an environment of their own, which `make test-systems` installs.
+"""Programs of others for tests, real retrievers most of them: from an environment that `make test-systems` installs.
 
 Each gets a free port of 127.0.0.1, a home of its own and an environment that keeps it off the internet.
 """
@@ -65,11 +65,17 @@ def mcp(folder: Path, corpus: Path, *, stateless: bool = False) -> Iterator[str]
         yield url
 
 
-@contextmanager
-def _running(folder: Path, program: str, *arguments: object, ready: str) -> Iterator[str]:
+def installed(program: str) -> Path:
+    """Give a program of the environment; skips where it is not there."""
     executable = ENVIRONMENT / "bin" / program
     if not executable.exists():
         pytest.skip(f"needs {executable.relative_to(ROOT)}, which make test-systems installs")
+    return executable
+
+
+@contextmanager
+def _running(folder: Path, program: str, *arguments: object, ready: str) -> Iterator[str]:
+    executable = installed(program)
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - programs we installed
