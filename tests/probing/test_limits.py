@@ -204,6 +204,31 @@ def test_an_embedder_of_two_retrievers_has_limits_of_its_own() -> None:
     assert 2 <= model.most <= CONCURRENCY
 
 
+@pytest.mark.parametrize("scores", [False, True], ids=["queries", "first hits"])
+def test_a_run_that_waits_for_its_embedder_can_be_stopped_and_gives_its_turns_back(*, scores: bool) -> None:
+    def embedded(seen: Seen) -> Reply:
+        return (
+            HANG if b"hang" in seen.body else embeddings_reply([vector(one) for one in json.loads(seen.body)["input"]])
+        )
+
+    def found(seen: Seen) -> Reply:
+        return reply(b'{"hits": [{"id": "a", "text": "hang"}]}' if scores and b"hang" in seen.body else HITS)
+
+    with peer(found) as own, peer(embedded) as server:
+        endpoint = Endpoint(url=f"{server.url}/v1/embeddings", timeout_seconds=60.0)
+        embedder = Embedder(endpoint=endpoint, model="m", batch=1)
+        probe, described = _probe(), _retriever(own, response=ResponseMapping(hits="hits", id="id", text="text"))
+        by_vector = replace(described, json={"vector": "{{ vector }}"}, embedder=embedder)
+        scored = replace(described, scorer=Scorer(kind=ScorerKind.EMBEDDING, embedder=embedder))
+        asks = [ProbeQuery(position=position, query=f"hang {position}") for position in range(8)]
+        asked = probe(ProbeContext(retriever=scored if scores else by_vector, k=5, run_id="1"), asks)
+        with closing(asked) as batches:  # type: ignore[type-var] # a generator
+            while len(server.seen) < (1 if scores else CONCURRENCY):
+                assert list(next(batches)) == []
+            assert list(next(batches)) == []
+        assert [answer.outcome for answer in _ask(probe, by_vector, 6)] == [Outcome.OK] * 6
+
+
 def test_a_reranker_of_two_retrievers_has_limits_of_its_own() -> None:
     judge = Busy(0.05, lambda _: reply(b'{"results": [{"index": 0, "relevance_score": 0.5}]}'))
     with (

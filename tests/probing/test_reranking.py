@@ -269,11 +269,9 @@ def test_a_reranker_that_never_answers_is_left_alone_for_the_rest_of_the_run(
 def test_what_hangs_is_tried_again_only_until_it_is_known_to_hang() -> None:
     with peer(HANG) as server:
         endpoint = Endpoint(url=f"{server.url}/rerank", timeout_seconds=0.2)
-        asked = list(
-            EndpointClient(policy=retriever_policy(), keyring=Keyring(retriever_policy(), AGENT), user_agent=AGENT).ask(
-                endpoint, [b"{}"] * 24
-            )
-        )
+        keyring = Keyring(retriever_policy(), AGENT)
+        client = EndpointClient(policy=retriever_policy(), keyring=keyring, user_agent=AGENT)
+        asked = [call for call in client.ask(endpoint, [b"{}"] * 24) if call is not None]
         assert len(asked) == 24
         assert len(server.seen) <= 24 + 2 * 4
 

@@ -6,7 +6,8 @@ Shape: https://platform.openai.com/docs/api-reference/embeddings/create
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TypeVar
@@ -61,6 +62,18 @@ class Embeddings:
 
         Raises InvalidInputError for an embedder that cannot be asked at all.
         """
+        waiting = self.in_peace(embedder, texts, refresh=refresh)
+        while True:
+            try:
+                next(waiting)
+            except StopIteration as stop:
+                found: EmbeddingResult = stop.value
+                return found
+
+    def in_peace(
+        self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False
+    ) -> Generator[None, None, EmbeddingResult]:
+        """Do the same, and yield where nothing came for a while, so that the caller may stop; closing cancels it."""
         endpoint = embedder.endpoint
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
         name = (endpoint.url, secret, embedder.model, embedder.dimensions)
@@ -68,7 +81,8 @@ class Embeddings:
         cached, age = self._memory.look_up(name, distinct)
         if refresh:
             cached = {}
-        answers = self._ask(embedder, [text for text in distinct if text not in cached], declared=not refresh)
+        missing = [text for text in distinct if text not in cached]
+        answers = yield from self._ask(embedder, missing, declared=not refresh)
         vectors = cached | answers.vectors
         status, problem = answers.http_status, answers.problem
         if problem is None and len({len(vector) for vector in vectors.values()}) > 1:
@@ -88,27 +102,32 @@ class Embeddings:
             latency_seconds=answers.latency_seconds,
         )
 
-    def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> "_Answers":
+    def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> Generator[None, None, "_Answers"]:
         batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
         answers = _Answers()
         failed = len(batches)
         dimensions = embedder.dimensions if declared else None
         bodies = [_body(embedder, batch) for batch in batches]
         most = _most_bytes(max(map(len, batches), default=0), dimensions)
-        for batch in replace(self._caller, max_body_bytes=most).ask(embedder.endpoint, bodies):
-            answers.latency_seconds += batch.latency_seconds
-            problem = batch.problem
-            if problem is None:
-                try:
-                    vectors = read_vectors(batch.body, len(batches[batch.number]))
-                    _expect(len(vectors[0]), dimensions, answers.dimensions)
-                except _MalformedError as error:
-                    problem = Outcome.MALFORMED, str(error)
-                else:
-                    answers.dimensions = len(vectors[0])
-                    answers.vectors.update(zip(batches[batch.number], vectors, strict=True))
-            if problem is not None and batch.number < failed:
-                failed, answers.problem, answers.http_status = batch.number, problem, batch.http_status
+        client = replace(self._caller, max_body_bytes=most)
+        with closing(client.ask(embedder.endpoint, bodies)) as calls:
+            for batch in calls:
+                if batch is None:
+                    yield
+                    continue
+                answers.latency_seconds += batch.latency_seconds
+                problem = batch.problem
+                if problem is None:
+                    try:
+                        vectors = read_vectors(batch.body, len(batches[batch.number]))
+                        _expect(len(vectors[0]), dimensions, answers.dimensions)
+                    except _MalformedError as error:
+                        problem = Outcome.MALFORMED, str(error)
+                    else:
+                        answers.dimensions = len(vectors[0])
+                        answers.vectors.update(zip(batches[batch.number], vectors, strict=True))
+                if problem is not None and batch.number < failed:
+                    failed, answers.problem, answers.http_status = batch.number, problem, batch.http_status
         return answers
 
 

@@ -3,7 +3,7 @@
 What is asked and what an answer means is left to the adapter of each.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -48,17 +48,11 @@ class EndpointClient:
     limits: Limits = field(default_factory=Limits)
     """Of all services of the process."""
 
-    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[CallOutcome]:
+    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[CallOutcome | None, None, None]:
         """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
 
-        A token that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
-        """
-        yield from (call for call in self.ask_in_peace(endpoint, bodies) if call is not None)
-
-    def ask_in_peace(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[CallOutcome | None, None, None]:
-        """Do the same, and yield None where nothing came for a while, so that the caller may stop.
-
-        Closing it cancels the rest.
+        Yields None where nothing came for a while, so that the caller may stop; closing it cancels the rest. A token
+        that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
         """
         lines = self._lines(endpoint)
         refused: list[int] = []

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring
@@ -23,8 +23,7 @@ EMBEDDING_BATCH = 256
 """Queries embedded before the caller gets a chance to stop."""
 
 
-Scored = tuple[list[float | None], str | None]
-"""Relevance by place, and why some have none."""
+Found = TypeVar("Found")
 
 
 class DialectProbe(Protocol):
@@ -72,7 +71,7 @@ class RetrieverProbe:
         vectors: dict[str, Sequence[float]] = {}
         for start in range(0, len(asks), EMBEDDING_BATCH):
             some = asks[start : start + EMBEDDING_BATCH]
-            embedded = self.embed(embedder, [ask.query for ask in some])
+            embedded = yield from _pausing(self.embed.in_peace(embedder, [ask.query for ask in some]))
             vectors |= {query: vector.tolist() for query, vector in embedded.vectors.items()}
             failure = Answer(
                 outcome=embedded.outcome,
@@ -131,15 +130,15 @@ def _addressed(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Ans
             ]
 
 
-def _pausing(scoring: Generator[None, None, Scored]) -> Generator[Answers, None, Scored]:
-    """Wait for scores; yields no answers now and then, which lets the caller stop."""
-    with closing(scoring):
+def _pausing(waiting: Generator[None, None, Found]) -> Generator[Answers, None, Found]:
+    """Wait for vectors or scores; yields no answers now and then, which lets the caller stop."""
+    with closing(waiting):
         while True:
             try:
-                next(scoring)
+                next(waiting)
             except StopIteration as stop:
-                scored: Scored = stop.value
-                return scored
+                found: Found = stop.value
+                return found
             yield []
 
 

@@ -16,10 +16,11 @@ import msgspec
 
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring, credentials_digest
+from app.adapters.probing.embeddings import Embeddings
 from app.adapters.probing.endpoints import CallOutcome, EndpointClient
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
-from app.domain.probing.embeddings import Embed, cosine
+from app.domain.probing.embeddings import cosine
 from app.domain.probing.relevance import scale_relevance
 from app.domain.probing.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
@@ -68,7 +69,7 @@ class RelevanceScorer:
         self,
         policy: AddressPolicy,
         keyring: Keyring,
-        embed: Embed,
+        embed: Embeddings,
         user_agent: str,
         *,
         proxy: str = "",
@@ -95,7 +96,7 @@ class RelevanceScorer:
         blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
         embedder = scorer.embedder or retriever_embedder
         if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
-            found, why = self._cosines(embedder, distinct, patience)
+            found, why = yield from self._cosines(embedder, distinct, patience)
         elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
             found, why = yield from self._scores(scorer, scorer.reranker, distinct, patience)
         else:
@@ -103,10 +104,12 @@ class RelevanceScorer:
         relevances = [found.get(pair) for pair in pairs]
         return relevances, _told(blank + why, relevances)
 
-    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair], patience: ScorerBreaker) -> Found:
+    def _cosines(
+        self, embedder: Embedder, pairs: Sequence[Pair], patience: ScorerBreaker
+    ) -> Generator[None, None, Found]:
         if patience.given_up is not None:
             return {}, Counter({patience.given_up: len(pairs)})
-        embedded = self._embed(embedder, [text for pair in pairs for text in pair])
+        embedded = yield from self._embed.in_peace(embedder, [text for pair in pairs for text in pair])
         vectors = embedded.vectors
         cosines: dict[Pair, float] = {}
         for query, text in pairs:
@@ -133,7 +136,7 @@ class RelevanceScorer:
         # First as many as patience can bear: who fails is not sent everything before the first failure is heard.
         for some in (missing[:MAX_FAILURES], missing[MAX_FAILURES:]):
             bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in some]
-            with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
+            with closing(self._caller.ask(endpoint, bodies)) as answers:
                 for call in answers:
                     if call is None:
                         yield
