@@ -53,7 +53,7 @@ from app.services.catalog.references import FILE
 from app.services.catalog.vault import Vault, open_vault, require_key
 from app.services.delivery.hook_views import notes_on_hooks
 from app.services.delivery.outward_ping import Ping
-from app.services.diagnosis.diagnoses import OnDemand
+from app.services.diagnosis.on_demand import OnDemand
 from app.services.runs.config_fingerprint import config_hash
 from app.services.store_watch import report_store
 from app.store.engine import Store

@@ -15,7 +15,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.number_text import percent_text
 from app.formats.plain_text import Table, plain, shorten
 from app.services.diagnosis import reanchoring
-from app.services.diagnosis.reanchoring import Wanted
+from app.services.diagnosis.reanchoring import ProposalIds
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -62,7 +62,7 @@ def reanchor(
             _show_proposals(check, listed[::-1])
 
 
-def _named(option: str, text: str) -> Wanted:
+def _named(option: str, text: str) -> ProposalIds:
     if text.strip() == "all":
         return None
     ids = [one.strip() for one in text.split(",") if one.strip()]
@@ -76,7 +76,7 @@ def _named(option: str, text: str) -> Wanted:
 _DIGITS = 18
 
 
-def _wish(wanted: Wanted) -> Any:
+def _wish(wanted: ProposalIds) -> Any:
     return "all" if wanted is None else [str(one) for one in wanted]
 
 

@@ -104,7 +104,7 @@ def test_a_proposal_from_before_texts_were_kept_is_shown_without_them(sqlite_sto
     with sqlite_store.write() as connection:
         connection.execute(sa.update(reanchors).values(texts=None))
     shown = site.page(f"{CHECK}/reanchors")
-    assert "Its text was not kept" in shown.text
+    assert "Its text was not stored" in shown.text
     assert shown.all("input", name="proposal")
 
 

@@ -14,7 +14,7 @@ from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.quality.evidence import Answered, chunks_of
 from app.domain.diagnosis.quality.vocabulary import vocabulary
 from app.domain.diagnosis.questions import questions
-from app.domain.diagnosis.text_overlap import grams, held, part_held, parts_held
+from app.domain.diagnosis.text_overlap import containment, grams, longest_common_part, split_by_overlap
 from app.domain.diagnosis.values import Case, Diagnosis, Kind, Question
 from app.domain.model import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
 from app.domain.probing.retrievers import Scale
@@ -137,7 +137,7 @@ def test_a_failed_probe_is_an_error_of_the_retriever() -> None:
 def test_a_failed_probe_that_is_answered_when_asked_again_is_an_error_that_passed() -> None:
     found = diagnose(case(None), repeats=[HEALTHY] * 3)
     assert (found.cause, found.persistent) == (Cause.RETRIEVER_ERROR, False)
-    assert "answered well" in found.reason
+    assert "healthy on 3 retries" in found.reason
 
 
 def test_repeats_that_all_fail_are_an_error_though_the_run_was_answered() -> None:
@@ -384,7 +384,7 @@ def test_a_flip_that_no_repeat_shows_again_is_said_to_be_gone() -> None:
     now = ranked(*WITHOUT, "other-9", scores=[*scores_without(), 0.5])
     found = diagnose(case(now), repeats=[HEALTHY] * 3, deep=HEALTHY)
     assert (found.cause, found.persistent) == (Cause.UNSTABLE, False)
-    assert found.reason.endswith("asked again 3 times, the retriever answered well")
+    assert found.reason.endswith("healthy on 3 retries")
 
 
 @pytest.mark.parametrize(("scale", "sign"), [(Scale.COSINE, 1), (Scale.DISTANCE, -1)])
@@ -512,31 +512,31 @@ def test_evidence_is_json_and_quotes_no_retrieved_text() -> None:
 
 
 def test_texts_are_held_by_their_word_three_grams_also_without_spaces() -> None:
-    assert held("one two three four", "zero one two three") == 0.5
-    assert held("東京都に住む", "私は東京都に住むつもりだ") == 1.0
-    assert held("...", "anything") == 0.0
-    assert held("two words", "two words") == 1.0
+    assert containment("one two three four", "zero one two three") == 0.5
+    assert containment("東京都に住む", "私は東京都に住むつもりだ") == 1.0
+    assert containment("...", "anything") == 0.0
+    assert containment("two words", "two words") == 1.0
 
 
 def test_a_passage_is_split_into_what_a_text_holds_and_what_not() -> None:
-    found = parts_held("Before - one, two  THREE four after it.", "zero ONE two three four five")
+    found = split_by_overlap("Before - one, two  THREE four after it.", "zero ONE two three four five")
     assert found == [("Before - ", False), ("one, two  THREE four", True), (" after it.", False)]
-    assert parts_held("one two", "One, two!") == [("one two", True)]
-    assert parts_held("one two three", "three two one") == [("one two three", False)]
-    assert parts_held("", "one two three") == []
+    assert split_by_overlap("one two", "One, two!") == [("one two", True)]
+    assert split_by_overlap("one two three", "three two one") == [("one two three", False)]
+    assert split_by_overlap("", "one two three") == []
 
 
 @given(st.lists(st.sampled_from("abc \n."), max_size=30), st.lists(st.sampled_from("abc "), max_size=30))
 def test_what_a_passage_is_split_into_is_the_passage_in_turns(passage: list[str], text: list[str]) -> None:
-    found = parts_held("".join(passage), "".join(text))
+    found = split_by_overlap("".join(passage), "".join(text))
     assert "".join(part for part, _ in found) == "".join(passage)
     assert all(one[1] is not other[1] for one, other in pairwise(found))
 
 
 def test_the_part_held_is_written_as_it_stands_in_the_passage() -> None:
-    assert part_held("One, two - THREE four. Five six", "zero one two three four") == "One, two - THREE four."
-    assert part_held("One two three", "nothing of the kind") is None
-    assert part_held("", "nothing") is None
+    assert longest_common_part("One, two - THREE four. Five six", "zero one two three four") == "One, two - THREE four."
+    assert longest_common_part("One two three", "nothing of the kind") is None
+    assert longest_common_part("", "nothing") is None
 
 
 names = st.sampled_from(["doc-0", EXPECTED, "doc-2", "", "\0", "new\nline", "ид"])

@@ -10,14 +10,14 @@ from app.domain.model import Outcome
 from app.services.alerts import alert_evidence, alert_views
 from app.services.catalog import definitions
 from app.services.diagnosis import diagnoses, reanchoring
-from app.services.diagnosis.diagnoses import OnDemand
+from app.services.diagnosis.on_demand import OnDemand
 from app.services.history import canary_views, retention
 from app.store.engine import Store
 from tests.support.library import API, TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, regressed
 
-GONE = "The expected chunk is gone from the index: asked for its own text, the retriever does not bring it"
+GONE = "The expected chunk is gone from the index: a query by its own text does not return it"
 
 
 def _news(setting: Diagnosed) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def test_who_was_well_when_asked_again_is_told_last_and_not_in_the_headline(sqli
     told = [(one["key"], one["persistent"]) for one in news["degraded"]]
     assert told[0] == ("tokens", True)
     assert sorted(told[1:]) == [("limits", False), ("refunds", False)]
-    assert news["fleet"]["headline"] == "1 of 6 (tokens): 1 missing; 2 of 3 asked again were well: restless"
+    assert news["fleet"]["headline"] == "1 of 6 (tokens): 1 missing; 2 of 3 healthy on retry"
     assert "1 of 6 canaries (tokens) lost its expected chunk: chunks missing from the index" in news["summary"]
 
 
@@ -342,7 +342,7 @@ def test_what_time_there_is_goes_to_the_first_questions_of_every_canary(sqlite_s
 
 def test_somebody_may_ask_at_any_time(store: Store) -> None:
     setting = Diagnosed.of(store)
-    with pytest.raises(NotFoundError, match="POST to this address asks"):
+    with pytest.raises(NotFoundError, match="POST to this URL to diagnose"):
         setting.why("refunds")
     del setting.library.chunks["refunds"]
     ended = setting.run(diagnosed=False)
@@ -439,7 +439,7 @@ def test_the_same_question_is_not_asked_twice_at_once(sqlite_store: Store) -> No
         on_demand.ask(setting.planner, setting.library, "watch", key, by="Ada", clock=setting.world.clock)
 
     on_demand._under_way.add(("watch", "refunds"))
-    with pytest.raises(ConflictError, match="just now"):
+    with pytest.raises(ConflictError, match="already; wait"):
         ask("refunds")
     ask("tokens")
     on_demand._under_way.clear()

@@ -39,7 +39,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def test_a_canary_is_asked_about_over_the_api(service: Api) -> None:
     refused = service.client.get("/v1/checks/docs/canaries/retention/diagnosis")
     assert (refused.status_code, refused.json()["type"]) == (404, "/problems/not-found")
-    assert "POST to this address asks the retriever now" in refused.json()["detail"]
+    assert "POST to this URL to diagnose it" in refused.json()["detail"]
     answer = service.client.post(DIAGNOSIS)
     assert answer.status_code == 200, answer.text
     found = answer.json()

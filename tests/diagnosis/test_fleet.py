@@ -75,7 +75,7 @@ def test_all_that_fell_together_point_at_index_or_encoder() -> None:
 def test_a_single_one_is_a_ticket_by_its_name() -> None:
     told = fleet(suite({7: (Cause.UNSTABLE, 3)}))
     assert (told.shape, told.headline) == (Shape.ONE, "1 of 200 (canary-7): 1 unstable")
-    assert "ticket" in told.sentence
+    assert "single canary" in told.sentence
 
 
 def test_a_retriever_that_fails_says_nothing_of_the_index() -> None:
@@ -91,8 +91,8 @@ def test_most_of_a_group_points_at_a_part_of_the_index() -> None:
 
 def test_those_not_asked_about_are_said_to_be() -> None:
     told = fleet(suite({1: (Cause.MISSING, None), 60: (None, None), 90: (None, None)}))
-    assert told.headline == "3 of 200: 1 missing, 2 not asked about"
-    assert fleet(suite({1: (None, None)})).headline == "1 of 200 (canary-1): not asked about yet"
+    assert told.headline == "3 of 200: 1 missing, 2 not diagnosed"
+    assert fleet(suite({1: (None, None)})).headline == "1 of 200 (canary-1): not diagnosed yet"
 
 
 def test_nothing_fell() -> None:
@@ -147,16 +147,16 @@ def _asked_again(*persistent: bool | None) -> list[Member]:
 
 def test_who_was_well_when_asked_again_is_restless_and_did_not_fall() -> None:
     told = fleet(_asked_again(False, True, False))
-    assert told.headline == "1 of 10 (fallen-1): 1 unstable; 2 of 3 asked again were well: restless"
-    assert (told.shape, told.fallen, told.restless, told.causes) == (Shape.ONE, 1, 2, {Cause.UNSTABLE: 1})
+    assert told.headline == "1 of 10 (fallen-1): 1 unstable; 2 of 3 healthy on retry"
+    assert (told.shape, told.fallen, told.recovered_on_retry, told.causes) == (Shape.ONE, 1, 2, {Cause.UNSTABLE: 1})
     told = fleet(_asked_again(False, None))
-    assert told.headline == "1 of 9 (fallen-1): not asked about yet; 1 of 1 asked again was well: restless"
+    assert told.headline == "1 of 9 (fallen-1): not diagnosed yet; 1 of 1 healthy on retry"
 
 
 def test_where_all_were_well_when_asked_again_nothing_fell() -> None:
     told = fleet(_asked_again(False, False))
-    assert (told.shape, told.fallen, told.restless) == (Shape.NONE, 0, 2)
-    assert told.headline == "None of 9 canaries newly degraded; 2 of 2 asked again were well: restless"
+    assert (told.shape, told.fallen, told.recovered_on_retry) == (Shape.NONE, 0, 2)
+    assert told.headline == "None of 9 canaries newly degraded; 2 of 2 healthy on retry"
 
 
 def test_a_name_of_many_lines_stays_on_one() -> None:
@@ -204,4 +204,4 @@ def test_whatever_fell_the_headline_is_one_line_and_counts_right(everyone: Seque
     assert told.group is None or told.fallen >= 2
     stayed = [member for member in everyone if member.fallen and member.persistent is not False]
     assert (told.shape is Shape.NONE) == (not stayed)
-    assert told.restless == sum(member.fallen for member in everyone) - len(stayed)
+    assert told.recovered_on_retry == sum(member.fallen for member in everyone) - len(stayed)

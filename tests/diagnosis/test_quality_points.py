@@ -79,7 +79,7 @@ def test_chunks_without_texts_are_unknown_and_not_good() -> None:
 def test_bad_chunks_are_counted_named_and_advised_on(bad: list[str], name: str) -> None:
     chunks = _chunks(*SENTENCES, *[f"{text}" for text in dict.fromkeys(bad)])
     section = chunk_quality(chunks)
-    assert section.mark is Mark.LOOK
+    assert section.mark is Mark.REVIEW
     assert section.numbers[name] in {len(dict.fromkeys(bad)), len(dict.fromkeys(bad)) + 1}, "a copy is one of two"
     assert section.advice is not None
     named = {example.chunk for example in section.examples}
@@ -90,7 +90,7 @@ def test_lines_of_many_chunks_are_boilerplate() -> None:
     footer = "\nCopyright 2024 Example Corporation, all rights reserved\nTerms of service and privacy statement"
     section = chunk_quality(_chunks(*[f"Page {place}.{footer}" for place in range(6)], *SENTENCES))
     assert section.numbers["markup_or_boilerplate"] == 6
-    told = next(example.told for example in section.examples if "many other chunks" in example.told)
+    told = next(example.note for example in section.examples if "many other chunks" in example.note)
     assert told.endswith("of it stands in many other chunks")
 
 
@@ -180,15 +180,15 @@ def _finding(similar: float, dissimilar: float, *, kind: str | None = "same", ou
         (_finding(0.9, 0.1, outcome="timeout", kind=None), Mark.UNKNOWN),
         (_finding(0.9, 0.1), Mark.GOOD),
         (_finding(0.9, 0.1, kind="drifted"), Mark.GOOD),
-        (_finding(0.9, 0.1, kind="swapped"), Mark.LOOK),
-        (_finding(0.9, 0.85), Mark.LOOK),
-        (_finding(0.5, 0.6), Mark.LOOK),
+        (_finding(0.9, 0.1, kind="swapped"), Mark.REVIEW),
+        (_finding(0.9, 0.85), Mark.REVIEW),
+        (_finding(0.5, 0.6), Mark.REVIEW),
     ],
 )
 def test_an_embedder_is_good_where_it_tells_pairs_apart(finding: dict[str, object] | None, mark: Mark) -> None:
     section = embedding_quality(finding)
     assert section.mark is mark
-    assert (section.advice is not None) is (mark is Mark.LOOK)
+    assert (section.advice is not None) is (mark is Mark.REVIEW)
 
 
 def test_pairs_an_embedder_confuses_are_named() -> None:
@@ -215,7 +215,7 @@ def test_recall_says_how_deep_what_is_expected_was_found() -> None:
         "found@10": 0.8,
     }
     assert section.numbers["not_found"] == pytest.approx(0.2)
-    assert section.mark is Mark.LOOK
+    assert section.mark is Mark.REVIEW
     assert [example.canary for example in section.examples] == ["lost", "deep"]
     told = "60 % of 5 canaries find what they expect in the top 5, 20 % below it, 20 % not in the top 10"
     assert section.reason == told
@@ -272,7 +272,7 @@ def test_scores_that_tell_relevant_hits_apart_are_good() -> None:
 
 def test_scores_that_do_not_are_worth_a_look_and_the_worst_hits_are_named() -> None:
     section = precision([*_scored(0.5, 0.6), _answered("worst", hits("wrong", "right", scores=[0.9, 0.2]))], SIMILARITY)
-    assert section.mark is Mark.LOOK
+    assert section.mark is Mark.REVIEW
     assert section.examples[0].canary == "worst"
     assert section.examples[0].chunk == "wrong"
 
@@ -303,7 +303,7 @@ def test_a_missed_canary_without_common_words_is_named() -> None:
     lost = _answered("strange", hits("x"), expected=expected, query="swap my password")
     found = _answered("plain", hits("right", texts={"right": "swap a password here"}), query="swap password")
     section = vocabulary([lost, found], chunks_of([lost, found]), k=5)
-    assert section.mark is Mark.LOOK
+    assert section.mark is Mark.REVIEW
     assert [example.canary for example in section.examples] == ["strange"]
     assert section.numbers["found_mean_overlap"] == 1
     assert section.numbers["missed_mean_overlap"] == 0
@@ -345,12 +345,12 @@ def _held(*texts: str, documents: Sequence[str | None] | None = None) -> Answere
 @pytest.mark.parametrize("at", [40, 47, 60], ids=["at a space", "inside a word", "late"])
 def test_evidence_cut_in_two_is_found_in_both_parts(at: int) -> None:
     section = chunk_boundaries([_held(f"{SENTENCES[0]} {EVIDENCE[:at]}", "other", f"{EVIDENCE[at:]} {SENTENCES[1]}")])
-    assert section.mark is Mark.LOOK
+    assert section.mark is Mark.REVIEW
     assert section.numbers["split"] == 1
     (example,) = section.examples
     assert (example.canary, example.chunk) == ("cut", "c0")
-    assert "rank 1" in example.told
-    assert "rank 3" in example.told
+    assert "rank 1" in example.note
+    assert "rank 3" in example.note
 
 
 def test_evidence_in_one_chunk_is_whole_however_it_is_formatted() -> None:
@@ -377,8 +377,8 @@ def test_parts_at_the_end_of_a_long_list_of_hits_are_put_together() -> None:
     noise = [" ".join(words[place % 12 : place % 12 + 3]) for place in range(60)]  # each holds a little
     section = chunk_boundaries([_held(*noise, EVIDENCE[:47], EVIDENCE[47:])])
     (example,) = section.examples
-    assert "rank 61" in example.told
-    assert "rank 62" in example.told
+    assert "rank 61" in example.note
+    assert "rank 62" in example.note
 
 
 def test_long_texts_without_spaces_are_looked_at_in_little_memory() -> None:
@@ -411,7 +411,7 @@ def test_the_slope_is_the_median_of_all_slopes_and_stands_wild_days() -> None:
 
 def test_a_slow_decline_is_worth_a_look_with_its_numbers() -> None:
     section = slow_drift({"coverage": [(day, 0.95 - 0.002 * day) for day in range(31)]})
-    assert section.mark is Mark.LOOK
+    assert section.mark is Mark.REVIEW
     assert section.numbers["coverage now"] == pytest.approx(0.89)
     assert section.numbers["coverage 7 days ago"] == pytest.approx(0.904)
     assert section.numbers["coverage 30 days ago"] == pytest.approx(0.95)
@@ -446,7 +446,7 @@ def test_a_change_of_the_suite_is_said_beside_the_trend() -> None:
 # --- the suite, and samples ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "mark"), [(2, Mark.UNKNOWN), (20, Mark.LOOK), (60, Mark.GOOD)])
+@pytest.mark.parametrize(("count", "mark"), [(2, Mark.UNKNOWN), (20, Mark.REVIEW), (60, Mark.GOOD)])
 def test_a_suite_is_good_where_it_sees_little_damage(count: int, mark: Mark) -> None:
     canaries = [Canary(key=str(place), query="?", judgments=(Judgment(id="x"),)) for place in range(count)]
     assert suite_reach(reach(canaries)).mark is mark

@@ -100,7 +100,7 @@ def test_a_report_looks_at_what_a_canary_last_got_and_says_whose_probe_failed(wo
     world.run()
     report = _report(world)
     assert report["canaries"]["looked_at"] == 4
-    assert report["notes"] == ["1 probe of the newest run failed; what these canaries got before is looked at"]
+    assert report["notes"] == ["1 probe of the newest run failed; their answers of before are evaluated"]
 
 
 def test_a_canary_that_never_answered_is_left_out_and_said_to_be(world: World) -> None:
@@ -141,7 +141,7 @@ def test_of_large_suites_a_sample_is_looked_at_and_said_to_be(store: Store) -> N
     world.run()
     report = _report(world, most_canaries=10)
     assert report["canaries"] == {"total": 40, "measured": 40, "looked_at": 10}
-    assert report["notes"] == ["10 of 40 answered canaries are looked at, evenly spaced over the suite"]
+    assert report["notes"] == ["10 of 40 answered canaries are evaluated, evenly spaced over the suite"]
     assert _sections(report)["suite"]["numbers"]["expecting_canaries"] == 40, "the suite itself is counted whole"
 
 
@@ -158,8 +158,8 @@ def test_of_very_long_texts_a_sample_is_looked_at_and_said_to_be(store: Store) -
     assert report["canaries"] == {"total": 40, "measured": 40, "looked_at": 10}
     assert report["chunks"] == {"looked_at": 10}
     assert report["notes"] == [
-        "10 of 40 answered canaries are looked at, evenly spaced over the suite",
-        "texts are so long that canaries were left out: 11,500 characters are looked at, of one text the first 20,000",
+        "10 of 40 answered canaries are evaluated, evenly spaced over the suite",
+        "texts are so long that canaries were left out: 11,500 characters are evaluated, of one text the first 20,000",
     ]
     assert _report(world, most_characters=1)["canaries"]["looked_at"] == 1
     assert _report(world)["notes"] == []

@@ -158,7 +158,7 @@ def test_what_is_no_proposal_of_the_check_is_refused_and_nothing_is_done(sqlite_
     for wanted, said in (
         ({"accept": [number, 99]}, "accept: check 'watch' has no proposal '99'"),
         ({"accept": [number], "reject": [number]}, "is accepted too"),
-        ({"accept": None, "reject": [number]}, "leave the other out"),
+        ({"accept": None, "reject": [number]}, "leave out the other"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             _decide(setting, **wanted)

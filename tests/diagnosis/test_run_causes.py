@@ -11,7 +11,8 @@ from app.domain.alerts.canary_changes import ChangedCanaries
 from app.domain.alerts.summary import AlertFacts, alert_summary
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.reanchoring import is_back
-from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_run_cause, recognise
+from app.domain.diagnosis.run_cause_search import Pair, find_run_cause
+from app.domain.diagnosis.run_causes import RunCause, RunCauseKind, read_run_cause
 from app.domain.diagnosis.values import Case
 from app.domain.diagnosis.views import ReanchorState
 from app.domain.model import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
@@ -67,7 +68,7 @@ def pairs(now: Any, *, judgment: Any = None, count: int = 10) -> list[Pair]:
 
 def found(some: list[Pair]) -> RunCause | None:
     """Recognise what happened, as a run does."""
-    return recognise(some, k=5, scale=Scale.COSINE, since_run=8, before_run=7)
+    return find_run_cause(some, k=5, scale=Scale.COSINE, since_run=8, before_run=7)
 
 
 def halves(number: int) -> Ranking:

@@ -331,7 +331,7 @@ def test_before_the_first_run_there_is_no_chart_and_no_error(chromium: Browser, 
         assert shown.locator("#chart").count() == 0
         assert "No run has ended yet." in shown.inner_text("main")
         shown = tab.open(f"{CHECK}/quality")
-        assert "no run of this check has asked its retriever anything" in shown.inner_text("main")
+        assert "no run of this check has probed its retriever" in shown.inner_text("main")
 
 
 @pytest.mark.systems

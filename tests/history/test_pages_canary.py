@@ -284,7 +284,7 @@ def test_the_evidence_is_a_row_for_each_question(sqlite_store: Store) -> None:
         row.startswith("The expected text as the query, 1 is it in the index at all? not in the answer") for row in rows
     )
     assert f"Chunk {KEY}@2 holds 100 % of the word 3-grams" in section(shown, "diagnosis").text
-    assert "Look at what is proposed" in section(shown, "diagnosis").text
+    assert "Review the proposals" in section(shown, "diagnosis").text
 
 
 def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -> None:
@@ -294,12 +294,12 @@ def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -
     setting.run()
     pages = Site(world=setting.world, probe=setting.library)
     told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
-    assert (told.startswith("Cause"), "Look at what is proposed" in told) == (True, True)
+    assert (told.startswith("Cause"), "Review the proposals" in told) == (True, True)
     setting.library.chunks[KEY] = setting.library.chunks.pop(f"{KEY}@2")
     setting.run()
     told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
     assert told.startswith("Last diagnosis")
-    assert ("It is healthy by now" in told, "Look at what is proposed" in told) == (True, False)
+    assert ("It is healthy by now" in told, "Review the proposals" in told) == (True, False)
     setting.library.dead = Outcome.TIMEOUT
     setting.run()
     assert "It has changed since" in section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.domain.diagnosis.views import DiagnosisView
 from app.services.diagnosis import diagnoses
-from app.services.diagnosis.diagnoses import OnDemand
+from app.services.diagnosis.on_demand import OnDemand
 from app.services.probing.diagnosis_queries import ReportProgress
 from app.services.runs.plans import Planner
 
@@ -22,22 +22,24 @@ DIAGNOSES = CapacityLimiter(2)
 
 @router.get("/checks/{slug}/canaries/{key}/diagnosis")
 def get_diagnosis(store: StoreDep, slug: str, key: str) -> DiagnosisView:
-    """Show why a canary is as it is, as it was found last: its cause, what speaks for it, what is proposed."""
+    """Show the last diagnosis of a canary: its cause, evidence and proposals."""
     return diagnoses.show(store, slug, key)
 
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
 async def post_diagnosis(request: Request, slug: str, key: str) -> DiagnosisView:
-    """Ask the retriever now, about seven times, why a canary is as it was in the newest run; takes a minute at most."""
+    """Diagnose a canary as of the newest run, by about seven requests to the retriever; takes a minute at most."""
     return await anyio.to_thread.run_sync(run_diagnosis(request, slug, key), limiter=DIAGNOSES)
 
 
 def run_diagnosis(
-    request: Request, slug: str, key: str, *, told: ReportProgress = lambda _answered, _of: None
+    request: Request, slug: str, key: str, *, progress: ReportProgress = lambda _answered, _of: None
 ) -> Callable[[], DiagnosisView]:
-    """Give what asks about a canary in the name of whoever sent the request, to be called in a thread of its own."""
+    """Return a function that diagnoses a canary as the sender of the request, to be called in a thread."""
     state = request.app.state
     on_demand: OnDemand = state.diagnoses
     planner = Planner(state.access.store, state.access.vault)
     by = request.state.identity.name
-    return lambda: on_demand.ask(planner, state.probe, slug, key, by=by, clock=lambda: datetime.now(UTC), told=told)
+    return lambda: on_demand.ask(
+        planner, state.probe, slug, key, by=by, clock=lambda: datetime.now(UTC), progress=progress
+    )

@@ -25,11 +25,11 @@ REPORTS = CapacityLimiter(1)
 async def get_quality(
     store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
 ) -> Response:
-    """Go through the checklist of retrieval quality, by what each canary last got: where to look, and what is unknown.
+    """Evaluate the checklist of retrieval quality by the last answer of each canary.
 
     Sections: suite, chunk quality, embedding quality, recall, precision, vocabulary, chunk boundaries, slow drift; each
     with a verdict (`good`, `look_at_this`, `unknown`) and why, numbers, the worst examples and advice. Of large suites
-    a sample is looked at, as where texts are very long; `notes` say so. Reports are made one at a time.
+    a sample is evaluated, as where texts are very long; `notes` say so. Reports are made one at a time.
     """
     return await anyio.to_thread.run_sync(_written, store, slug, form, limiter=REPORTS)
 

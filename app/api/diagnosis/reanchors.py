@@ -1,4 +1,4 @@
-"""Judgments whose chunks were renamed, over REST: what is proposed in their place, and saying yes or no to it."""
+"""Routes of proposals for judgments whose chunks were renamed: list, accept, reject."""
 
 from datetime import UTC, datetime
 
@@ -12,7 +12,7 @@ from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, Reanchor
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.validation_messages import parse_document
 from app.services.diagnosis import reanchoring
-from app.services.diagnosis.reanchoring import Wanted
+from app.services.diagnosis.reanchoring import ProposalIds
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refus
 def list_reanchors(
     store: StoreDep, slug: str, state: ReanchorState | None = None, before: Before = None, limit: Limit = 50
 ) -> Page[ReanchorView]:
-    """List what is proposed in the place of judgments whose chunks were renamed, newest first."""
+    """List the proposals for judgments whose chunks were renamed, newest first."""
     found = reanchoring.list_all(store, slug, state=state, before=before, limit=limit + 1)
     return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
@@ -44,7 +44,7 @@ def post_reanchors(store: StoreDep, request: Request, slug: str, body: Content) 
     )
 
 
-def _ids(name: str, given: Proposals) -> Wanted:
+def _ids(name: str, given: Proposals) -> ProposalIds:
     if given == "all":
         return None
     strange = [one for one in given if not (one.isascii() and one.isdecimal())]

@@ -1,7 +1,7 @@
-"""What degraded canaries have in common, and the headline that says so: all fell together, a few, or one.
+"""Common causes of degraded canaries, with a headline: most degraded together, a few, or one.
 
-Headlines are plain text made of counts, causes and the names that people gave to canaries, categories, tags and
-documents; nothing that was retrieved is in them. Why a single canary fell is causes'.
+Headlines are made of counts, causes and the names that people gave to canaries, categories, tags and documents; they
+hold no retrieved text. Causes of single canaries are in `causes`.
 """
 
 from collections import Counter
@@ -19,75 +19,75 @@ from app.domain.number_text import short_name
 
 
 class Shape(StrEnum):
-    """What kind of event it looks like, by who fell."""
+    """Kind of event, by how many canaries newly degraded."""
 
     ALL = "all"
-    """Half of all or more fell together: the index or the encoder."""
+    """Half of all or more: the index or the encoder."""
     FEW = "few"
-    """Some fell: relevance changed for them."""
+    """Some: relevance changed for them."""
     ONE = "one"
-    """A single one fell: a ticket."""
+    """A single one."""
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A canary of the check that was measured."""
+    """A measured canary of the check."""
 
     key: str
     groups: tuple[Group, ...] = ()
     fallen: bool = False
     """Whether it newly degraded."""
     chronic: bool = False
-    """Whether it is degraded and was so before: it could not fall, by chance or otherwise."""
+    """Whether it is degraded and was before: it cannot newly degrade."""
     persistent: bool | None = None
-    """Whether asking a fallen one again still showed it; None = it was not asked about. False counts as not fallen."""
+    """Whether a fallen one was still degraded on retry; None = not retried. False counts as not fallen."""
     chance: float | None = None
-    """How likely one that passed was to fail in the next run while all was well; None = that is not learned yet."""
+    """Chance that a canary that passed fails in the next run, by the baseline; None = not learned yet."""
     cause: Cause | None = None
-    """Of a fallen one; None = it was not asked about."""
+    """Of a fallen one; None = not diagnosed."""
     rank_now: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What a run's newly degraded canaries amount to."""
+    """Summary of the newly degraded canaries of a run."""
 
     shape: Shape
     headline: str
     """Such as `3 of 40 in billing: 2 missing, 1 outranked to rank 14; expected 0.1 by chance`."""
     sentence: str
-    """What kind of event that is, without its full stop."""
+    """Kind of event in words, without its full stop."""
     group: Group | None
-    """The group that the fallen have in common, where there is one that chance would hardly pick."""
+    """The group that the fallen have in common, where chance hardly explains it."""
     fallen: int
     """Of that group or, without one, of all."""
     of: int
-    """How many canaries that group, or the whole, has."""
+    """Number of canaries of that group, or of all."""
     expected: float | None
-    """How many of them that were well before would have fallen by chance, at most; None = of one that is not known."""
-    restless: int
-    """How many degraded in the run but were well whenever they were asked again."""
+    """How many of them would have fallen by chance, at most; None = not learned for all of them."""
+    recovered_on_retry: int
+    """How many degraded in the run but were healthy on every retry."""
     causes: Mapping[Cause, int]
 
 
 def fleet(members: Iterable[Member], *, cause: RunCause | None = None, first: bool = False) -> Fleet:
-    """Say what the fallen among these canaries have in common; `cause` explains the whole run, where one does.
+    """Summarize the fallen among these canaries; `cause`: the one that explains the whole run, where there is one.
 
-    `first`: no run before measured anything, so that nothing can have fallen, however many are degraded.
+    `first`: no run before measured anything, so that none can have fallen, however many are degraded.
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
-    (hypergeometric tail); of several the least likely one, then the smallest. Who was well whenever it was asked again
-    did not fall: it is restless, which the headline counts apart.
+    (hypergeometric tail); of several the least likely one, then the smallest. Canaries that were healthy on every retry
+    did not fall; the headline counts them separately.
     """
     everyone = list(members)
     if first:
         return _unmeasured_before(everyone)
     fallen = [member for member in everyone if member.fallen and member.persistent is not False]
-    again = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
-    restless = again.count(False)
-    calmed = f"; {restless:,} of {len(again):,} asked again {'was' if restless == 1 else 'were'} well: restless"
+    retried = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
+    recovered_on_retry = retried.count(False)
+    recovered_text = f"; {recovered_on_retry:,} of {len(retried):,} healthy on retry"
     shape = _shape(len(fallen), len(everyone))
     group = _common(everyone, fallen) if shape is Shape.FEW else None
     inside = [member for member in everyone if group is None or group in member.groups]
@@ -98,13 +98,13 @@ def fleet(members: Iterable[Member], *, cause: RunCause | None = None, first: bo
     chance = f"; expected {_number(expected)} by chance" if informs and expected is not None else ""
     return Fleet(
         shape=shape,
-        headline=f"{headline}{chance}{calmed if restless else ''}",
+        headline=f"{headline}{chance}{recovered_text if recovered_on_retry else ''}",
         sentence=cause.reason if cause is not None else _sentence(shape, group, down, fallen, inside, len(everyone)),
         group=group,
         fallen=len(down),
         of=len(inside),
         expected=expected,
-        restless=restless,
+        recovered_on_retry=recovered_on_retry,
         causes=dict(Counter(member.cause for member in fallen if member.cause is not None)),
     )
 
@@ -115,12 +115,12 @@ def _unmeasured_before(everyone: Sequence[Member]) -> Fleet:
     return Fleet(
         shape=Shape.NONE,
         headline=f"{headline}: {_causes(degraded)}" if degraded else headline,
-        sentence="No run before measured anything, so nobody can tell whether they ever found what they expect",
+        sentence="No run before measured anything, so it is unknown whether they ever found what they expect",
         group=None,
         fallen=0,
         of=len(everyone),
         expected=None,
-        restless=0,
+        recovered_on_retry=0,
         causes={},
     )
 
@@ -134,7 +134,7 @@ def _shape(fallen: int, total: int) -> Shape:
 
 
 def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | None:
-    """Find the group the fallen have in common that chance would least likely have picked."""
+    """Group of the fallen that is least likely by chance; None = no group is unlikely."""
     down = Counter(group for member in fallen for group in frozenset(member.groups))
     sizes = Counter(group for member in everyone for group in frozenset(member.groups))
     likely = {
@@ -149,7 +149,7 @@ def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | Non
 
 
 def _tail(found: int, drawn: int, marked: int, total: int) -> float:
-    """Give P(X >= found) of the marked among `drawn` of `total` without putting back (hypergeometric)."""
+    """P(X >= found) of the marked among `drawn` of `total` without replacement (hypergeometric)."""
     most = min(drawn, marked)
     least = max(found, drawn - (total - marked))
     whole = _log_ways(total, drawn)
@@ -181,22 +181,22 @@ def _headline(
 
 
 def _causes(fallen: Sequence[Member]) -> str:
-    """List causes, the commonest first: `2 missing, 1 outranked to rank 14, 4 not asked about`."""
+    """Causes, the commonest first: `2 missing, 1 outranked to rank 14, 4 not diagnosed`."""
     counts = Counter(member.cause for member in fallen)
-    unasked = counts.pop(None, 0)
+    undiagnosed = counts.pop(None, 0)
     order = list(Cause)
     counted_causes = sorted(
         ((cause, count) for cause, count in counts.items() if cause is not None),
         key=lambda one: (-one[1], order.index(one[0])),
     )
     parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in counted_causes]
-    if unasked:
-        parts.append(f"{unasked:,} not asked about" if parts else "not asked about yet")
+    if undiagnosed:
+        parts.append(f"{undiagnosed:,} not diagnosed" if parts else "not diagnosed yet")
     return ", ".join(parts)
 
 
 def _ranks(cause: Cause, fallen: Sequence[Member]) -> str:
-    """Say where the outranked stand now, as far as they were seen."""
+    """Ranks of the outranked, as far as they are known."""
     if cause is not Cause.OUTRANKED:
         return ""
     ranks = sorted({member.rank_now for member in fallen if member.cause is cause and member.rank_now is not None})
@@ -223,7 +223,7 @@ def _sentence(
     elif shape is Shape.ALL:
         text = "They fell together, which points at the index or the encoder rather than at single passages"
     elif shape is Shape.ONE:
-        text = "A single canary fell, which is a ticket rather than an event"
+        text = "A single canary degraded"
     elif group is not None and len(down) * 2 >= len(inside):
         text = f"Half of {short_name(group.name, _LONGEST)} or more fell, which points at a part of the index"
     elif len(fallen) > max(_FEW, total * _FEW_SHARE):
@@ -245,7 +245,7 @@ def _expected(inside: Sequence[Member]) -> float | None:
 
 
 def _number(expected: float) -> str:
-    """Write an expectation; the rates it is made of are rounded up, see learning."""
+    """Return an expectation as text; its rates are rounded up, see `detection.learning`."""
     return "fewer than 0.1" if expected < _SHOWN else f"at most {expected:.1f}"
 
 

@@ -1,10 +1,10 @@
-"""What the answers to the questions show, gathered once and read by every rule of causes."""
+"""Evidence of a diagnosis: the answers to the questions, prepared for the rules of `causes`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from app.domain.diagnosis.expected_chunks import Search, lost, search_for, targets
+from app.domain.diagnosis.expected_chunks import Search, find_targets, is_lost, search_for
 from app.domain.diagnosis.values import Case, Kind, Question
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.relevance import in_scale, scale_relevance
@@ -12,69 +12,69 @@ from app.domain.probing.relevance import in_scale, scale_relevance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A case and its answers. Rankings that failed to come are left out; ranks are those of `search.wanted`."""
+    """A case and its answers, without failed ones; ranks are those of `search.chunks`."""
 
     case: Case
     search: Search
     targets: tuple[int, ...]
-    """Places in `search.wanted` of what the diagnosis is about, most telling first; none where nothing fell."""
+    """Places in `search.chunks` of the chunks that fell, the most important first."""
     repeats: tuple[Ranking, ...]
     deep: Ranking | None
-    known: Mapping[int, tuple[Ranking, ...]]
+    item_answers: Mapping[int, tuple[Ranking, ...]]
     """Answers to known items, by the judgment's place in the canary."""
     control: Ranking | None
-    """What the text of the run's first hit brought."""
+    """The answer to the text of the run's first hit."""
     failures: tuple[tuple[Kind, Answer], ...]
-    """What was asked and not answered."""
-    asked: Mapping[Kind, int]
+    """Questions without an answer."""
+    asked_counts: Mapping[Kind, int]
 
     def ranks_of(self, ranking: Ranking | None) -> tuple[int | None, ...]:
-        """Give the rank of each target; None = not there."""
+        """Rank of each target; None = not retrieved."""
         ranks = self.search.ranks(ranking)
         return tuple(ranks[place] for place in self.targets)
 
     @property
-    def describe_answers(self) -> Sequence[int]:
-        """The places in `search.wanted` whose ranks are told: the targets or, where nothing fell, everything."""
-        return self.targets or range(len(self.search.wanted))
+    def reported_places(self) -> Sequence[int]:
+        """Places in `search.chunks` whose ranks are reported: the targets or, where nothing fell, all."""
+        return self.targets or range(len(self.search.chunks))
 
-    def best(self, ranking: Ranking | None) -> int | None:
-        """Give the rank of the best placed of those told of."""
+    def best_rank(self, ranking: Ranking | None) -> int | None:
+        """Best rank of the reported chunks."""
         ranks = self.search.ranks(ranking)
-        return min((rank for place in self.describe_answers if (rank := ranks[place]) is not None), default=None)
+        return min((rank for place in self.reported_places if (rank := ranks[place]) is not None), default=None)
 
     @property
     def before(self) -> int | None:
-        """Where the best placed of those told of stood when the canary was last healthy."""
-        ranks = (self.search.wanted[place].before for place in self.describe_answers)
+        """Best rank of the reported chunks when the canary was last healthy."""
+        ranks = (self.search.chunks[place].before for place in self.reported_places)
         return min((rank for rank in ranks if rank is not None), default=None)
 
     @property
     def today(self) -> Sequence[Ranking]:
-        """The answers to the canary's own query, those as deep as its runs ask first; without any, the run's."""
+        """Answers to the canary's own query, the repeats first; without any, the run's."""
         now = self.case.now
         answers = (*self.repeats, *([self.deep] if self.deep is not None else ()))
         return answers if answers or now is None else (now,)
 
     @property
     def shown(self) -> Ranking | None:
-        """What the retriever shows for the query: on the first repeat or, where none came, to the run."""
+        """Current answer to the query: the first repeat or, without one, the run's."""
         return next((one for one in (*self.repeats, self.case.now, self.deep) if one is not None), None)
 
     def fails(self, ranking: Ranking) -> bool:
-        """Whether an answer still shows what degraded the canary."""
+        """Whether an answer has the fault that degraded the canary."""
         now, k = self.case.now, self.case.k
-        if self.search.wanted and lost(self.search, now, k):
-            return lost(self.search, ranking, k)
+        if self.search.chunks and is_lost(self.search, now, k):
+            return is_lost(self.search, ranking, k)
         if self.targets:
             ranks = zip(self.ranks_of(ranking), self.targets, strict=True)
-            return any(rank is None or rank > (self.search.wanted[place].before or k) for rank, place in ranks)
+            return any(rank is None or rank > (self.search.chunks[place].before or k) for rank, place in ranks)
         if self.case.too_low is not None and (relevance := self._relevance(ranking)) is not None:
             return relevance < self.case.canary.min_relevance_score
         return now is None or (ranking.ids[:k], ranking.scores[:1]) == (now.ids[:k], now.scores[:1])
 
     def _relevance(self, ranking: Ranking) -> float | None:
-        """Give the relevance of the first hit of an answer; None where its score does not tell."""
+        """Relevance of the first hit of an answer; None where its score has no scale."""
         scale, score = self.case.scale, ranking.scores[0] if len(ranking) else None
         if scale is None or score is None or not in_scale(scale, score):
             return None
@@ -82,16 +82,16 @@ class Evidence:
 
     @property
     def misses_own_texts(self) -> bool:
-        """Whether the index does not even bring by its own text what it had just brought for the query."""
+        """Whether the control failed: the run's first hit is not found by its own text."""
         now, control = self.case.now, self.control
         return now is not None and len(now) > 0 and control is not None and now.ids[0] not in control.ids
 
     def lacks_name(self, place: int) -> bool:
-        """Whether a wanted chunk stood somewhere when last healthy, and no answer has it by the name it had then."""
-        healthy, one = self.case.healthy, self.search.wanted[place]
+        """Whether an expected chunk was retrieved when last healthy, and no answer has it by the name of then."""
+        healthy, one = self.case.healthy, self.search.chunks[place]
         if healthy is None or one.before is None:
             return False
-        answers = [ranking for rankings in self.known.values() for ranking in rankings]
+        answers = [ranking for rankings in self.item_answers.values() for ranking in rankings]
         answers += [*self.today, *([self.case.now] if self.case.now is not None else ())]
         judgment, index = one.judgment, one.index
         if judgment.document is not None:
@@ -106,13 +106,13 @@ class Evidence:
         return not any(was in zip(ranking.ids, ranking.texts, strict=True) for ranking in answers)
 
     def answers_for(self, place: int) -> Iterator[Ranking]:
-        """Yield every answer in which this wanted chunk should be, most telling first."""
-        yield from self.known.get(self.search.wanted[place].index, ())
+        """Yield every answer that should have this expected chunk, the most conclusive first."""
+        yield from self.item_answers.get(self.search.chunks[place].index, ())
         yield from reversed(self.today)
 
 
-def gather(case: Case, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Evidence:
-    """Sort answers, given in the order of the questions, by what was asked; None = it was not asked after all."""
+def collect_evidence(case: Case, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Evidence:
+    """Collect answers, given in the order of the questions, by kind of question; None = it was not asked."""
     search = search_for(case)
     repeats, item_rankings, failures = list[Ranking](), dict[int, list[Ranking]](), list[tuple[Kind, Answer]]()
     deep = control = None
@@ -135,11 +135,11 @@ def gather(case: Case, questions: Sequence[Question], answers: Sequence[Answer |
     return Evidence(
         case=case,
         search=search,
-        targets=targets(search, case.now, case.k, deep=case.too_low is None),
+        targets=find_targets(search, case.now, case.k, deep=case.too_low is None),
         repeats=tuple(repeats),
         deep=deep,
-        known={index: tuple(rankings) for index, rankings in item_rankings.items()},
+        item_answers={index: tuple(rankings) for index, rankings in item_rankings.items()},
         control=control,
         failures=tuple(failures),
-        asked=counts,
+        asked_counts=counts,
     )

@@ -1,12 +1,9 @@
-"""Which chunks a case is about: those that were to be found and are not where they were, and where they stand.
-
-What follows from it is causes'.
-"""
+"""Expected chunks of a case: their texts, their ranks in answers, and which of them fell."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from app.domain.diagnosis.text_overlap import grams, held
+from app.domain.diagnosis.text_overlap import containment, grams
 from app.domain.diagnosis.values import Case
 from app.domain.model import Judgment, Ranking
 from app.domain.runs.matching import Match, Prepared, match, prepare
@@ -17,13 +14,13 @@ MOSTLY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedChunk:
-    """A judgment of grade 1 or better, and what is known of its chunk."""
+    """A judgment of grade 1 or better, with the text, rank and score of its chunk."""
 
     index: int
     """Its place in the canary's judgments."""
     judgment: Judgment
     passage: str | None
-    """Its text: the judgment's own or, failing that, the chunk's when it was last seen; None = never seen."""
+    """Its text: the judgment's own or, without one, that of the chunk when last retrieved; None = never retrieved."""
     before: int | None
     """Its rank when the canary was last healthy."""
     score: float | None
@@ -32,28 +29,28 @@ class SearchedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Everything a case expects, ready to be looked for in answers. Made by `search_for`."""
+    """The expected chunks of a case, prepared for matching with answers. Made by `search_for`."""
 
     prepared: Prepared
-    wanted: tuple[SearchedChunk, ...]
-    known: dict[str, str]
-    """What the expected chunks held, by id."""
+    chunks: tuple[SearchedChunk, ...]
+    texts: dict[str, str]
+    """Texts of the expected chunks, by id."""
     matches: dict[int, tuple[Ranking, Match]] = field(default_factory=dict, compare=False, repr=False)
-    """Answers already matched, by identity: every rule asks for their ranks."""
+    """Cached matches of answers, by identity."""
 
     def ranks(self, ranking: Ranking | None) -> tuple[int | None, ...]:
-        """Give the rank of each wanted judgment; None = not there.
+        """Rank of each expected chunk; None = not retrieved.
 
-        A chunk that kept its id and holds another text is not the expected one any more: chunks numbered within their
-        document are all named like that after they were cut anew.
+        A chunk with the same id and another text is not the expected one: chunks numbered within their document keep
+        their ids when they are re-cut.
         """
         if ranking is None:
-            return (None,) * len(self.wanted)
+            return (None,) * len(self.chunks)
         first = self.match(ranking).first
-        return tuple(first[one.index] for one in self.wanted)
+        return tuple(first[one.index] for one in self.chunks)
 
     def match(self, ranking: Ranking) -> Match:
-        """Match an answer against all judgments, a chunk that holds another text under its old id not by that id."""
+        """Match an answer with all judgments; a chunk with another text than before is not matched by its id."""
         if id(ranking) not in self.matches:
             ids = tuple(
                 f"{_RENAMED}{place}" if self._is_another(chunk, text) else chunk
@@ -64,14 +61,14 @@ class Search:
         return self.matches[id(ranking)][1]
 
     def _is_another(self, chunk: str, text: str | None) -> bool:
-        was = self.known.get(chunk)
+        was = self.texts.get(chunk)
         if was is None or text is None or min(len(grams(was)), len(grams(text))) < COMPARABLE:
             return False
-        return max(held(was, text), held(text, was)) < MOSTLY
+        return max(containment(was, text), containment(text, was)) < MOSTLY
 
 
 def search_for(case: Case) -> Search:
-    """Lay out what a case expects, in the order of its judgments; nothing where the canary is negative."""
+    """Return expected chunks of a case, in the order of its judgments; empty where the canary is negative."""
     prepared = prepare(case.canary.judgments)
     if not case.canary.expects:
         return Search(prepared, (), {})
@@ -100,28 +97,28 @@ def search_for(case: Case) -> Search:
     return Search(prepared, tuple(chunks), items)
 
 
-def lost(search: Search, ranking: Ranking | None, k: int) -> bool:
-    """Whether none of what is wanted is in the top k."""
+def is_lost(search: Search, ranking: Ranking | None, k: int) -> bool:
+    """Whether no expected chunk is in the top k."""
     return not any(rank is not None and rank <= k for rank in search.ranks(ranking))
 
 
-def targets(search: Search, now: Ranking | None, k: int, *, deep: bool = True) -> tuple[int, ...]:
-    """List the places in `search.wanted` of what a diagnosis is about, most telling first.
+def find_targets(search: Search, now: Ranking | None, k: int, *, deep: bool = True) -> tuple[int, ...]:
+    """Places in `search.chunks` of the chunks that a diagnosis is about, the best ranked before first.
 
-    Where nothing wanted is in the top k: what was there before or, failing that, below it, or everything. Else what
-    fell or went from the top k or, failing that and with `deep`, from below it, which measures of depth 10 see. Nothing
-    where all stand as they stood: then the canary degraded for another reason.
+    Where no expected chunk is in the top k: those that were there before, else those below it, else all. Otherwise
+    those that fell from the top k, else, with `deep`, from below it, which measures of depth 10 include. Empty where
+    none fell: then the canary degraded for another reason.
     """
-    everything = range(len(search.wanted))
+    everything = range(len(search.chunks))
     ranks = search.ranks(now)
-    lost_places = [place for place in everything if search.wanted[place].before is not None]
-    was = [place for place in lost_places if _within(search.wanted[place].before, k)]
-    if lost(search, now, k):
-        chosen: Sequence[int] = was or lost_places or everything
+    found_before = [place for place in everything if search.chunks[place].before is not None]
+    was = [place for place in found_before if _within(search.chunks[place].before, k)]
+    if is_lost(search, now, k):
+        chosen: Sequence[int] = was or found_before or everything
     else:
-        fell = [place for place in lost_places if (ranks[place] or _NOWHERE) > (search.wanted[place].before or 0)]
+        fell = [place for place in found_before if (ranks[place] or _NOWHERE) > (search.chunks[place].before or 0)]
         chosen = [place for place in fell if place in was] or (fell if deep else ())
-    return tuple(sorted(chosen, key=lambda place: _urgency(search.wanted[place])))
+    return tuple(sorted(chosen, key=lambda place: _urgency(search.chunks[place])))
 
 
 def _urgency(one: SearchedChunk) -> tuple[int, int, int]:
@@ -135,4 +132,4 @@ def _within(rank: int | None, k: int) -> bool:
 _NOWHERE = 1 << 30
 _RENAMED = "\0another text under the id of rank "
 COMPARABLE = 6
-"""Texts with fewer 3-grams, such as headings, say nothing when they differ."""
+"""Texts with fewer 3-grams, such as headings, are too short to compare."""

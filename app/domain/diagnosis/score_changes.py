@@ -1,4 +1,4 @@
-"""Whether the same chunks have other scores than before, and whether a chunk that is gone should not be."""
+"""Score changes: how far the scores of the same chunks moved, and what that may come from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _OF_THE_PAIR_ALONE = frozenset({Scale.COSINE, Scale.DISTANCE, Scale.LOGIT})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How far the scores of chunks moved that were there before and are now."""
+    """How far the scores of the same chunks moved."""
 
     median: float
     """Of |now - before| / |before|."""
@@ -50,7 +50,7 @@ def change_of(before: Ranking, today: Sequence[Ranking]) -> Change | None:
 
 
 def limit_of(scale: Scale | None) -> float:
-    """Give the median change up to which scores count as the same."""
+    """Largest median change for which scores count as the same."""
     return LIMIT_LEXICAL if scale is Scale.UNBOUNDED else LIMIT
 
 

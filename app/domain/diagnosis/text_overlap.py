@@ -1,6 +1,6 @@
-"""How much of one text another holds, in word 3-grams: whether a passage moved house, whether two hits are copies.
+"""Overlap of texts in word 3-grams: whether a passage moved to another chunk, whether two hits are copies.
 
-Whether a hit satisfies a judgment is matching's to say; this is coarser on purpose.
+Coarser than `runs.matching`, which decides whether a hit satisfies a judgment.
 """
 
 import re
@@ -14,14 +14,14 @@ from app.domain.runs.text_damage import FIRST_UNSPACED
 Grams = frozenset[tuple[str, ...]]
 
 
-def held(passage: str, text: str) -> float:
-    """Give the share of a passage's word 3-grams that a text holds, in [0, 1] (Broder 1997: containment)."""
+def containment(passage: str, text: str) -> float:
+    """Share of a passage's word 3-grams that a text has, in [0, 1] (Broder 1997: containment)."""
     passage_grams = grams(passage)
     return len(passage_grams & grams(text)) / len(passage_grams) if passage_grams else 0.0
 
 
-def alike(one: str, other: str) -> float:
-    """Give the share of the shorter text's word 3-grams that are in both, in [0, 1]; 0 where either has none."""
+def overlap(one: str, other: str) -> float:
+    """Share of the shorter text's word 3-grams that are in both, in [0, 1]; 0 where either has none."""
     a, b = grams(one), grams(other)
     shorter = min(len(a), len(b))
     return len(a & b) / shorter if shorter else 0.0
@@ -37,24 +37,19 @@ def grams(text: str) -> Grams:
 
 
 def words_of(text: str) -> list[str]:
-    """Split a normalised text into words; where spaces do not tell words apart, each sign is one."""
+    """Split a normalised text into words; in scripts without spaces, each character is one."""
     body = normalise(text)
     return body.split() if max(body, default="") < FIRST_UNSPACED else _WORDS.findall(body)
 
 
-def parts_held(passage: str, text: str) -> list[tuple[str, bool]]:
-    """Split a passage into stretches that a text holds and stretches that it does not, in order, nothing left out.
+def split_by_overlap(passage: str, text: str) -> list[tuple[str, bool]]:
+    """Split a passage into parts that a text has and parts that it does not, in order and complete.
 
-    A word counts as held where it is part of a 3-gram that both have, the white space between two held words too.
+    A word is common where it is part of a 3-gram of both, and so is the white space between two common words.
     """
-    tokens = list(_TOKEN.finditer(passage))
-    words, owner = list[str](), list[int]()
-    for place, token in enumerate(tokens):
-        own = words_of(token.group())
-        words += own
-        owner += [place] * len(own)
+    tokens, words, owner = _word_tokens(passage)
     passage_grams, size = grams(text), min(3, len(words))
-    held_tokens = {
+    common_tokens = {
         owner[place]
         for at in range(len(words) - size + 1)
         if size and tuple(words[at : at + size]) in passage_grams
@@ -62,7 +57,7 @@ def parts_held(passage: str, text: str) -> list[tuple[str, bool]]:
     }
     pieces, end, before = list[tuple[str, bool]](), 0, False
     for place, token in enumerate(tokens):
-        now = place in held_tokens
+        now = place in common_tokens
         pieces += [(passage[end : token.start()], before and now), (token.group(), now)]
         end, before = token.end(), now
     pieces.append((passage[end:], False))
@@ -70,17 +65,16 @@ def parts_held(passage: str, text: str) -> list[tuple[str, bool]]:
     return [(text, now) for text, now in joined if text]
 
 
-def part_held(passage: str, text: str) -> str | None:
-    """Cut out of a passage the longest stretch that a text holds, as it is written there; None = no 3-gram of it.
-
-    A word counts as held where it is part of a 3-gram that both have.
-    """
+def _word_tokens(passage: str) -> tuple[list[re.Match[str]], list[str], list[int]]:
+    """Split a passage: its tokens, their words, and for each word the place of its token."""
     tokens = list(_TOKEN.finditer(passage))
-    words, owner = list[str](), list[int]()
-    for place, token in enumerate(tokens):
-        own = words_of(token.group())
-        words += own
-        owner += [place] * len(own)
+    words = [(word, place) for place, token in enumerate(tokens) for word in words_of(token.group())]
+    return tokens, [word for word, _ in words], [place for _, place in words]
+
+
+def longest_common_part(passage: str, text: str) -> str | None:
+    """Longest part of a passage whose words are part of 3-grams of a text, as it is written; None = there is none."""
+    tokens, words, owner = _word_tokens(passage)
     passage_grams, size = grams(text), min(3, len(words))
     longest, start, end = (0, 0), -1, -1
     for at in range(len(words) - size + 1):

@@ -1,7 +1,4 @@
-"""What a diagnosis is made of, as values: the case, the questions put to the retriever, the cause with its evidence.
-
-Which questions are put is asking's, what the answers mean is causes', what a whole run's causes mean is fleet's.
-"""
+"""Values of a diagnosis: the case, the questions to the retriever, the cause with its evidence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,16 +14,16 @@ def _empty() -> Mapping[str, Any]:
 
 
 class Kind(StrEnum):
-    """What a question is for."""
+    """Purpose of a question."""
 
     REPEAT = "repeat"
-    """The canary's own query once more, as deep as its check asks: does it stay like this?"""
+    """The canary's own query again, with the check's depth: is the fault persistent?"""
     DEEP = "deep"
     """The canary's own query, far deeper: how far did the expected chunk fall?"""
     KNOWN_ITEM = "known_item"
-    """An expected passage (or one half of it) as the query: is it in the index at all, and under which id?"""
+    """An expected passage (or one half of it) as the query: is it in the index, and under which id?"""
     CONTROL = "control"
-    """The text of a hit of the run as the query: does the index bring by its own text what it surely has?"""
+    """The text of a hit of the run as the query: does the index find a chunk by its own text?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,27 +33,27 @@ class Question:
     kind: Kind
     query: str
     k: int
-    """How many hits to ask for."""
+    """Number of hits to ask for."""
     judgment: int | None = None
-    """Of a known item: the place in the canary's judgments of the one whose passage is asked for."""
+    """Of a known item: the place of its judgment in the canary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A canary to be diagnosed, and what is remembered of it."""
+    """A canary to be diagnosed, with its rankings now and when last healthy."""
 
     canary: Canary
     k: int
     """The check's."""
     fetch_k: int
-    """How many hits its runs ask for."""
+    """Number of hits its runs ask for."""
     now: Ranking | None
-    """What the run retrieved that is asked about; None = its probe failed."""
+    """The ranking of the run to be explained; None = its probe failed."""
     healthy: Ranking | None = None
-    """What was retrieved when the canary was last healthy or, of one that lost its chunk, last found it, under the same
-    retriever; None = there is no such."""
+    """The ranking when the canary was last healthy or, if it lost its chunk, last found it, with the same retriever;
+    None = there is none."""
     ever_passed: bool
-    """Whether an expected chunk was ever in the top k, as far back as history goes."""
+    """Whether an expected chunk was ever in the top k, in the stored history."""
     scale: Scale | None = None
     """The declared scale of the retriever's scores; None = it declares none."""
     anchor: float | None = None
@@ -64,7 +61,7 @@ class Case:
     too_low: float | None = None
     """The relevance in [0, 1] of the run's first hit, where the canary is degraded by it; None = it is not."""
     texts: Mapping[str, str] = field(default_factory=_empty)
-    """Texts by chunk id, where a chunk was retrieved at some time; `healthy` need not hold them all."""
+    """Texts by chunk id of chunks retrieved earlier, also of those not in `healthy`."""
     renamed: bool = False
     """Whether chunks of the whole index were re-cut or renamed since `healthy`, see run_causes."""
 
@@ -82,39 +79,39 @@ class FoundChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reanchor:
-    """A judgment whose chunk was renamed, and what should stand in its place once a person agrees."""
+    """A judgment whose chunk was renamed, and the judgments proposed in its place."""
 
     index: int
     """Its place in the canary's judgments."""
     judgment: Judgment
     passage: str
-    """What it stands for: its own text, or that of its chunk when it was last seen."""
+    """Its own text, or that of its chunk when last retrieved."""
     proposals: tuple[Judgment, ...]
     """One, or two where the passage was cut in two; of the same grade."""
-    found: tuple[FoundChunk, ...]
+    chunks: tuple[FoundChunk, ...]
     """The chunk behind each proposal. Its text was retrieved: not to be trusted."""
     similarity: float
     """The share of the passage's word 3-grams that they hold together, in [0, 1]."""
 
     @property
     def changes(self) -> bool:
-        """Whether the judgment would be another; a text by itself names no chunk that could have moved."""
+        """Whether the proposals differ from the judgment; one by text alone stays the same."""
         return self.proposals != (self.judgment,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Why a canary degraded."""
+    """Cause of a degraded canary, with its evidence."""
 
     cause: Cause
     reason: str
     """A sentence for people without its full stop. It quotes no retrieved text, id or document."""
     evidence: Mapping[str, Any]
-    """What speaks for it, ready for JSON; see causes. It names retrieved ids, not texts."""
+    """Its evidence as JSON; see `causes`. It has retrieved ids, not texts."""
     persistent: bool | None
-    """Whether asking again still showed it; False = all was well on every repeat, None = nothing could be asked."""
+    """Whether a repeat still has the fault; False = every repeat was healthy, None = none was answered."""
     rank_before: int | None = None
-    """Of the best placed expected chunk when the canary was last healthy."""
+    """Best rank of the expected chunks when the canary was last healthy."""
     rank_now: int | None = None
-    """Of the best placed expected chunk today, in the deepest answer that has it."""
+    """Best rank of the expected chunks now, in the deepest answer that has one."""
     reanchors: tuple[Reanchor, ...] = ()

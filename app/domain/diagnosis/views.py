@@ -28,7 +28,7 @@ class RanksFound(TypedDict, total=False):
 
 
 class HitsReturned(TypedDict, total=False):
-    """How many hits each answer had; None where there is no such answer."""
+    """Number of hits of each answer; None where there is no such answer."""
 
     before: int | None
     run: int | None
@@ -46,7 +46,7 @@ class TextMatch(TypedDict):
 
 
 class DiagnosisEvidence(TypedDict, total=False):
-    """What speaks for the cause; besides what every diagnosis has, each cause has evidence of its own."""
+    """Evidence of the cause; besides what every diagnosis has, each cause has evidence of its own."""
 
     asked: dict[str, int]
     """How many questions were asked, by kind."""
@@ -70,7 +70,7 @@ class DiagnosisEvidence(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisView:
-    """Why a canary of a check is as it is, as it was found last."""
+    """The last diagnosis of a canary of a check."""
 
     id: str
     check: str
@@ -78,20 +78,20 @@ class DiagnosisView:
     run_id: str
     at: TimeText
     requested_by: str | None
-    """None where it was asked after a run."""
+    """None where it was made after a run."""
     cause: Cause
     reason: str
     persistent: bool | None
-    """Whether it was still so when asked again; None = nothing could be asked."""
+    """Whether a retry still had the fault; None = none was answered."""
     rank_before: int | None
     rank_now: int | None
     evidence: DiagnosisEvidence
     reanchors: list[str]
-    """Proposals that wait for an answer, by id."""
+    """Open proposals, by id."""
 
 
 class ReanchorState(StrEnum):
-    """What has become of a proposal."""
+    """State of a proposal."""
 
     PROPOSED = "proposed"
     ACCEPTED = "accepted"
@@ -109,7 +109,7 @@ class StoredJudgment(TypedDict):
 
 
 class ReanchorOutcome(TypedDict):
-    """A proposal, and what has become of it."""
+    """A proposal and its state."""
 
     id: str
     key: str
@@ -117,7 +117,7 @@ class ReanchorOutcome(TypedDict):
 
 
 class ReanchorView(ReanchorOutcome):
-    """What is proposed in the place of a judgment whose chunk was renamed."""
+    """Judgments proposed in the place of one whose chunk was renamed."""
 
     query: str | None
     managed_by: str | None
@@ -133,7 +133,7 @@ class ReanchorView(ReanchorOutcome):
 
 
 class FilePatch(TypedDict):
-    """What is to be committed for the canaries of one file: a diff, or its canaries anew where it cannot be read."""
+    """A patch of one canary file to commit: a diff, or its canaries as YAML where the file is not readable."""
 
     file: str | None
     canaries: list[str]
@@ -142,7 +142,7 @@ class FilePatch(TypedDict):
 
 
 class ReanchorDecision(TypedDict):
-    """What became of the proposals somebody decided about."""
+    """Result of a decision about proposals."""
 
     accepted: list[ReanchorOutcome]
     rejected: list[ReanchorOutcome]
@@ -153,7 +153,7 @@ class ReanchorDecision(TypedDict):
 
 
 class QualityExample(TypedDict):
-    """A case in point."""
+    """An example of a section."""
 
     canary: str | None
     chunk: str | None
@@ -162,7 +162,7 @@ class QualityExample(TypedDict):
 
 
 class QualityHistogram(TypedDict):
-    """How many of each kind fall between two edges and the next, the last edge included."""
+    """Counts of each kind between two edges, the last edge included."""
 
     edges: list[float | None]
     counts: dict[str, list[int]]
@@ -181,14 +181,14 @@ class QualitySection(TypedDict):
     histogram: QualityHistogram | None
 
 
-class ChunksLookedAt(TypedDict):
-    """How many chunks a report is of."""
+class ChunkCounts(TypedDict):
+    """Number of evaluated chunks of a report."""
 
     looked_at: int
 
 
-class CanariesLookedAt(ChunksLookedAt):
-    """How many canaries a report is of."""
+class CanaryCounts(ChunkCounts):
+    """Number of canaries of a report."""
 
     total: int
     measured: int
@@ -202,7 +202,7 @@ class QualityReport(TypedDict):
     at: TimeText | None
     k: int
     fetch_k: int
-    canaries: CanariesLookedAt
-    chunks: ChunksLookedAt
+    canaries: CanaryCounts
+    chunks: ChunkCounts
     notes: list[str]
     sections: list[QualitySection]

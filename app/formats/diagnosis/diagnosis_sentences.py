@@ -1,4 +1,4 @@
-"""Says what a diagnosis asked and heard: a row per question, the findings in sentences, and what to do about the cause.
+"""Texts of a diagnosis: a row per question, the findings in sentences, and advice on the cause.
 
 It reads the evidence of a diagnosis, whose ids may be hostile; nothing here is markup.
 """
@@ -22,13 +22,13 @@ class Probed:
     asked: str
     why: str
     rank: str
-    """Where the expected chunk stood."""
+    """Rank of the expected chunk."""
     returned: int | None
-    """Hits of the answer; None = not remembered."""
+    """Hits of the answer; None = not stored."""
 
 
 def probed(evidence: Mapping[str, Any]) -> list[Probed]:
-    """List what was asked, after what is remembered, each with where the expected chunk stood."""
+    """List the stored rankings and the questions, each with the rank of the expected chunk."""
     ranks, returned, asked = (evidence.get(name) or {} for name in ("ranks", "returned", "asked"))
     if not ranks:
         return []
@@ -74,12 +74,12 @@ def probed(evidence: Mapping[str, Any]) -> list[Probed]:
 
 
 def findings(evidence: Mapping[str, Any]) -> list[str]:
-    """Say the rest of the evidence in sentences without full stops."""
+    """Return the rest of the evidence in sentences without full stops."""
     return list(_findings(evidence))
 
 
 def advice(cause: Cause) -> str:
-    """Say what somebody can do about the cause."""
+    """Return what to do about the cause."""
     return CAUSE_ADVICE[cause]
 
 
@@ -114,6 +114,6 @@ def _unanswered(asked: str, count: int) -> Sequence[Probed]:
 
 
 def _failure_text(failure: str) -> str:
-    """Word a failed probe as evidence has it, `refused, HTTP 503`, for people."""
+    """Return a failed probe of the evidence, `refused, HTTP 503`, in words."""
     outcome, comma, status = failure.partition(", ")
     return f"{outcome_word(outcome)}{comma}{status}"

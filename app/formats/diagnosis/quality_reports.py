@@ -21,22 +21,22 @@ TITLES: Final[Mapping[str, str]] = {
     "chunk_boundaries": "Chunk boundaries",
     "slow_drift": "Slow drift",
 }
-VERDICTS: Final[Mapping[str, str]] = {Mark.GOOD: "good", Mark.LOOK: "look at this", Mark.UNKNOWN: "unknown"}
+VERDICTS: Final[Mapping[str, str]] = {Mark.GOOD: "good", Mark.REVIEW: "look at this", Mark.UNKNOWN: "unknown"}
 _SHOWN = 80
 
 
 def quality_markdown(report: QualityReport) -> str:
     """Return the report as GitHub-flavoured Markdown: an overview, then each section with numbers and examples."""
     canaries, chunks = report["canaries"], report["chunks"]
-    looked = f"{counted(canaries['looked_at'], 'canary')} and {counted(chunks['looked_at'], 'chunk')} looked at"
+    evaluated = f"{counted(canaries['looked_at'], 'canary')} and {counted(chunks['looked_at'], 'chunk')} evaluated"
     overview = Table(
-        title=f"Quality, {looked}",
+        title=f"Quality, {evaluated}",
         columns=("check", "run", "at"),
         rows=((plain(str(report["check"])), plain(str(report["run"])), plain(str(report["at"]))),),
         quoted=frozenset({0, 1, 2}),
     )
     tables = [overview, _overview(report), *[table for section in report["sections"] for table in _tables(section)]]
-    notes = Table(title="Not looked at", columns=("what",), rows=tuple((plain(str(note)),) for note in report["notes"]))
+    notes = Table(title="Not evaluated", columns=("what",), rows=tuple((plain(str(note)),) for note in report["notes"]))
     return "\n\n".join([table_markdown(table) for table in (*tables, notes) if table.rows]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What people are told around the points of a quality report: what each looks at, and what it would take to know."""
+"""Texts around the sections of a quality report: what each evaluates, and what an unknown one needs."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ TO_KNOW: Final[Mapping[str, str]] = {
 
 
 def number_name(name: str) -> str:
-    """Write the name of a number for people: `found@5` as found in the top 5, `p90` as upper tenth."""
+    """Name of a number in words: `found@5` as found in the top 5, `p90` as upper tenth."""
     if match := re.fullmatch(r"found@(\d+)", name):
         return f"found in the top {match[1]}"
     if match := re.fullmatch(r"(relevant|other)_(p10|median|p90)", name):

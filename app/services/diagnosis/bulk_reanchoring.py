@@ -1,6 +1,6 @@
-"""Canaries whose chunks a re-cut, a re-indexing or a renaming of documents took away: diagnosed from rows, all at once.
+"""Bulk diagnosis, from rows alone, of canaries whose chunks were re-cut, re-indexed or renamed.
 
-Nobody is asked. Of whom the stored rankings do not tell enough, diagnosis asks the retriever.
+Where the stored rankings do not suffice, `diagnoses` asks the retriever.
 """
 
 from typing import Final
@@ -17,17 +17,17 @@ from app.store.runs import results
 from app.store.runs.results import RunRow
 
 MOST: Final = 500
-"""Canaries a run; the rest get their turn in the runs to come."""
+"""Canaries per run; the others follow after later runs."""
 EXAMINED: Final = 1_000
-"""Canaries looked at a run, whatever is found: a suite of 10,000 must not hold a worker for a minute after each run."""
+"""Canaries examined per run: a suite of 10,000 must not occupy a worker for a minute after each run."""
 
 
 def diagnose_renamed(
     connection: Connection, run: RunRow, inputs: RunInputs, cause: RunCause
 ) -> list[tuple[Subject, Diagnosis]]:
-    """Diagnose the canaries of a run whose expected text it retrieved under another name, those not diagnosed yet.
+    """Diagnose the canaries of a run that retrieved an expected text under another name, except diagnosed ones.
 
-    Those that still find what they expect are among them where a judgment of theirs is to be re-anchored.
+    Includes healthy canaries with a judgment to be re-anchored.
     """
     _, failures = results.probes_of(connection, run.id)
     places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]

@@ -1,7 +1,4 @@
-"""Which degraded canaries are worth asking about, and what is remembered of each: from rows to cases.
-
-Nothing here asks anybody. What is asked of a case, and what the answers mean, is the domain's.
-"""
+"""Cases for diagnosis: which degraded canaries to diagnose after a run, and their case from rows. It only reads."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,16 +21,16 @@ from app.store.runs import results
 from app.store.runs.results import RunRow, StateRow
 
 AGAIN_AFTER = timedelta(hours=6)
-"""The same answer of the same canary is not asked about again before."""
+"""Least time before the same answer of a canary is diagnosed again."""
 _LOOK_BACK = 50
 _ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
-"""Reasons that a cause may be found for; an answer that came late, or that should not have come, speaks for itself."""
+"""Reasons that a diagnosis can explain; a slow or forbidden answer needs none."""
 _LOW = pack_reasons([Reason.LOW_RELEVANCE])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A canary to be diagnosed: its case and what the case is about."""
+    """A canary to be diagnosed, with its case."""
 
     canary_id: int
     version_id: int
@@ -51,12 +48,11 @@ def worth_asking(
     renamed: bool = False,
     without: Collection[int] = (),
 ) -> list[Subject]:
-    """Pick the canaries to ask about after a run: those its news lists, then the worst first, spread over categories.
+    """Choose the canaries to diagnose after a run: those its notice lists, then the worst, spread over categories.
 
-    Those it newly degraded, lost the chunk of, or names as culprits; then, as far as there is room, those that degraded
-    before and that nobody has asked about since: of an event that took many, the rest get their turn in the runs to
-    come.
-    `without`: the ids of canaries whose cause is known without asking; `renamed` is that of their cases.
+    First those that newly degraded, lost their chunk, or are named as culprits; then, as far as there is room, those
+    that degraded before and are not diagnosed: after a large event, the others follow after later runs. `without`: the
+    ids of canaries that need no questions; `renamed` is that of their cases.
     """
     positions = {canary_id: position for position, canary_id in enumerate(inputs.canary_ids)}
     canaries = inputs.canaries
@@ -90,7 +86,7 @@ def worth_asking(
 
 
 def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: int) -> Subject:
-    """Lay out the case of one canary as it was at a run, whatever its verdict."""
+    """Case of one canary at a run, whatever its verdict."""
     canary_id = inputs.canary_ids[position]
     _, failures = results.probes_of(connection, run.id)
     state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
@@ -103,7 +99,7 @@ def _is_news(state: StateRow, reasons_before: int) -> bool:
 
 
 def _is_known(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:
-    """Whether this very answer was asked about already, and not long ago."""
+    """Whether the same answer was diagnosed within `AGAIN_AFTER`."""
     if last is None or last.at < horizon or last.evidence.get("persistent") is None:
         return False
     return (last.canary_version_id, last.ranking_id) == (state.canary_version_id, state.ranking_id)

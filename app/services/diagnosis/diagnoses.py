@@ -1,7 +1,7 @@
-"""Why canaries degraded: found out after a run by asking the retriever a little more, or when somebody wants to know.
+"""Diagnoses of degraded canaries after a run: asks the retriever a few questions, and stores causes and proposals.
 
-What is asked and concluded is the domain's. No question is asked within a transaction; what was found is written in
-one, together with what is proposed, and the news that waited for it is let go.
+The questions and rules are in the domain. No question is asked within a transaction; diagnoses and proposals are
+written in one, which also releases the deliveries that waited for them. Diagnoses on request are in `on_demand`.
 """
 
 import logging
@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from threading import Lock
 from typing import Final, cast
 
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.questions import questions
 from app.domain.diagnosis.values import Diagnosis, Reanchor
 from app.domain.diagnosis.views import DiagnosisEvidence, DiagnosisView, ReanchorState
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from app.domain.errors import InvalidInputError, NotFoundError
 from app.domain.model import Answer, Cause, Judgment, RunStatus, Verdict
 from app.domain.probing.retrievers import Probe
 from app.domain.runs.run_inputs import RunInputs
@@ -25,11 +24,11 @@ from app.formats.diagnosis.judgment_patch import judgment_name
 from app.formats.history import shapes
 from app.services.diagnosis import reanchoring
 from app.services.diagnosis.bulk_reanchoring import diagnose_renamed
-from app.services.diagnosis.cases import Subject, subject, worth_asking
+from app.services.diagnosis.cases import Subject, worth_asking
 from app.services.diagnosis.returned_chunks import outdate_overtaken
 from app.services.lookup import find_check
 from app.services.probing.diagnosis_queries import ReportProgress, TimeBudget, ask_questions
-from app.services.runs.plans import NotExecutableError, Planner
+from app.services.runs.plans import Planner
 from app.services.runs.run_causes import renaming_cause
 from app.services.runs.runs import EndedRun
 from app.store.catalog import definitions, suites
@@ -42,27 +41,26 @@ from app.store.runs.results import RunRow
 logger = logging.getLogger("coalmine.diagnosis")
 
 PATIENCE: Final = timedelta(seconds=30)
-"""How long the news of a run waits for names and causes."""
+"""Longest wait of a run's deliveries for causes."""
 MOST_CANARIES: Final = 10
 """Per run."""
 SECONDS: Final = 25.0
-"""Of asking after a run; the rest of the patience is for reading and writing."""
+"""Of questions after a run; the rest of `PATIENCE` is for reading and writing."""
 KEPT: Final = 4_000
-"""Characters of each text that is kept with a proposal."""
-_SECONDS_ON_DEMAND = 60.0
+"""Characters of each text that is stored with a proposal."""
 _DIGEST = 16
 _ENOUGH = 3
-"""Questions; the most telling ones come first."""
+"""Questions; the most conclusive ones come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a worker hears of the diagnoses of a run."""
+    """Result of the diagnoses of a run, for the worker."""
 
     run_id: int
     causes: tuple[str, ...]
     released: int
-    """Deliveries that had waited for it."""
+    """Number of deliveries that had waited for it."""
 
 
 def after_run(
@@ -75,17 +73,17 @@ def after_run(
     most: int = MOST_CANARIES,
     seconds: float = SECONDS,
 ) -> Outcome | None:
-    """Find out why canaries that a run degraded are so, and let go of the news that waits for it.
+    """Diagnose the canaries that a run degraded, and release the deliveries that wait for it; None = nothing to do.
 
-    None where there was nothing to do. Of a run that is unknown nothing is asked: the retriever has trouble enough.
+    Nothing is asked after an unknown run: its retriever may be overloaded.
     """
     store = planner.store
-    found, subjects, inputs = _worth_asking(planner, ended, most=most, now=clock())
+    found, subjects, inputs = _find_subjects(planner, ended, most=most, now=clock())
     if inputs is not None and subjects:
         try:
             budget = TimeBudget.of(seconds, clock, stopping)
-            found += _ask(probe, inputs, subjects, budget, run_id=f"{ended.id}-diagnosis")
-        except InvalidInputError as error:  # of this retriever: the run that just asked it could, so it is rare
+            found += ask_about(probe, inputs, subjects, budget, run_id=f"{ended.id}-diagnosis")
+        except InvalidInputError as error:  # of this retriever's configuration: rare, as the run could use it
             logger.warning("diagnosis_impossible", extra={"run": ended.id, "check": ended.check, "detail": str(error)})
     if not found:
         released = release(store, ended.id, now=clock())
@@ -95,15 +93,15 @@ def after_run(
         run = results.find_run(connection, ended.id)
         if run is not None:
             for one, diagnosis in found:
-                _save(connection, run, one, diagnosis, at=to_us(now), by=None)
-            _settle(connection, run.check_id, at=to_us(now))
+                save_diagnosis(connection, run, one, diagnosis, at=to_us(now), by=None)
+            end_decided_proposals(connection, run.check_id, at=to_us(now))
             outdate_overtaken(connection, run, {one.canary_id for one, _ in found}, at=to_us(now))
         released = stored.release_deliveries(connection, ended.id, to_us(now))
     return Outcome(run_id=ended.id, causes=tuple(str(one.cause) for _, one in found), released=released)
 
 
-def is_wanted(store: Store, ended: EndedRun) -> bool:
-    """Whether anything may be found out after a run: canaries degraded or chunks were renamed; it answered."""
+def needs_diagnosis(store: Store, ended: EndedRun) -> bool:
+    """Whether a run has degraded canaries or renamed chunks to diagnose, and its retriever answered."""
     if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
         return False
     with store.read() as connection:
@@ -112,7 +110,7 @@ def is_wanted(store: Store, ended: EndedRun) -> bool:
 
 
 def release(store: Store, run_id: int, *, now: datetime) -> int:
-    """Let go of the news of a run that waits for a diagnosis; gives how many deliveries that were."""
+    """Release the deliveries of a run that wait for a diagnosis; returns how many."""
     with store.read() as connection:
         if not stored.opened_at_run(connection, run_id):
             return 0
@@ -130,98 +128,16 @@ def show(store: Store, slug: str, key: str) -> DiagnosisView:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
         found = stored.last_diagnosis(connection, check.id, canary_id)
         if found is None:
-            told = f"nobody has asked yet why canary '{key}' of check '{slug}' is as it is"
-            raise NotFoundError(f"{told}; POST to this address asks the retriever now")
-        return _shape(connection, slug, key, found)
+            raise NotFoundError(
+                f"canary '{key}' of check '{slug}' has no diagnosis yet; POST to this URL to diagnose it"
+            )
+        return diagnosis_view(connection, slug, key, found)
 
 
-class OnDemand:
-    """Diagnoses somebody asks for: one at a time for each canary, however often and by whomever it is wanted."""
-
-    def __init__(self) -> None:
-        self._under_way: set[tuple[str, str]] = set()
-        self._lock = Lock()
-
-    def ask(
-        self,
-        planner: Planner,
-        probe: Probe,
-        slug: str,
-        key: str,
-        *,
-        by: str,
-        clock: Callable[[], datetime],
-        told: ReportProgress = lambda _answered, _of: None,
-    ) -> DiagnosisView:
-        """Ask the retriever now why a canary is as it was in the newest run; stores and gives the diagnosis.
-
-        `told` hears of each answer as it comes. Raises NotFoundError, and ConflictError where no run tells, where
-        things were changed since, and while the same is being asked already.
-        """
-        with self._lock:
-            if (slug, key) in self._under_way:
-                raise ConflictError(f"canary '{key}' of check '{slug}' is being asked about just now; wait for it")
-            self._under_way.add((slug, key))
-        try:
-            return _on_demand(planner, probe, slug, key, by=by, clock=clock, told=told)
-        finally:
-            with self._lock:
-                self._under_way.discard((slug, key))
-
-
-def _on_demand(
-    planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime], told: ReportProgress
-) -> DiagnosisView:
-    store = planner.store
-    with store.read() as connection:
-        run, inputs, position = _newest(planner, connection, slug, key)
-        one = subject(connection, run, inputs, position)
-    budget = TimeBudget.of(_SECONDS_ON_DEMAND, clock)
-    [(_, found)] = _ask(probe, inputs, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, told=told)
-    with store.write() as connection:
-        at = to_us(clock())
-        saved = _save(connection, run, one, found, at=at, by=by)
-        _settle(connection, run.check_id, at=at)
-        row = stored.last_diagnosis(connection, run.check_id, one.canary_id)
-        assert row is not None and row.id >= saved  # noqa: S101, PT018 - just written
-        return _shape(connection, slug, key, row)
-
-
-def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tuple[RunRow, RunInputs, int]:
-    """Find the newest run that tells of a canary in force, and what it worked with."""
-    check = find_check(connection, slug)
-    if check.archived_at is not None:
-        raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
-    suite = definitions.find_definition(connection, "suite", check.body["suite"])
-    known = {row.key: row for row in suites.list_canaries(connection, suite.id, keys=[key])} if suite else {}
-    if key not in known:
-        raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-    newest = stored.newest_run(connection, check.id)
-    run = results.find_run(connection, newest) if newest is not None else None
-    if run is None:
-        raise ConflictError(f"check '{slug}' has no ended run yet; run it first")
-    try:
-        inputs = planner.inputs(connection, run)
-    except NotExecutableError as error:
-        raise ConflictError(f"run '{run.id}' cannot be asked about: {error}") from None
-    retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
-    changed = f"since run '{run.id}'; run the check, then ask again"
-    if retriever is None or retriever.version_id != run.retriever_version_id:
-        raise ConflictError(f"retriever '{check.body['retriever']}' was changed {changed}")
-    if known[key].id not in inputs.canary_ids:
-        raise ConflictError(f"canary '{key}' came {changed}")
-    position = inputs.canary_ids.index(known[key].id)
-    if inputs.version_ids[position] != known[key].version_id:
-        raise ConflictError(f"canary '{key}' was changed {changed}")
-    if not inputs.panel.expects[position]:
-        raise ConflictError(f"canary '{key}' expects no chunk, so there is none to look for")
-    return run, inputs, position
-
-
-def _worth_asking(
+def _find_subjects(
     planner: Planner, ended: EndedRun, *, most: int, now: datetime
 ) -> tuple[list[tuple[Subject, Diagnosis]], list[Subject], RunInputs | None]:
-    """Diagnose what rows tell, and pick the canaries to ask about; no inputs where there is nothing to do."""
+    """Diagnoses from rows alone, and the canaries to ask about; no inputs where there is nothing to do."""
     if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
         return [], [], None
     with planner.store.read() as connection:
@@ -237,7 +153,7 @@ def _worth_asking(
     return known, subjects, inputs
 
 
-def _ask(
+def ask_about(
     probe: Probe,
     inputs: RunInputs,
     subjects: Sequence[Subject],
@@ -245,32 +161,34 @@ def _ask(
     *,
     run_id: str,
     anyway: bool = False,
-    told: ReportProgress = lambda _answered, _of: None,
+    progress: ReportProgress = lambda _answered, _of: None,
 ) -> list[tuple[Subject, Diagnosis]]:
-    """Ask about these canaries; those of which too little was learned to tell are left out, unless `anyway`."""
+    """Diagnose these canaries; those with too few answers for a cause are left out, unless `anyway`."""
     asked = [questions(one.case) for one in subjects]
     keyed = [(one.case.canary.key, wanted) for one, wanted in zip(subjects, asked, strict=True)]
-    answers = ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, told=told)
+    answers = ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, progress=progress)
     return [
         (one, classify(one.case, wanted, got))
         for one, wanted, got in zip(subjects, asked, answers, strict=True)
-        if anyway or _tells(got)
+        if anyway or _is_conclusive(got)
     ]
 
 
-def _tells(answers: Sequence[Answer | None]) -> bool:
-    """Whether enough was asked to name a cause: the first few questions, or as many as the retriever failed to answer.
+def _is_conclusive(answers: Sequence[Answer | None]) -> bool:
+    """Whether the answers suffice for a cause: the first questions were answered, or all failed.
 
-    The rest only makes surer; without the first ones, what is gone would be taken for what is outranked.
+    The others only confirm it; without the first ones, missing chunks would be taken for outranked ones.
     """
     put = [answer for answer in answers if answer is not None]
     failed = bool(put) and all(answer.ranking is None for answer in put)
     return failed or all(answer is not None for answer in answers[:_ENOUGH])
 
 
-def _save(connection: Connection, run: RunRow, one: Subject, found: Diagnosis, *, at: int, by: str | None) -> int:
-    """Write a diagnosis and what it proposes."""
-    told = {"persistent": found.persistent, "rank_before": found.rank_before, "rank_now": found.rank_now}
+def save_diagnosis(
+    connection: Connection, run: RunRow, one: Subject, found: Diagnosis, *, at: int, by: str | None
+) -> int:
+    """Store a diagnosis and its proposals; returns its id."""
+    ranks = {"persistent": found.persistent, "rank_before": found.rank_before, "rank_now": found.rank_now}
     diagnosis_id = stored.save_diagnosis(
         connection,
         check_id=run.check_id,
@@ -282,7 +200,7 @@ def _save(connection: Connection, run: RunRow, one: Subject, found: Diagnosis, *
         requested_by=by,
         cause=found.cause,
         reason=found.reason,
-        evidence={**found.evidence, **told},
+        evidence={**found.evidence, **ranks},
     )
     for proposal in found.reanchors:
         _propose(connection, run, one, proposal, diagnosis_id=diagnosis_id, at=at)
@@ -290,14 +208,14 @@ def _save(connection: Connection, run: RunRow, one: Subject, found: Diagnosis, *
 
 
 def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor, *, diagnosis_id: int, at: int) -> None:
-    """Propose what should stand in a judgment's place, unless just that was proposed or rejected before.
+    """Store a proposal for a judgment, unless the same was proposed or rejected before.
 
-    Another proposal for the same judgment takes the place of one that nobody has answered yet: the index moved on.
+    It replaces an open proposal for the same judgment: the index changed again.
     """
     judgment = _document(found.judgment).data()
     try:
         proposals = [_document(proposal).data() for proposal in found.proposals]
-    except ValueError:  # a retriever may name chunks in ways no canary can: there is nothing to propose
+    except ValueError:  # an id of the retriever that no canary may have
         return
     name = judgment_name(_document(found.judgment))
     earlier = [
@@ -319,21 +237,23 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
         judgment=judgment,
         proposals=proposals,
         similarity=found.similarity,
-        texts={"old": found.passage[:KEPT], "new": [one.text[:KEPT] for one in found.found]},
+        texts={"old": found.passage[:KEPT], "new": [one.text[:KEPT] for one in found.chunks]},
         created_at=at,
     )
 
 
-def _settle(connection: Connection, check_id: int, *, at: int) -> None:
+def end_decided_proposals(connection: Connection, check_id: int, *, at: int) -> None:
+    """End the open proposals of a check that edits of its canaries decided."""
     check = definitions.definition_by_id(connection, check_id)
-    reanchoring.settle(connection, check_id, check.body["suite"], at=at)
+    reanchoring.end_decided(connection, check_id, check.body["suite"], at=at)
 
 
 def _document(judgment: Judgment) -> JudgmentDocument:
     return JudgmentDocument(id=judgment.id, document=judgment.document, text=judgment.text, grade=judgment.grade)
 
 
-def _shape(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:
+def diagnosis_view(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:
+    """Return a stored diagnosis as JSON on the wire."""
     evidence = dict(found.evidence)
     proposed = [
         row

@@ -1,7 +1,7 @@
-"""The queue of runs whose degraded canaries are to be diagnosed, so that no run ever waits for a diagnosis.
+"""Queue of runs to be diagnosed, so that no run waits for a diagnosis.
 
-Bounded in number and in time: notifications that could not wait for a run's turn are sent at once without causes, and
-the canaries are diagnosed after a later run. One diagnosis at a time for each retriever.
+Bounded in number and in time: a run that would wait too long has its notifications sent at once without causes, and
+its canaries are diagnosed after a later run. One diagnosis at a time per retriever.
 """
 
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger("coalmine.diagnosis")
 MOST_WAITING: Final = 32
 """Runs."""
 _LEAST_SECONDS = 5.0
-"""Of asking: with less, too little would be learned to name a cause."""
+"""Least time for questions that suffice for a cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class Diagnoses:
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, ended: EndedRun) -> None:
-        """Let a run that just ended wait for its turn, or let go of its news where that would take too long."""
+        """Queue a run that just ended, or release its deliveries where the wait would be too long."""
         try:
-            if not diagnoses.is_wanted(self.planner.store, ended) or self._queued(ended):
+            if not diagnoses.needs_diagnosis(self.planner.store, ended) or self._queued(ended):
                 return
         except StoreUnavailableError:
             raise
@@ -62,9 +62,9 @@ class Diagnoses:
         self._let_go(ended)
 
     def work_once(self) -> bool:
-        """Find out why the canaries of one waiting run degraded, or let its news go; False where there is none.
+        """Diagnose one queued run, or release its deliveries; False where there is none.
 
-        Whatever goes wrong, the news goes out. Raises StoreUnavailableError, where it does so when its time is over.
+        Its deliveries are released even after an error. Raises StoreUnavailableError: then they go when due.
         """
         taken = self._take()
         if taken is None:
@@ -92,7 +92,7 @@ class Diagnoses:
         return True
 
     def close(self) -> None:
-        """Let go of the news of all that still waits; whoever sends it next need not wait."""
+        """Release the deliveries of all queued runs."""
         with self._lock:
             left, self._queue[:] = list(self._queue), []
         for one in left:
@@ -107,14 +107,14 @@ class Diagnoses:
             return True
 
     def _wait(self, retriever: str) -> float:
-        """Guess, by how long the last ones took, in how many seconds it would be the turn of one more."""
+        """Return expected wait in seconds of one more run, by how long the last diagnoses took."""
         ahead = [*self._at_work, *(one.ended.retriever for one in self._queue)]
         lasted = [self._lasted.get(name, 0.0) for name in ahead]
         of_it = [self._lasted.get(retriever, 0.0) for name in ahead if name == retriever]
         return max(sum(lasted) / self.threads, sum(of_it))
 
     def _take(self) -> tuple[EndedRun, float] | None:
-        """Take a run and how many seconds there are left for it: one that waited too long, else whose turn it is."""
+        """Take a run with its remaining seconds: one that waited too long, else the next with an idle retriever."""
         with self._lock:
             now = self.clock()
             left = [diagnoses.SECONDS - max(0.0, (now - one.since).total_seconds()) for one in self._queue]

@@ -1,4 +1,4 @@
-"""The quality report of a check: the checklist of the domain, filled from stored rows. Nothing is asked or written."""
+"""Quality report of a check: the checklist of the domain, filled from stored rows. It only reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ from app.store.runs.results import RunRow, StateRow
 
 MOST_CANARIES: Final = 500
 MOST_HITS: Final = 5_000
-"""Of large suites only so many canaries and hits are looked at, evenly spaced over the suite."""
+"""Canaries and hits evaluated at most, evenly spaced over the suite."""
 MOST_CHARACTERS: Final = 10_000_000
-"""Of retrieved and expected texts together; where they are longer fewer canaries are looked at."""
+"""Of retrieved and expected texts together; where they are longer, fewer canaries are evaluated."""
 READ_OF_ONE: Final = 20_000
-"""Characters of one text that are looked at."""
+"""Characters of one text that are evaluated."""
 _FEWEST_CANARIES = 50
 _BLOCK = 10
 """Canaries whose answers are read at once."""
@@ -46,18 +46,18 @@ _STEP = 0.618033988749895
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
-    """What stored rows hold for a report."""
+    """Inputs of a report, read from rows."""
 
     run: RunRow
     canaries: tuple[Canary, ...]
     """All of the suite."""
     yardstick: Yardstick
     answered: tuple[Answered, ...]
-    """Those looked at."""
+    """The evaluated ones."""
     most_characters: int | None
-    """How many were looked at where some canaries were left out for it."""
+    """The limit of characters, where canaries were left out for it."""
     measured: int
-    """Those whose last answer is known, looked at or not."""
+    """Number of canaries with a stored answer, evaluated or not."""
     series: Mapping[str, Sequence[tuple[float, float]]]
     changed: str | None
 
@@ -70,12 +70,10 @@ def report(
     most_canaries: int = MOST_CANARIES,
     most_characters: int = MOST_CHARACTERS,
 ) -> QualityReport:
-    """Go through the checklist for a check, by what each canary last got; of many canaries a sample is looked at.
+    """Evaluate the checklist for a check, by the last answer of each canary, or of a sample of many canaries.
 
-    So it is of few canaries with very long texts, at least one; the notes say so. That bounds time and memory whatever
-    the texts are like: at the most it takes seconds and some tens of megabytes.
-
-    Raises NotFoundError where there is no such check, and before its first run that asked anything ended.
+    Very long texts reduce the sample, to at least one canary; the notes state it. So a report takes seconds and some
+    tens of megabytes at most. Raises NotFoundError where there is no such check, or no run of it has probed anything.
     """
     with store.read() as connection:
         evidence = _read(connection, slug, now, most_canaries, most_characters)
@@ -115,13 +113,13 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = score_details.inputs_of_run(connection, row)
     states = results.states_at(connection, check.id, row.id)
-    held = [
+    measured = [
         (canary, state)
         for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)
         if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
     ]
     most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // inputs.yardstick.fetch_k))
-    sampled = [held[place] for place in spread_over(len(held), most)]
+    sampled = [measured[place] for place in spread_over(len(measured), most)]
     answered, cut = _answered(connection, sampled, most_characters)
     start = to_us(now - timedelta(days=DAYS))
     return _Evidence(
@@ -130,7 +128,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         yardstick=inputs.yardstick,
         answered=answered,
         most_characters=most_characters if cut else None,
-        measured=len(held),
+        measured=len(measured),
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
     )
@@ -139,9 +137,9 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
 def _answered(
     connection: Connection, sampled: Sequence[tuple[Canary, StateRow]], most_characters: int
 ) -> tuple[tuple[Answered, ...], bool]:
-    """Read what canaries got, as many as there is room for and evenly spaced, and say whether some were left out.
+    """Read answers within the limit of characters, evenly spaced, and whether some were left out.
 
-    Read by the block, so that no more than one is ever held in vain.
+    In blocks, so that at most one block is read in vain.
     """
     order = sorted(range(len(sampled)), key=lambda place: place * _STEP % 1)
     taken: dict[int, Answered] = {}
@@ -161,7 +159,6 @@ def _answered(
 
 
 def _characters(one: Answered) -> int:
-    """Count what is looked at."""
     texts = [*one.ranking.texts, *(judgment.text for _, judgment in one.expected)]
     return sum(min(len(text), READ_OF_ONE) for text in texts if text is not None)
 
@@ -170,8 +167,8 @@ def _series(
     connection: Connection, check_id: int, yardstick: Yardstick, start: int, end: int
 ) -> dict[str, list[tuple[float, float]]]:
     """Read daily means of coverage and NDCG, as (day, mean)."""
-    known = {str(measure) for measure in yardstick.measures}
-    ndcg = "NDCG@10" if "NDCG@10" in known and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004
+    names = {str(measure) for measure in yardstick.measures}
+    ndcg = "NDCG@10" if "NDCG@10" in names and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004
     day, source = DAY * 1_000_000, series.Source(check_id=check_id)
     first = start - start % day
     return {
@@ -191,20 +188,20 @@ def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
 
 
 def _notes(evidence: _Evidence) -> list[str]:
-    """Say what the report does not look at; sentences without their full stop."""
+    """Return notes on what the report leaves out; sentences without their full stop."""
     notes: list[str] = []
-    unknown = len(evidence.canaries) - evidence.measured
-    if unknown:
-        notes.append(f"no answer is known of {counted(unknown, 'canary')} of {len(evidence.canaries):,}")
+    unmeasured = len(evidence.canaries) - evidence.measured
+    if unmeasured:
+        notes.append(f"no answer is known of {counted(unmeasured, 'canary')} of {len(evidence.canaries):,}")
     if len(evidence.answered) < evidence.measured:
-        told = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are looked at"
-        notes.append(f"{told}, evenly spaced over the suite")
+        text = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are evaluated"
+        notes.append(f"{text}, evenly spaced over the suite")
     if evidence.most_characters is not None:
-        told = f"texts are so long that canaries were left out: {evidence.most_characters:,} characters are looked at"
-        notes.append(f"{told}, of one text the first {READ_OF_ONE:,}")
+        text = f"texts are so long that canaries were left out: {evidence.most_characters:,} characters are evaluated"
+        notes.append(f"{text}, of one text the first {READ_OF_ONE:,}")
     if evidence.run.failed:
-        told = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
-        notes.append(f"{told}; what these canaries got before is looked at")
+        text = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
+        notes.append(f"{text}; their answers of before are evaluated")
     return notes
 
 
@@ -216,7 +213,7 @@ def _shape(section: Section) -> QualitySection:
         "numbers": _numbers(section.numbers),
         "groups": {name: _numbers(numbers) for name, numbers in section.groups.items()},
         "examples": [
-            {"canary": one.canary, "chunk": one.chunk, "told": one.told, "text": one.text} for one in section.examples
+            {"canary": one.canary, "chunk": one.chunk, "told": one.note, "text": one.text} for one in section.examples
         ],
         "advice": section.advice,
         "histogram": None

@@ -1,4 +1,4 @@
-"""Proposed judgments whose old chunk was retrieved again: accepting them now would break what has healed."""
+"""Outdated proposals: their old chunk was retrieved again, so accepting them would break a healed canary."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -15,15 +15,15 @@ _PAGE = 1_000
 
 
 def outdate_returned(connection: Connection, check_id: int, changed: Mapping[int, Ranking], *, at: int) -> None:
-    """End the proposals of a check whose chunk is back; `changed` is what canaries, by id, retrieve otherwise now."""
+    """End the proposals of a check whose chunk is back; `changed`: the changed rankings by canary id."""
     if changed:
         _outdate(connection, check_id, changed, at=at)
 
 
 def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collection[int], *, at: int) -> None:
-    """End the proposals of these canaries, diagnosed after a run, whose chunk came back in a run that ended meanwhile.
+    """End the proposals of canaries diagnosed after a run whose chunk came back in a run that ended meanwhile.
 
-    That run found nothing to end, and the runs after it retrieve what it did.
+    That later run had no proposals to end, and the runs after it have the same ranking.
     """
     newest = diagnoses.newest_run(connection, run.check_id)
     if newest is None or newest <= run.id or not canary_ids:
@@ -35,7 +35,7 @@ def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collectio
 
 
 def _outdate(connection: Connection, check_id: int, seen: Mapping[int, Ranking], *, at: int) -> None:
-    """End the proposals of a check whose chunk is in what its canary, by id, retrieves now."""
+    """End the proposals of a check whose chunk is in the current ranking of its canary."""
     back = [
         row.id for row in _proposed(connection, check_id) if (one := seen.get(row.canary_id)) and _is_back(row, one)
     ]
@@ -44,7 +44,7 @@ def _outdate(connection: Connection, check_id: int, seen: Mapping[int, Ranking],
 
 
 def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
-    """Read all proposals that wait, newest first: of a large suite there is one for nearly every canary."""
+    """Yield all open proposals, newest first, in pages: large suites may have one for nearly every canary."""
     below: int | None = None
     while rows := diagnoses.list_reanchors(
         connection, check_id, state=ReanchorState.PROPOSED, before=below, limit=_PAGE

@@ -54,7 +54,7 @@ def ask_questions(
     budget: TimeBudget,
     *,
     run_id: str,
-    told: ReportProgress = lambda _answered, _of: None,
+    progress: ReportProgress = lambda _answered, _of: None,
 ) -> list[list[Answer | None]]:
     """Ask every canary's questions, given with its key; None = there was no time left for it, or no point.
 
@@ -65,7 +65,7 @@ def ask_questions(
     breaker = CircuitBreaker(limit=retriever.breaker)
     retriever = _unscored(retriever)
     answered, total = 0, sum(len(questions) for _, questions in asked)
-    told(answered, total)
+    progress(answered, total)
     for k, block in _blocks(asked):
         if budget.is_spent() or breaker.is_open:
             break
@@ -77,7 +77,7 @@ def ask_questions(
                     put = block[position]
                     answers[put.subject][put.place] = answer
                 answered += len(batch)
-                told(answered, total)
+                progress(answered, total)
                 breaker = breaker.after(answer for _, answer in batch)
                 if budget.is_spent() or breaker.is_open:
                     break

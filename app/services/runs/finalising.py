@@ -102,7 +102,7 @@ def _end(
         detection = _run_detector(connection, plan, gathered, scores)
         facts = _facts(detection, embedder)
         cause = run_causes.find_cause(connection, plan, gathered, scores.results, detection, facts)
-    if cause is not None and cause.is_told(run_id):
+    if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
     outcome = evaluate(inputs, responses, facts, scores)
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL

@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from app.domain.diagnosis.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, recognise
+from app.domain.diagnosis.run_cause_search import FEWEST, SHARE, Pair, find_run_cause
+from app.domain.diagnosis.run_causes import HALF, RENAMING, RunCause, RunCauseKind
 from app.domain.diagnosis.run_causes import read_run_cause as read
 from app.domain.model import EmbedderChange, Ranking
 from app.domain.probing.retrievers import ScorerKind
@@ -68,7 +69,7 @@ def find_cause(
 def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCause]:
     """Read the causes of runs that explain something now; those that do no harm any more are left out."""
     found = {run_id: read(body) for run_id, body in stored.run_causes_of(connection, run_ids).items()}
-    return {run_id: cause for run_id, cause in found.items() if cause.is_told(run_id)}
+    return {run_id: cause for run_id, cause in found.items() if cause.is_reportable(run_id)}
 
 
 def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
@@ -158,7 +159,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     ]
     scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
-    found = recognise(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+    found = find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
     quiet = 0 if isinstance(before, int) else before.quiet_runs
     return None if found is None else replace(found, quiet_runs=quiet)
 

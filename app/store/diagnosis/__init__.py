@@ -1,1 +1,1 @@
-"""Why canaries degraded, and how good retrieval is: as rows."""
+"""Diagnoses, proposals and run causes: as rows."""

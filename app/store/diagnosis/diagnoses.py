@@ -27,7 +27,7 @@ from app.store.tables import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisRow:
-    """Why a canary degraded, as found at one moment."""
+    """One diagnosis of a canary."""
 
     id: int
     check_id: int
@@ -44,7 +44,7 @@ class DiagnosisRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReanchorRow:
-    """A judgment that is proposed to stand in the place of another."""
+    """A proposal of judgments in the place of another."""
 
     id: int
     diagnosis_id: int
@@ -55,18 +55,18 @@ class ReanchorRow:
     hash: bytes
     judgment: Mapping[str, Any]
     proposals: Sequence[Mapping[str, Any]]
-    """What should stand in its place: one judgment, or two where its passage was cut in two."""
+    """One judgment, or two where its passage was cut in two."""
     similarity: float
     state: str
     created_at: int
     decided_at: int | None
     decided_by: str | None
     texts: Mapping[str, Any] | None
-    """`old` and `new`, a list along the proposals: what was retrieved; None = a release before did not keep it."""
+    """`old` and `new`, a list parallel to the proposals: retrieved texts; None in rows of older releases."""
 
 
 def save_diagnosis(connection: Connection, **values: Any) -> int:
-    """Append what was found of a canary."""
+    """Insert a diagnosis; returns its id."""
     values["evidence"] = json.dumps(values["evidence"])
     return int(connection.execute(sa.insert(diagnoses).values(**values).returning(diagnoses.c.id)).scalar_one())
 
@@ -99,7 +99,7 @@ def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int
 
 
 def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
-    """Give the retriever that each of these runs asked, by run id: the definition, whatever its version was."""
+    """Return retriever of each of these runs, by run id: the definition, of any version."""
     wanted = sorted(set(run_ids))
     found: dict[int, int] = {}
     for block in blocks(wanted):
@@ -120,9 +120,9 @@ class MarkRow:
     """The run that came with it."""
     index_version: str
     index_version_before: str | None
-    """None = the first version there ever was."""
+    """None = it was the first version."""
     runs_after: int
-    """How many runs ended behind that run, up to the one asked about."""
+    """Number of runs that ended after that run, up to the given one."""
 
 
 def marks_before(connection: Connection, run_ids: Collection[int]) -> dict[int, MarkRow]:
@@ -155,7 +155,7 @@ _REANCHOR = sa.select(reanchors, canaries.c.key).join(canaries, canaries.c.id ==
 
 
 def propose(connection: Connection, **values: Any) -> int | None:
-    """Propose a judgment in the place of another; None where one for it waits for an answer already."""
+    """Insert a proposal; None where there is an open one for the same judgment."""
     values["judgment"] = json.dumps(values["judgment"])
     values["proposal"] = json.dumps(values.pop("proposals"))
     values["texts"] = json.dumps(values["texts"]) if values.get("texts") is not None else None
@@ -197,14 +197,14 @@ def proposals_of(connection: Connection, canary_ids: Collection[int], states_: S
 
 
 def decide_reanchors(connection: Connection, ids: Collection[int], *, state: str, at: int, by: str | None) -> int:
-    """End these proposals, those that still wait for an answer; gives how many that were."""
+    """Set the state of those of these proposals that are open; returns how many."""
     waiting = sa.and_(reanchors.c.id.in_(sorted(set(ids))), reanchors.c.state == sql_literal("proposed"))
     values = {"state": state, "decided_at": at, "decided_by": by}
     return connection.execute(sa.update(reanchors).where(waiting).values(**values)).rowcount
 
 
 def old_diagnoses(connection: Connection, limit: int, *, horizon: int) -> list[int]:
-    """Find diagnoses older than `horizon`, but for what still waits for an answer."""
+    """Find diagnoses older than `horizon`, except those with open proposals."""
     waiting = sa.exists().where(
         reanchors.c.diagnosis_id == diagnoses.c.id, reanchors.c.state == sql_literal("proposed")
     )
@@ -213,7 +213,7 @@ def old_diagnoses(connection: Connection, limit: int, *, horizon: int) -> list[i
 
 
 def drop_diagnoses(connection: Connection, old: Sequence[int]) -> int:
-    """Delete diagnoses with what they proposed."""
+    """Delete diagnoses with their proposals."""
     connection.execute(sa.delete(reanchors).where(reanchors.c.diagnosis_id.in_(old)))
     return connection.execute(sa.delete(diagnoses).where(diagnoses.c.id.in_(old))).rowcount
 
@@ -222,7 +222,7 @@ def drop_diagnoses(connection: Connection, old: Sequence[int]) -> int:
 
 
 def release_deliveries(connection: Connection, run_id: int, now: int) -> int:
-    """Let go of what waits to be sent about a run and was never attempted; gives how many that were."""
+    """Make the pending deliveries of a run due that were never attempted; returns how many."""
     of_run = sa.select(transitions.c.id).where(transitions.c.run_id == run_id)
     waiting = sa.and_(
         deliveries.c.transition_id.in_(of_run),
@@ -234,20 +234,20 @@ def release_deliveries(connection: Connection, run_id: int, now: int) -> int:
 
 
 def opened_at_run(connection: Connection, run_id: int) -> bool:
-    """Whether a run opened an alert or made one worse."""
+    """Whether a run opened or escalated an alert."""
     mine = sa.and_(transitions.c.run_id == run_id, transitions.c.type.in_(("opened", "escalated")))
     return connection.execute(sa.select(transitions.c.id).where(mine).limit(1)).scalar_one_or_none() is not None
 
 
 def listed_at_run(connection: Connection, run_id: int) -> list[str]:
-    """Read the keys of the canaries that news of a run lists, in that order."""
+    """Read the keys of the canaries that the transitions of a run list, in that order."""
     mine = sa.and_(transitions.c.run_id == run_id, transitions.c.type.in_(("opened", "escalated", "updated")))
     bodies = connection.execute(sa.select(transitions.c.evidence).where(mine).order_by(transitions.c.id)).scalars()
     return list(dict.fromkeys(one["key"] for body in bodies for one in json.loads(body).get("canaries", ())))
 
 
 def newest_run(connection: Connection, check_id: int) -> int | None:
-    """Give the newest run of a check of which there are results."""
+    """Newest run of a check with results."""
     ended = sa.and_(runs.c.check_id == check_id, runs.c.status.in_(("finished", "partial")))
     return connection.execute(sa.select(sa.func.max(runs.c.id)).where(ended)).scalar_one_or_none()
 

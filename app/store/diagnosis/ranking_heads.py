@@ -17,7 +17,7 @@ from app.store.tables import chunks, rankings, runs, states
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """That a ranking held for a canary from one run to another; `last_run` None = it still does."""
+    """A ranking of a canary from one run to another; `last_run` None = still current."""
 
     canary_id: int
     canary_version_id: int
@@ -28,7 +28,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What a ranking begins with."""
+    """First score and chunks of a ranking."""
 
     score: float | None
     """The retriever's own, of the first hit; None = there is none."""
@@ -39,7 +39,7 @@ class Head:
 def spans(
     connection: Connection, check_id: int, canary_ids: Sequence[int], first_run: int, last_run: int
 ) -> list[Span]:
-    """Read what held for these canaries of a check at any run from `first_run` to `last_run`, oldest first."""
+    """Read the rankings of these canaries of a check at any run from `first_run` to `last_run`, oldest first."""
     reaches = sa.or_(states.c.last_run.is_(None), states.c.last_run >= first_run)
     columns = [states.c[name] for name in Span.__dataclass_fields__]
     result: list[Span] = []
@@ -60,7 +60,7 @@ def measured_runs(connection: Connection, check_id: int, first_run: int, last_ru
 
 
 def first_suite(connection: Connection, check_id: int, since: int) -> int | None:
-    """Give the suite version of the first run of a check that ended from a time on; None = there is none."""
+    """Suite version of the first run of a check that ended after a time; None = there is none."""
     statement = sa.select(runs.c.suite_version_id).where(
         runs.c.check_id == check_id, runs.c.finished_at >= since, runs.c.suite_version_id.is_not(None)
     )
@@ -68,7 +68,7 @@ def first_suite(connection: Connection, check_id: int, since: int) -> int | None
 
 
 def heads(connection: Connection, ranking_ids: Sequence[int], depth: int) -> dict[int, Head]:
-    """Read what rankings begin with: the first score and `depth` chunk ids, by ranking id."""
+    """Read the first score and `depth` chunk ids of rankings, by ranking id."""
     bodies: dict[int, RankingBody] = {}
     for block in blocks(sorted(set(ranking_ids))):
         rows = connection.execute(sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id.in_(block)))

@@ -1,4 +1,4 @@
-"""The one cause that explains a whole run, as rows: one a run that shows it."""
+"""Rows of run causes, at most one per run."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,1 +1,1 @@
-"""Why canaries degraded, and how good retrieval is: on pages."""
+"""Proposals of judgments and the quality report: on pages."""

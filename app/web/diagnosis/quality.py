@@ -1,4 +1,4 @@
-"""The quality page of a check: the checklist with its pictures. The report is made on demand, one at a time."""
+"""Quality page of a check: the checklist with its charts. The report is made on demand, one at a time."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 async def show_quality(
     request: Request, store: StoreDep, slug: str, report: Annotated[bool | None, Query()] = None
 ) -> HTMLResponse:
-    """Show the page at once, which asks for itself with the report; without scripts a link does."""
+    """Show the page at once, which then loads the report; without scripts by a link."""
     page = partial(_page, request, store, slug, made=bool(report))
     # Whoever may read must not keep others from their pages: reports wait for each other, and only for each other.
     return await anyio.to_thread.run_sync(page, limiter=REPORTS if report else None)

@@ -1,4 +1,4 @@
-"""The pictures of the quality page as numbers for SVG: nothing is styled here, and nothing is fetched."""
+"""Charts of the quality page as numbers for SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,26 +23,26 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """How scores of two kinds of hits lie, each kind as shares of its own."""
+    """Distribution of the scores of two kinds of hits, each as shares of its kind."""
 
     bars: Sequence[Bar]
     least: float
     most: float
-    told: str
-    """The same in words, for who cannot see it."""
+    label: str
+    """The same in words, for screen readers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depths:
-    """At which depth what is expected was found: for all canaries and for each category, a share per depth."""
+    """Share of canaries that found what they expect by depth, for all and for each category."""
 
     depths: Sequence[str]
     rows: Sequence[tuple[str, int, Sequence[float]]]
-    """Of whom, how many canaries these are, and the shares."""
+    """Name, number of canaries, and the shares."""
 
 
 def histogram(section: QualitySection) -> Histogram | None:
-    """Draw how the scores of relevant hits and of all others lie beside each other; None where there are none."""
+    """Histogram of the scores of relevant hits and of all others; None where there are none."""
     found = section.get("histogram")
     if found is None:
         return None
@@ -63,15 +63,15 @@ def histogram(section: QualitySection) -> Histogram | None:
         if share
     ]
     numbers = section["numbers"]
-    told = (
+    label = (
         f"Scores from {edges[0]:.3g} to {edges[-1]:.3g}: relevant hits have a median of "
         f"{numbers['relevant_median']:.3g}, all others of {numbers['other_median']:.3g}"
     )
-    return Histogram(bars=bars, least=edges[0] or 0.0, most=edges[-1] or 0.0, told=told)
+    return Histogram(bars=bars, least=edges[0] or 0.0, most=edges[-1] or 0.0, label=label)
 
 
 def depths(section: QualitySection) -> Depths | None:
-    """Lay out the shares of canaries that found what they expect, by depth; None where nothing was expected."""
+    """Shares of canaries that found what they expect, by depth; None where nothing was expected."""
     names = [name for name in section["numbers"] if name.startswith("found@")]
     if not names:
         return None

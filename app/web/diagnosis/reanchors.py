@@ -1,4 +1,4 @@
-"""The page on which somebody says what took the place of chunks that were renamed."""
+"""Page of renamed chunks: proposals of judgments, to be accepted or rejected."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep
-from app.domain.diagnosis.text_overlap import parts_held
+from app.domain.diagnosis.text_overlap import split_by_overlap
 from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, Problem
 from app.services.diagnosis import reanchoring
@@ -23,19 +23,19 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 _PROPOSALS = 200
 _DECIDED = 20
 _LONGEST_ID = 18
-"""Digits: what fits 64 bits."""
+"""Digits of a 64-bit number."""
 
 
 @router.get("/checks/{slug}/reanchors")
 def show_reanchors(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show what is proposed in the place of judgments whose chunks were renamed."""
+    """Show the proposals for judgments whose chunks were renamed."""
     return _reanchors(request, store, slug)
 
 
 @router.post("/checks/{slug}/reanchors")
 @takes_form(fields=_PROPOSALS + 1)
 async def decide_reanchors(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Accept or reject what is ticked, all of it or nothing."""
+    """Accept or reject the ticked proposals, all or none."""
     typed = await read_form(request)
     ids, answer = typed.all("proposal"), typed.get("answer")
     if answer not in {"accept", "reject"}:
@@ -89,8 +89,8 @@ def _reanchors(
 
 
 def _sides(proposal: ReanchorView) -> dict[str, Any] | None:
-    """Split the old and the new texts into what both hold and what only one does; None where they were not kept."""
+    """Split the old and the new texts into common parts and others; None where they were not stored."""
     old, new = proposal["old_text"], proposal["new_texts"]
     if old is None or new is None:
         return None
-    return {"old": parts_held(old, "\n".join(new)), "new": [parts_held(text, old) for text in new]}
+    return {"old": split_by_overlap(old, "\n".join(new)), "new": [split_by_overlap(text, old) for text in new]}

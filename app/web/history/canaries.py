@@ -68,7 +68,7 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
 async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Response:
     """Diagnose a canary now; a script that accepts event streams gets its progress."""
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        return ProgressEvents(lambda told: run_diagnosis(request, slug, key, told=told), DIAGNOSES)
+        return ProgressEvents(lambda progress: run_diagnosis(request, slug, key, progress=progress), DIAGNOSES)
     try:
         await anyio.to_thread.run_sync(run_diagnosis(request, slug, key), limiter=DIAGNOSES)
     except ConflictError as error:

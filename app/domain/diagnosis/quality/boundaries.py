@@ -12,24 +12,24 @@ from app.domain.number_text import percent_text
 
 NAME: Final = "chunk_boundaries"
 FEWEST_WORDS: Final = 8
-"""Of an expected text: what is shorter is as good as never cut."""
+"""Of an expected text: shorter ones are hardly ever cut."""
 WHOLE: Final = 0.85
-"""Of a text's word 3-grams, the share in a chunk from which on it holds the whole."""
+"""Least share of a text's word 3-grams in a chunk that holds it whole."""
 _LOST_AT_A_CUT = 4
-"""3-grams at most that a cut inside a word takes from both sides."""
+"""3-grams lost at most by a cut inside a word."""
 _LEAST = 0.5
 _ALLOWED = 0.02
 _MOST_WORDS = 4_000
 _MOST_CHARACTERS = 20_000
 _PAIRED = 20
-"""Hits at most, those that hold most, of which each is put together with each."""
+"""Hits at most, those with most of the text, that are compared in pairs."""
 _WORDS_OF_ONE = 3
 
 _Shingle = tuple[str, str, str]
 
 
 def chunk_boundaries(answered: Sequence[Answered]) -> Section:
-    """Look for expected texts that two hits of one document hold together and neither alone.
+    """Section on expected texts that two hits of one document hold together and neither alone.
 
     Judged by word 3-grams: a hit holds a text where 85 % of them are in it, or all but the four that one cut can take.
     Good where of the texts that were retrieved no more than 2 % are split. Judgments without a text, or one of fewer
@@ -39,25 +39,25 @@ def chunk_boundaries(answered: Sequence[Answered]) -> Section:
     texts = whole = 0
     examples: list[Example] = []
     for one in answered:
-        passage = _Wanted(one)
+        passage = _ExpectedTexts(one)
         for place, mask in passage.masks.items():
             count = mask.bit_count()
             texts += 1
             need = _needed(count)
             rank = one.match.first[place]
-            if rank is not None and (mask & passage.held_by(rank - 1)).bit_count() >= need:
-                whole += 1  # nearly always, and the other hits need not be looked at
+            if rank is not None and (mask & passage.mask_of(rank - 1)).bit_count() >= need:
+                whole += 1  # the usual case: the other hits are not needed
                 continue
-            held = [mask & passage.held_by(hit) for hit in range(len(one.ranking.texts))]
-            if any(part.bit_count() >= need for part in held):
+            masks = [mask & passage.mask_of(hit) for hit in range(len(one.ranking.texts))]
+            if any(part.bit_count() >= need for part in masks):
                 whole += 1
-            elif (pair := _pair(held, one.ranking.documents, need)) is not None:
+            elif (pair := _pair(masks, one.ranking.documents, need)) is not None:
                 first, second = pair
-                here, there = (percent_text(held[place].bit_count() / count) for place in pair)
+                here, there = (percent_text(masks[place].bit_count() / count) for place in pair)
                 note = (
                     f"{here} of an expected text is here, at rank {first + 1}, and {there} of it at rank {second + 1}"
                 )
-                examples.append(Example(told=note, canary=one.canary.key, chunk=one.ranking.ids[first]))
+                examples.append(Example(note=note, canary=one.canary.key, chunk=one.ranking.ids[first]))
     return _section(texts=texts, whole=whole, examples=examples)
 
 
@@ -72,7 +72,7 @@ def _section(*, texts: int, whole: int, examples: Sequence[Example]) -> Section:
     good = split <= _ALLOWED * (whole + split)
     return Section(
         name=NAME,
-        mark=Mark.GOOD if good else Mark.LOOK,
+        mark=Mark.GOOD if good else Mark.REVIEW,
         reason=f"{split:,} of {counted(whole + split, 'expected text')} retrieved {verb} split over two chunks",
         numbers=numbers,
         examples=examples[:EXAMPLES],
@@ -80,27 +80,27 @@ def _section(*, texts: int, whole: int, examples: Sequence[Example]) -> Section:
     )
 
 
-class _Wanted:
-    """What the expected texts of a canary are made of, and which of it a hit holds: sets as the bits of numbers."""
+class _ExpectedTexts:
+    """Word 3-grams of the expected texts of a canary and of its hits, as sets in the bits of integers."""
 
     def __init__(self, one: Answered) -> None:
         self.masks: dict[int, int] = {}
         """By place among the judgments, of those with a text of eight words or more."""
         self._numbers: dict[_Shingle, int] = {}
         self._texts = one.ranking.texts
-        self._held: dict[int, int] = {}
+        self._masks: dict[int, int] = {}
         for place, judgment in one.expected:
             shingles = _shingles(judgment.text or "")
             if len(shingles) > FEWEST_WORDS - _WORDS_OF_ONE:
                 numbers = [self._numbers.setdefault(shingle, len(self._numbers)) for shingle in shingles]
                 self.masks[place] = self._mask(numbers)
 
-    def held_by(self, hit: int) -> int:
-        """Give what a hit holds of anything that is expected."""
-        if hit not in self._held:
+    def mask_of(self, hit: int) -> int:
+        """Return the expected 3-grams that a hit has."""
+        if hit not in self._masks:
             shingles = _shingles(self._texts[hit] or "")
-            self._held[hit] = self._mask([self._numbers[one] for one in shingles if one in self._numbers])
-        return self._held[hit]
+            self._masks[hit] = self._mask([self._numbers[one] for one in shingles if one in self._numbers])
+        return self._masks[hit]
 
     def _mask(self, numbers: Iterable[int]) -> int:
         bits = bytearray(len(self._numbers) // 8 + 1)
@@ -109,12 +109,12 @@ class _Wanted:
         return int.from_bytes(bits, "little")
 
 
-def _pair(held: Sequence[int], documents: Sequence[str | None], need: int) -> tuple[int, int] | None:
-    """Find the first two hits, not of two documents, that hold enough together; each must add something."""
-    fullest = sorted((place for place, part in enumerate(held) if part), key=lambda place: -held[place].bit_count())
+def _pair(masks: Sequence[int], documents: Sequence[str | None], need: int) -> tuple[int, int] | None:
+    """Find the first two hits, not of different documents, that hold enough together; each must add something."""
+    fullest = sorted((place for place, part in enumerate(masks) if part), key=lambda place: -masks[place].bit_count())
     for first, second in combinations(sorted(fullest[:_PAIRED]), 2):
         apart = None not in {documents[first], documents[second]} and documents[first] != documents[second]
-        if not apart and (held[first] | held[second]).bit_count() >= need:
+        if not apart and (masks[first] | masks[second]).bit_count() >= need:
             return first, second
     return None
 

@@ -1,4 +1,4 @@
-"""Embedding quality: whether the embedder of a retriever holds similar texts for closer than dissimilar ones."""
+"""Embedding quality: whether the embedder of a retriever gives similar texts closer vectors than dissimilar ones."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,12 +8,12 @@ from app.domain.model import EmbedderChange, Outcome
 
 NAME: Final = "embedding_quality"
 NARROW: Final = 0.1
-"""A mean similar pair that is closer than a mean dissimilar one by no more leaves little to rank by."""
+"""Least difference between mean similar and mean dissimilar pairs that suffices for ranking."""
 _SAME_MODEL = {EmbedderChange.SAME, EmbedderChange.DRIFTED}
 
 
 def embedding_quality(finding: Mapping[str, Any] | None) -> Section:
-    """Look at what the newest run found of the embedder: `outcome, kind, reason, pairs` as runs keep it.
+    """Section on the embedder's finding of the newest run: `outcome, kind, reason, pairs`.
 
     Good where the model is the one it was, and every similar pair is closer than every dissimilar one, by more than a
     cosine of 0.1 on average. None = no embedder was asked.
@@ -39,12 +39,12 @@ def embedding_quality(finding: Mapping[str, Any] | None) -> Section:
     }
     examples = [
         Example(
-            told=f"a dissimilar pair with cosine {cosine:.2f}, the least similar has {similar[0][0]:.2f}", canary=key
+            note=f"a dissimilar pair with cosine {cosine:.2f}, the least similar has {similar[0][0]:.2f}", canary=key
         )
         for cosine, key in confused
     ]
     reason, advice = _judged(finding["kind"], gap, confused=len(confused))
-    mark = Mark.GOOD if advice is None else Mark.LOOK
+    mark = Mark.GOOD if advice is None else Mark.REVIEW
     return Section(name=NAME, mark=mark, reason=reason, numbers=numbers, examples=examples, advice=advice)
 
 

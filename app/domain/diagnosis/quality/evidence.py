@@ -1,4 +1,4 @@
-"""What a quality report looks at, and what it says of each point."""
+"""Inputs and sections of a quality report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,23 +10,23 @@ from app.domain.model import Canary, Judgment, Ranking
 from app.domain.runs.matching import Match
 
 EXAMPLES: Final = 5
-"""So many are named of each thing that is wrong."""
+"""Examples per fault."""
 _EXPECTED = 20
 SHOWN: Final = 160
 """Characters of a text that an example shows."""
 
 
 class Mark(StrEnum):
-    """What a section comes to."""
+    """Verdict of a section."""
 
     GOOD = "good"
-    LOOK = "look_at_this"
+    REVIEW = "look_at_this"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A retrieved chunk, each once however often it was retrieved."""
+    """A distinct retrieved chunk."""
 
     id: str
     document: str | None
@@ -36,7 +36,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A canary with what it last got."""
+    """A canary with its last answer."""
 
     canary: Canary
     ranking: Ranking
@@ -44,17 +44,17 @@ class Answered:
 
     @property
     def expected(self) -> list[tuple[int, Judgment]]:
-        """What should be found, by place among the judgments; of very many the first 20."""
+        """Judgments of grade 1 or better with their places; of very many the first 20."""
         relevant = ((place, one) for place, one in enumerate(self.canary.judgments) if one.grade >= 1)
         return list(islice(relevant, _EXPECTED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A case in point; canary and chunk are for whoever shows it to escape."""
+    """An example; canary and chunk are untrusted texts."""
 
-    told: str
-    """Words of ours alone."""
+    note: str
+    """Never holds retrieved text."""
     canary: str | None = None
     chunk: str | None = None
     text: str | None = None
@@ -63,7 +63,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """How many of each kind fall between two edges and the next, the last edge included."""
+    """Counts of each kind between two edges, the last edge included."""
 
     edges: tuple[float, ...]
     counts: Mapping[str, tuple[int, ...]]
@@ -77,7 +77,7 @@ class Section:
     name: str
     mark: Mark
     reason: str
-    """Why the mark is what it is; a sentence without its full stop, of words of ours alone."""
+    """Reason of the mark: a sentence without its full stop and without retrieved text."""
     numbers: Mapping[str, float | int | None] = field(default_factory=dict)
     """None = not measured."""
     groups: Mapping[str, Mapping[str, float | int | None]] = field(default_factory=dict)
@@ -87,21 +87,21 @@ class Section:
     advice: str | None = None
     """What to do about it in a sentence; None where there is nothing to do."""
     histogram: Histogram | None = None
-    """How the values lie that it is about, where a picture of them says more."""
+    """Distribution of its values, where there is a chart of it."""
 
 
 def unknown(name: str, reason: str, **numbers: float | None) -> Section:
-    """Say that nothing is known, and why."""
+    """Section of a point that is not measured, with the reason."""
     return Section(name=name, mark=Mark.UNKNOWN, reason=reason, numbers=numbers)
 
 
 def share(part: int, whole: int) -> float | None:
-    """Give a share in [0, 1]; None of nothing."""
+    """Share in [0, 1]; None where the whole is 0."""
     return part / whole if whole else None
 
 
 def chunks_of(answered: Sequence[Answered]) -> list[Chunk]:
-    """List the distinct chunks that were retrieved, in the order in which they first were."""
+    """List the distinct retrieved chunks, in order of first retrieval."""
     chunks: dict[tuple[str, str | None, str | None], Chunk] = {}
     for one in answered:
         ranking = one.ranking
@@ -112,7 +112,7 @@ def chunks_of(answered: Sequence[Answered]) -> list[Chunk]:
 
 
 def spread_over(count: int, most: int) -> list[int]:
-    """Give at most `most` places evenly spaced over `count`, always the same ones."""
+    """At most `most` places evenly spaced over `count`, always the same ones."""
     if count <= most:
         return list(range(count))
     return [place * count // most for place in range(most)]

@@ -1,4 +1,4 @@
-"""Near copies among many texts: who holds most of the words of another, found without comparing each with each."""
+"""Near copies among many texts, found without comparing each pair."""
 
 import re
 from collections import defaultdict
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from app.domain.runs.text_damage import FIRST_UNSPACED
 
 NEAR_COPY: Final = 0.7
-"""Of the shorter text's word 3-grams, the share that both hold from which on they are near copies."""
+"""Least share of the shorter text's word 3-grams that near copies have in common."""
 _WORDS_READ = 400
-"""Of a text; what begins alike for so long is a copy."""
+"""Characters of a text that are compared."""
 _FEWEST_WORDS = 5
 """Shorter texts are copies of one another only where they are equal."""
 _ALL_PAIRS_UP_TO = 8
@@ -22,7 +22,7 @@ _LEAST_SHARED = 0.4
 """Of the sampled 3-grams: pairs below are not compared in full."""
 _SAMPLED = 4
 _MANY = 64
-"""3-grams from which on every fourth is enough to find candidates by."""
+"""3-grams from which on every fourth suffices to find candidates."""
 
 _SPACED = re.compile(r"\w+")
 _UNSPACED = re.compile(f"[{FIRST_UNSPACED}-\U0010ffff]|[^\\W{FIRST_UNSPACED}-\U0010ffff]+")
@@ -31,7 +31,7 @@ Places = NDArray[np.intp]
 
 
 def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
-    """Give, by place, a text of which it is a near copy and the share of 3-grams the shorter one has in common.
+    """By place, a text of which it is a near copy and the share of the shorter one's 3-grams in common.
 
     Texts are near copies where more than 0.7 of the shorter one's distinct word 3-grams are in both (containment,
     Broder 1997), read up to 400 words; equal texts of any length are. Candidates come from an inverted index over a
@@ -67,7 +67,7 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
 
 
 def words_of(text: str, *, most: int | None = None) -> list[str]:
-    """List the words of a text, the first `most`; where scripts put no spaces between them each sign is one."""
+    """List the words of a text, the first `most`; in scripts without spaces each character is one."""
     pattern = _SPACED if text.isascii() else _UNSPACED
     if most is None or len(text) <= most:  # then there are no more
         return pattern.findall(text.casefold())[:most]

@@ -1,4 +1,4 @@
-"""Precision: whether scores tell hits that are relevant from hits that are not."""
+"""Precision: whether scores separate relevant hits from others."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ from app.domain.probing.relevance import score_relevance
 from app.domain.probing.retrievers import Scorer, ScorerKind
 
 NAME: Final = "precision"
-SEPARATION_WANTED: Final = 0.8
+LEAST_SEPARATION: Final = 0.8
 """The probability that a relevant hit scores above an irrelevant one; one half is chance."""
 FEWEST: Final = 5
 """Of each kind of hits; fewer have no distribution."""
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
-    """Compare the scores of relevant hits with those of all others of the canaries that expect something.
+    """Section on the scores of relevant hits and of all others, of the canaries that expect something.
 
     Scores are mapped to relevance where the retriever's scale is declared, else taken as they are, higher being
     better. Others are those judged irrelevant and those nobody judged, some of which may be relevant. Separation is
@@ -62,7 +62,7 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
         best, place = max(rest, key=lambda hit: (hit[0], -hit[1]))
         if best > max(mine):
             note = f"an irrelevant or unjudged hit scores {best:.3g}, the best relevant one {max(mine):.3g}"
-            above.append((best - max(mine), Example(told=note, canary=one.canary.key, chunk=one.ranking.ids[place])))
+            above.append((best - max(mine), Example(note=note, canary=one.canary.key, chunk=one.ranking.ids[place])))
     counts = {"relevant_hits": len(relevant), "other_hits": len(others)}
     if not relevant and not others:
         return unknown(NAME, "hits come without scores", **counts)
@@ -72,11 +72,11 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
     good, bad = np.array(relevant), np.array(others)
     auc = separation(good, bad)
     overlap = float((bad >= np.quantile(good, 0.1)).mean())
-    separated = auc >= SEPARATION_WANTED
+    separated = auc >= LEAST_SEPARATION
     note = f"a relevant hit scores above another one in {percent_text(auc)} of cases"
     return Section(
         name=NAME,
-        mark=Mark.GOOD if separated else Mark.LOOK,
+        mark=Mark.GOOD if separated else Mark.REVIEW,
         reason=f"{note}, and {percent_text(overlap)} of the others score as relevant ones do",
         numbers={
             **counts,

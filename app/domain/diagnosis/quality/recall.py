@@ -8,7 +8,7 @@ from app.domain.diagnosis.quality.evidence import EXAMPLES, Answered, Example, M
 from app.domain.number_text import percent_text
 
 NAME: Final = "recall"
-FOUND_WANTED: Final = 0.9
+LEAST_FOUND: Final = 0.9
 """Of the canaries that expect something, the share that should find it in the top k."""
 _DEPTHS = (1, 3, 5, 10)
 _MISSING = "See whether the missing chunks are in the index at all, and whether their words are those of the queries."
@@ -39,18 +39,18 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
         sentences.append(f"{percent_text(len(deep) / len(expecting))} below it")
     if lost:
         sentences.append(f"{percent_text(len(lost) / len(expecting))} not in the top {fetch_k}")
-    good = coverage >= FOUND_WANTED
+    good = coverage >= LEAST_FOUND
     advice = _MISSING if len(lost) >= len(deep) else _DEEP
     return Section(
         name=NAME,
-        mark=Mark.GOOD if good else Mark.LOOK,
+        mark=Mark.GOOD if good else Mark.REVIEW,
         reason=", ".join(sentences),
         numbers=numbers,
         groups={name: _numbers(part, depths) for name, part in sorted(categories.items()) if len(categories) > 1},
         examples=[
-            *[Example(told=f"not in the top {fetch_k}", canary=one.canary.key) for one in lost[:EXAMPLES]],
+            *[Example(note=f"not in the top {fetch_k}", canary=one.canary.key) for one in lost[:EXAMPLES]],
             *[
-                Example(told=f"first found at rank {one.match.first_relevant}", canary=one.canary.key)
+                Example(note=f"first found at rank {one.match.first_relevant}", canary=one.canary.key)
                 for one in sorted(deep, key=lambda one: -(one.match.first_relevant or 0))[:EXAMPLES]
             ],
         ],

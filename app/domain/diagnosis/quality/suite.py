@@ -1,4 +1,4 @@
-"""The suite itself: how small a damage its canaries would see."""
+"""Suite power: the smallest damage that its canaries would detect."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ NAME: Final = "suite"
 
 
 def suite_reach(reach: Reach) -> Section:
-    """Say how small a damage is seen; good where it is 5 % of an index and no topic has fewer than three canaries."""
+    """Section on the smallest detected damage; good for 5 % of an index, and three canaries or more per topic."""
     fraction, thin = reach.smallest_fraction, reach.thin_topics
     numbers = {
         "expecting_canaries": reach.canaries,
@@ -21,13 +21,13 @@ def suite_reach(reach: Reach) -> Section:
         why = f"{reach.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
         return unknown(NAME, why, **numbers)
     good = fraction <= TARGET_FRACTION and not thin
-    note = f"damage to {100 * fraction:.2g}% of the index is seen in 95 of 100 cases"
+    note = f"damage to {100 * fraction:.2g}% of the index is detected in 95 of 100 cases"
     advice = (
         f"Add canaries: {canaries_for(TARGET_FRACTION)} see damage to {TARGET_FRACTION:.0%}, 3 are few for a topic."
     )
     return Section(
         name=NAME,
-        mark=Mark.GOOD if good else Mark.LOOK,
+        mark=Mark.GOOD if good else Mark.REVIEW,
         reason=f"{note}; {len(thin)} of {len(reach.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries",
         numbers=numbers,
         groups={f"{topic.kind} {topic.name}": {"canaries": topic.canaries} for topic in thin[:20]},

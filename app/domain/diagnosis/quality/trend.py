@@ -1,4 +1,4 @@
-"""Slow drift: whether a check declines too slowly for baselines that move along with it."""
+"""Slow drift: whether a check declines too slowly for moving baselines to notice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ NAME: Final = "slow_drift"
 DAYS: Final = 30
 FEWEST_DAYS: Final = 5
 DECLINE: Final = 0.02
-"""Over the days looked at, as the slope has it, from which on it is worth a look where it is no accident."""
+"""Least significant decline over the evaluated days, by the slope, that is reported."""
 _NINETY_PERCENT = 1.645
 _AGO = (7, 30)
 _NEAR = 1.5
-"""Days: a value that is said to be of 7 days ago is no further off."""
+"""Days: largest distance of a value from its nominal day."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """The slope of daily means, with what it is within 90 %."""
+    """The slope of daily means, with its 90 % interval."""
 
     slope: float
     """By day."""
@@ -33,7 +33,7 @@ class Trend:
 
 
 def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: str | None = None) -> Section:
-    """Look at daily means of measures by name, as (day, mean) in order of days; the last day is now.
+    """Section on daily means of measures by name, as (day, mean) in order of days; the last day is now.
 
     Worth a look is a measure whose slope amounts to a decline of 0.02 and more over the days there are and is below
     zero within 90 %. Fewer than five days of a measure are no trend. `changed` says, as a clause, what makes the days
@@ -64,7 +64,7 @@ def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: 
     suffix = f"; but {changed}" if changed else ""
     return Section(
         name=NAME,
-        mark=Mark.LOOK if declines else Mark.GOOD,
+        mark=Mark.REVIEW if declines else Mark.GOOD,
         reason=f"{', '.join(changes)}, by the slope of daily means{suffix}",
         numbers=numbers,
         advice=f"Compare with a pinned baseline: a moving one learns a decline of {' and '.join(declines)} as normal."

@@ -10,9 +10,9 @@ from app.domain.number_text import percent_text
 
 NAME: Final = "vocabulary"
 LITTLE: Final = 0.2
-"""Of a query's words, the share in the expected text below which they are said to speak different languages."""
+"""Share of a query's words in the expected text below which both use different words."""
 _LETTERS = 6
-"""Words are compared by so many of their first letters, so that most endings do not matter."""
+"""First letters of words that are compared, so that most endings do not matter."""
 _READ = 20_000
 
 
@@ -64,11 +64,11 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
         )
     return Section(
         name=NAME,
-        mark=Mark.LOOK if strange else Mark.GOOD,
+        mark=Mark.REVIEW if strange else Mark.GOOD,
         reason=note,
         numbers=numbers,
         examples=[
-            Example(told=f"{percent_text(overlap)} of the query's words are in the expected text", canary=key)
+            Example(note=f"{percent_text(overlap)} of the query's words are in the expected text", canary=key)
             for overlap, key in strange[:EXAMPLES]
         ],
         advice="Expand queries, add synonyms or put the users' words into the documents." if strange else None,
@@ -76,12 +76,12 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Give the words of a text that carry meaning, cut to their first six letters."""
+    """Content words of a text, cut to their first six letters."""
     return frozenset(word[:_LETTERS] for word in words_of(text[:_READ]) if word not in _FUNCTION_WORDS)
 
 
 def word_overlap(query: str, texts: Iterable[str]) -> float | None:
-    """Give the share of a query's content words in the one of these texts that has most of them; None = not known.
+    """Share of a query's content words in the one of these texts that has most of them; None = unknown.
 
     Below `LITTLE` query and text are said to use other words, here and in the causes of single canaries.
     """
@@ -91,7 +91,7 @@ def word_overlap(query: str, texts: Iterable[str]) -> float | None:
 
 
 def _shared(answered: Sequence[Answered], texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Give, by expected text, those of its words that any query it is expected of has: all else is not kept."""
+    """By expected text, those of its words that a query with this expectation has."""
     queries_by_word: defaultdict[str, set[str]] = defaultdict(set)
     for one in answered:
         words = content_words(one.canary.query)
@@ -101,7 +101,7 @@ def _shared(answered: Sequence[Answered], texts: Mapping[str, str]) -> dict[str,
 
 
 def _overlap(one: Answered, texts: Mapping[str, str], shared: Mapping[str, frozenset[str]]) -> float | None:
-    """Give the share of the query's content words in the expected text that has most of them; None = not known."""
+    """Share of the query's content words in the expected text that has most of them; None = unknown."""
     query_words = content_words(one.canary.query)
     expected = _expected(one, texts)
     if not query_words or not expected:

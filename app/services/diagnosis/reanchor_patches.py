@@ -1,0 +1,110 @@
+"""Patches of canary files for accepted proposals of judgments, to be committed by people."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.domain.diagnosis.views import FilePatch
+from app.formats.catalog.canary_export import write_canary_file
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CanaryDocument, JudgmentDocument, SuiteDocument
+from app.formats.diagnosis.judgment_patch import Replacement, judgment_name, patch_text, replace_judgments
+from app.store.catalog.suites import CanaryRow
+from app.store.diagnosis.diagnoses import ReanchorRow
+
+_LARGEST_FILE = 20_000_000
+
+
+def file_patches(suite: str, canaries: Mapping[int, CanaryRow], rows: Sequence[ReanchorRow]) -> list[FilePatch]:
+    """Patches to commit, one per file: a diff where the file can be read here, else its canaries as YAML."""
+    files: dict[str, list[_FileCanary]] = defaultdict(list)
+    for canary_id, replacements in replacements_by_canary(rows).items():
+        canary = canaries[canary_id]
+        file = (canary.source or "").rpartition(":")[0]
+        document = CanaryDocument.model_validate(canary.body)
+        files[file].append(_FileCanary(canary=canary, document=document, replacements=replacements))
+    return [
+        {
+            "file": file or None,
+            "canaries": [one.canary.key for one in changed],
+            "diff": _diff(suite, file, changed),
+            "yaml": _yaml(suite, changed),
+        }
+        for file, changed in sorted(files.items())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileCanary:
+    """A canary of a file with the replacements of its judgments."""
+
+    canary: CanaryRow
+    document: CanaryDocument
+    replacements: Mapping[str, Sequence[JudgmentDocument]]
+
+
+def _diff(suite: str, file: str, changed: Sequence[_FileCanary]) -> str | None:
+    """Patch of a file, with its path in the repository; None where it is not readable here, or differs."""
+    replacements: list[Replacement] = []
+    for one in changed:
+        mine = _canary_replacements(suite, one)
+        if mine is None:
+            return None
+        replacements += mine
+    try:
+        path = Path(file)
+        if not file or not path.is_file() or path.stat().st_size > _LARGEST_FILE:
+            return None
+        text = path.read_bytes().decode()
+        root = next((folder for folder in path.absolute().parents if (folder / ".git").exists()), None)
+    except (OSError, ValueError):
+        return None
+    name = file.lstrip("/") if root is None else path.absolute().relative_to(root).as_posix()
+    return patch_text(name, text, replacements)
+
+
+def _canary_replacements(suite: str, changed: _FileCanary) -> list[Replacement] | None:
+    """Return replacements of the judgments of a canary; of two that become one, the second is removed.
+
+    None where a judgment that is not replaced would need another grade.
+    """
+    after = CanaryDocument.model_validate(replace_judgments(changed.document, changed.replacements)).expected_chunks
+    left = {chunk.identity: chunk for chunk in after}
+    result: list[Replacement] = []
+    replaced = [chunk for chunk in changed.document.expected_chunks if judgment_name(chunk) in changed.replacements]
+    for chunk in changed.document.expected_chunks:
+        if chunk not in replaced and left.pop(chunk.identity) != chunk:
+            return None
+    for chunk in replaced:
+        new = [left.pop(one.identity, None) for one in changed.replacements[judgment_name(chunk)]]
+        result.append(
+            Replacement(
+                suite=suite, key=changed.canary.key, old=chunk, new=tuple(one for one in new if one is not None)
+            )
+        )
+    return result
+
+
+def _yaml(suite: str, changed: Sequence[_FileCanary]) -> str:
+    canaries = [CanaryDocument.model_validate(replace_judgments(one.document, one.replacements)) for one in changed]
+    return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=tuple(canaries)),)))
+
+
+def replacements_by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, list[JudgmentDocument]]]:
+    """Proposed judgments by canary id and name of the old judgment."""
+    replacements: dict[int, dict[str, list[JudgmentDocument]]] = defaultdict(dict)
+    for row in rows:
+        replacements[row.canary_id][judgment_name(judgment_document(row.judgment))] = proposed_documents(row)
+    return replacements
+
+
+def judgment_document(judgment: Any) -> JudgmentDocument:
+    """Document of a stored judgment."""
+    return JudgmentDocument.model_validate(judgment)
+
+
+def proposed_documents(row: ReanchorRow) -> list[JudgmentDocument]:
+    """Documents of the judgments of a proposal."""
+    return [judgment_document(one) for one in row.proposals]
