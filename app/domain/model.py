@@ -311,6 +311,7 @@ class Cause(StrEnum):
     """Why a canary degraded, in the order in which the causes are considered."""
 
     RETRIEVER_ERROR = "retriever_error"
+    WRONG_FIELD = "wrong_field"
     TRUNCATED = "truncated"
     SCORE_DRIFT = "score_drift"
     RECHUNKED = "rechunked"

@@ -189,6 +189,20 @@ def test_a_short_answer_of_a_canary_never_healthy_is_not_told_as_cut_off() -> No
     assert diagnose(by_id).cause is Cause.VOCABULARY_MISMATCH
 
 
+def test_expected_documents_that_are_ids_of_hits_are_the_cause_and_the_other_way_round() -> None:
+    now = replace(ranked(*IDS), documents=tuple(f"file-{chunk}" for chunk in IDS))
+    for judgment, said in (
+        (Judgment(document=IDS[2]), "What the canary expects as a document is no document of a hit but the id of one"),
+        (Judgment(id=f"file-{IDS[2]}"), "What the canary expects as a chunk id is no id of a hit but the document of "),
+    ):
+        canary = replace(CANARY, judgments=(judgment,))
+        found = diagnose(case(now, canary=canary, healthy=None, ever_passed=False), deep=now, known=now)
+        assert (found.cause, found.rank_now) == (Cause.WRONG_FIELD, None)
+        assert found.reason.startswith(said)
+        once = diagnose(case(now, canary=canary, healthy=None, ever_passed=True), deep=now, known=now)
+        assert once.cause is not Cause.WRONG_FIELD  # its first chunk may have had the document's name
+
+
 def test_a_retriever_that_returned_few_hits_when_healthy_is_cut_off_only_where_the_chunk_is_there() -> None:
     for healthy, now in ((ranked(EXPECTED), hits()), (ranked("doc-0", EXPECTED), ranked("doc-0"))):
         one = case(now, healthy=healthy)

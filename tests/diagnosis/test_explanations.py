@@ -11,7 +11,11 @@ from app.formats.runs.explanations import first_expected, not_returned, why_degr
     ("reason", "more", "said"),
     [
         ("low_relevance", {}, "relevance 0.300 is below its minimum 0.5"),
-        ("missing", {"ranking": [{"rank": 7, "grade": 2}]}, "no expected chunk in the top 5, the first is at rank 7"),
+        (
+            "missing",
+            {"ranking": [{"rank": 7, "grade": 2}], "missing": []},
+            "no expected chunk in the top 5, the first is at rank 7",
+        ),
         ("below_floor", {"measures": {"R@5": 0.5, "RR": 1.0}}, "R@5 0.500 is below its floor 0.8"),
         ("forbidden", {}, "a chunk that must not be returned was returned"),
         ("forbidden", {"forbidden_ranks": [2]}, "a chunk that must not be returned was returned at rank 2"),
@@ -38,8 +42,16 @@ def test_every_reason_is_said_in_words_with_its_numbers(reason: str, more: dict[
         "floors": {"R@5": 0.8, "RR": 0.5},
     }
     limits |= {"max_age_seconds": 172_800.0, "max_latency_seconds": 0.8}
-    told = {"reasons": [reason], "top_score": 0.3, "ranking": [], "measures": {}, **limits, **more}
+    told = {"reasons": [reason], "top_score": 0.3, "ranking": [], "missing": [], "measures": {}, **limits, **more}
     assert why_degraded(told) == [said]
+
+
+def test_a_missing_document_that_is_the_id_of_a_hit_is_said_to_be_one() -> None:
+    hit = {"rank": 1, "id": "acct-001", "document": "Reset", "grade": None, "judgment": None}
+    told = {"reasons": ["missing"], "k": 5, "ranking": [hit], "missing": [{"document": "acct-001"}]}
+    wrong = "what the canary expects as a document is no document of a hit but the id of one"
+    assert why_degraded(told) == [f"{wrong}, so there is no expected chunk in the top 5"]
+    assert why_degraded({**told, "missing": [{"document": "acct-002"}]}) == ["no expected chunk in the top 5"]
 
 
 def test_what_stands_below_the_top_k_is_not_said_to_be_missing_altogether() -> None:

@@ -165,6 +165,19 @@ def test_a_run_that_could_not_be_carried_out_leaves_it_unknown(pages: Site) -> N
     assert healed.gaps[0].until is not None
 
 
+def test_a_canary_that_expects_an_id_as_a_document_says_so_first_and_what_to_change(sqlite_store: Store) -> None:
+    found = site(sqlite_store)
+    found.world.apply(definitions([canary("ant", expected_chunks=["second"]), canary("bee")]))
+    found.world.probe.answers["ant"] = answered(replace(hits("first"), documents=("second",)))
+    found.world.run()
+    headline = found.page(ANT).all("section", class_="headline")[0].text
+    said = "What the canary expects as a chunk id is no id of a hit but the document of one. Correct the suite: import"
+    assert said in headline
+    found.world.probe.answers["ant"] = answered(hits("first"))
+    found.world.run()
+    assert "no id of a hit" not in found.page(ANT).all("section", class_="headline")[0].text
+
+
 def test_an_archived_canary_keeps_its_page_and_is_asked_no_more(pages: Site) -> None:
     pages.world.apply(definitions([canary("bee")]))
     shown = pages.page(ANT)

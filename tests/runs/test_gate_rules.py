@@ -17,11 +17,13 @@ KEYS = [f"c{number}" for number in range(12)]
 DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
 
 
-def report(probe: FakeProbe, *rules: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def report(
+    probe: FakeProbe, *rules: Mapping[str, Any], before: Mapping[str, Any] | None = None, by: str = "id"
+) -> dict[str, Any]:
     page = {
         "suite": "s",
-        "canaries": [{"key": key, "query": key, "expected_chunks": [f"doc-{key}"]} for key in KEYS],
-        "retrievers": [{"slug": "r", "url": "http://127.0.0.1:1/", "response": {"hits": "hits", "id": "id"}}],
+        "canaries": [{"key": key, "query": key, "expected_chunks": [{by: f"doc-{key}"}]} for key in KEYS],
+        "retrievers": [{"slug": "r", "url": "http://127.0.0.1:1/", "response": {"hits": "hits", "id": "id", by: by}}],
         "checks": [{"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "5m"}, "rules": list(rules)}],
     }
     (target,) = choose_targets(read_canary_files([("canaries.yaml", yaml.safe_dump(page))], {}, None))
@@ -73,6 +75,16 @@ def test_expected_ids_that_are_documents_of_the_hits_are_said_to_be_so() -> None
     )
     assert hint in said(report(probe))[1]
     assert hint not in said(report(lost(*KEYS)))[1]
+
+
+def test_expected_documents_that_are_ids_of_the_hits_are_said_to_be_so() -> None:
+    probe = FakeProbe(answers={key: answered(hits("noise", f"doc-{key}")) for key in KEYS})
+    hint = (
+        "the expected documents are ids of the hits for 12 of 12 canaries, not documents of hits: import that column "
+        "as id, or expect ids"
+    )
+    assert hint in said(report(probe, by="document"))[1]
+    assert hint not in said(report(lost(*KEYS), by="document"))[1]
 
 
 def test_a_check_without_rules_keeps_a_coverage_that_is_said() -> None:

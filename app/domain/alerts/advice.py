@@ -11,6 +11,8 @@ from app.domain.probing.probe_failures import FailureSummary
 
 CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.RETRIEVER_ERROR: "Repair the retriever first: it fails on retry, so no other cause can be diagnosed.",
+    Cause.WRONG_FIELD: "Correct the suite: import it again with that column read as the other field (expected chunk id "
+    "or expected document), or edit the canaries.",
     Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
     Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
     "present as normal.",

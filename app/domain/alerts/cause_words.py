@@ -26,6 +26,9 @@ class CauseWords:
 
 CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
     Cause.RETRIEVER_ERROR: CauseWords("not answered when repeated", "probes fail when repeated", "not answered"),
+    Cause.WRONG_FIELD: CauseWords(
+        "expecting ids as documents or the reverse", "the suite expects ids as documents, or documents as ids"
+    ),
     Cause.TRUNCATED: CauseWords("cut off", "fewer results than asked for"),
     Cause.SCORE_DRIFT: CauseWords("with other scores", "the same chunks have other scores"),
     Cause.RECHUNKED: CauseWords("re-cut under other ids", "chunks re-cut under other ids"),

@@ -1,4 +1,4 @@
-"""Cause rules on expected chunks: renamed, missing, scored low, never found, lower in a new cut, outranked.
+"""Cause rules on expected chunks: of the wrong field, renamed, missing, scored low, never found, cut lower, outranked.
 
 Each returns its finding, or None where it does not hold. Limits were measured, see benchmarks/diagnosis.py.
 """
@@ -14,6 +14,20 @@ from app.domain.diagnosis.reanchoring import reanchor
 from app.domain.diagnosis.values import Reanchor
 from app.domain.model import Cause
 from app.domain.number_text import percent_text
+from app.domain.runs.wrong_fields import WRONG_FIELDS, named_by
+
+
+def wrong_field(evidence: Evidence) -> Finding | None:
+    """Find that expected ids are documents of the hits, or the reverse, where the canary never found its chunk.
+
+    A document whose first chunk bears its name would else be reported so once that chunk is gone.
+    """
+    case = evidence.case
+    if case.ever_passed or evidence.before is not None or any(map(evidence.best_rank, evidence.today)):
+        return None
+    names = (named_by(case.canary, ranking) for ranking in evidence.today)
+    reason = next((WRONG_FIELDS[one] for one in names if one in WRONG_FIELDS), None)
+    return None if reason is None else Finding(cause=Cause.WRONG_FIELD, reason=reason)
 
 
 def renamed_chunks(evidence: Evidence) -> Finding | None:

@@ -17,12 +17,12 @@ from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.aggregate_vectors import aggregate_vector
-from app.domain.runs.document_ids import document_ids_remark, expects_documents
 from app.domain.runs.evaluation import Result, judge, judge_timings
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.tally import Tally, known_reasons
 from app.domain.runs.verdicts import is_unknown, remarks, run_verdict
+from app.domain.runs.wrong_fields import NamedBy, named_by, wrong_fields_remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def evaluate(
         reasons += silent_rules(rules, rule_facts)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
-    hint = document_ids_remark(aggregates.coverage, _expecting_documents(inputs, responses))
+    hint = wrong_fields_remark(aggregates.coverage, _named_by(inputs, responses))
     reasons += [] if hint is None else [hint]
     reasons += [] if facts.cause is None or _has_reason(reasons, facts.cause_detail) else [facts.cause]
     reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
@@ -156,12 +156,10 @@ def finds_nothing(scores: RunScores, responses: RunResponses, total: int) -> boo
     return scores.tally.aggregates(responses.outcomes(total)).coverage == 0
 
 
-def _expecting_documents(inputs: RunInputs, responses: RunResponses) -> Iterator[bool | None]:
+def _named_by(inputs: RunInputs, responses: RunResponses) -> Iterator[NamedBy | None]:
     expects = inputs.panel.expects
-    yield from (one for place, one in responses.expecting_documents.items() if expects[place])
-    yield from (
-        expects_documents(inputs.canaries[place], one) for place, one in responses.rankings.items() if expects[place]
-    )
+    yield from (one for place, one in responses.named_by.items() if expects[place])
+    yield from (named_by(inputs.canaries[place], one) for place, one in responses.rankings.items() if expects[place])
 
 
 def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> int:

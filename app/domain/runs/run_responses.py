@@ -16,6 +16,7 @@ from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.tally import StoredResult
 from app.domain.runs.verdicts import remarks, too_few_scored
+from app.domain.runs.wrong_fields import NamedBy
 
 
 def _empty() -> Mapping[int, Any]:
@@ -34,8 +35,8 @@ class RunResponses:
     """Stored results of rankings that were judged before."""
     aged: Mapping[int, Ranking] = field(default_factory=_empty)
     """Rankings judged before, for canaries with a maximum age."""
-    expecting_documents: Mapping[int, bool | None] = field(default_factory=_empty)
-    """Of `kept`, where no canary found what it expects: see `expects_documents`."""
+    named_by: Mapping[int, NamedBy | None] = field(default_factory=_empty)
+    """Of `kept`, where no canary found what it expects: see `named_by`."""
     latencies: NDArray[np.float16]
     """Seconds in the precision of stored runs; meaningless for failed probes."""
     failures: Mapping[int, FailedProbe]

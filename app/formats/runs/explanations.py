@@ -8,6 +8,7 @@ from typing import Any
 
 from app.domain.model import Reason
 from app.domain.number_text import age_text
+from app.domain.runs.wrong_fields import WRONG_FIELDS, compare_names
 
 
 def why_degraded(result: Mapping[str, Any]) -> list[str]:
@@ -26,13 +27,24 @@ def not_returned(result: Mapping[str, Any]) -> Sequence[Any]:
     return [judgment for judgment in result["missing"] if judgment not in returned]
 
 
+def wrong_field(result: Mapping[str, Any]) -> str | None:
+    """Say that what is expected is named by the wrong field, without a full stop; None where no hit shows it."""
+    expected = [(one.get("id"), one.get("document")) for one in result["missing"]]
+    hits = result["ranking"]
+    return WRONG_FIELDS.get(compare_names(expected, [hit["id"] for hit in hits], [hit["document"] for hit in hits]))
+
+
 def _low_relevance(result: Mapping[str, Any]) -> str:
     return f"relevance {_score(result['top_score'])} is below its minimum {result['min_relevance_score']:g}"
 
 
 def _missing(result: Mapping[str, Any]) -> str:
     rank = first_expected(result)
-    return f"no expected chunk in the top {result['k']}" + (f", the first is at rank {rank}" if rank else "")
+    said = f"no expected chunk in the top {result['k']}"
+    if rank:
+        return f"{said}, the first is at rank {rank}"
+    wrong = wrong_field(result)
+    return said if wrong is None else f"{wrong[0].lower()}{wrong[1:]}, so there is {said}"
 
 
 def _below_floor(result: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from app.domain.runs.evaluation import forbidden_ranks
 from app.domain.runs.matching import LEVELS, Match, match, prepare
 from app.domain.runs.rankings import rbo
 from app.domain.runs.tally import unpack_reasons
+from app.domain.runs.wrong_fields import WRONG_FIELDS, named_by
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.history import shapes
 from app.services import score_details
@@ -91,6 +92,8 @@ class CanaryDetail:
     expected: Sequence[Mapping[str, Any]]
     """Each `judgment` with its place `{rank, level, id, text}` in `now` and `well`; None where there is no such answer,
     rank None where that answer lacks it."""
+    wrong_field: str | None
+    """Sentence that its judgments name the wrong field, by the latest answer; None = that answer does not show it."""
     expectations_changed: bool
     """Whether its judgments changed after the newest run; the places shown are by the present ones."""
     query_changed: bool
@@ -144,6 +147,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         now=_answer(canary, both[0], both[1], newest=True),
         well=_answer(canary, both[1], both[0], newest=False),
         expected=_expected(canary, *both),
+        wrong_field=None if both[0] is None else WRONG_FIELDS.get(named_by(canary, both[0].ranking)),
         expectations_changed=now is not None and not canary.is_judged_as(_canary_of(bodies[now.canary_version_id])),
         query_changed=bool(timeline) and now is None,
         rbo=None if both[0] is None or both[1] is None else rbo(both[1].ranking.ids, both[0].ranking.ids),

@@ -24,7 +24,7 @@ from app.services.probing import embedding_canaries
 from app.services.probing.embedding_canaries import EmbedderRecord
 from app.services.runs import run_causes
 from app.services.runs.plans import Plan
-from app.services.runs.staging import Gathered, gather, with_expected_documents
+from app.services.runs.staging import Gathered, gather, with_names
 from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
@@ -73,7 +73,7 @@ def finalise(
     gathered = gather(store, plan, answered)
     scores = score(plan.inputs, gathered.responses)
     if finds_nothing(scores, gathered.responses, len(plan.inputs.canaries)):
-        gathered = with_expected_documents(store, plan, gathered)
+        gathered = with_names(store, plan, gathered)
     end = partial(_end, store, plan, gathered, scores, embedder, owner, clock, hold=hold)
     for _ in range(_OVERTAKEN):
         with suppress(OvertakenError):

@@ -12,7 +12,6 @@ import numpy as np
 
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
-from app.domain.runs.document_ids import expects_documents
 from app.domain.runs.evaluation import judge
 from app.domain.runs.run_inputs import RunInputs, RunVersions
 from app.domain.runs.run_outcomes import HistoryFacts, evaluate, finds_nothing, score
@@ -20,6 +19,7 @@ from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.tally import Tally, pack_reasons
 from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED
+from app.domain.runs.wrong_fields import NamedBy, named_by
 from app.services.aggregates import embedder_finding
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
 from app.services.runs.layouts import save_layouts
@@ -80,8 +80,8 @@ class _ScoreTable:
     tally: Tally
     ranking_ids: dict[int, int] = field(default_factory=dict)
     """What the tally holds, by position."""
-    expecting_documents: dict[int, bool | None] = field(default_factory=dict)
-    """Of what the tally holds, as far as a run found nothing: see `expects_documents`; by position."""
+    named_by: dict[int, NamedBy | None] = field(default_factory=dict)
+    """Of what the tally holds, as far as a run found nothing: see `named_by`; by position."""
     pending: set[int] = field(default_factory=set)
     """Canaries that may have another ranking than the tally holds; it is judged once it was this run's answer."""
     aged: dict[int, Ranking] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Sweep:
         facts = HistoryFacts(embedder=change, embedder_reason=reason, names_silent_rules=True)
         scores = score(table.inputs, responses, table.tally)
         if finds_nothing(scores, responses, len(table.inputs.canaries)):
-            responses = replace(responses, expecting_documents=self._expecting_documents(table, failures))
+            responses = replace(responses, named_by=self._named_by(table, failures))
         outcome = evaluate(table.inputs, responses, facts, scores)
         aggregates, degraded = outcome.aggregates, outcome.degraded
         return RescoredRun(
@@ -156,19 +156,19 @@ class Sweep:
             scores_layout_id=table.layout_id,
         )
 
-    def _expecting_documents(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> dict[int, bool | None]:
-        """Return what explains that nothing was found, by position; see `expects_documents`."""
+    def _named_by(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> dict[int, NamedBy | None]:
+        """Return what explains that nothing was found, by position; see `named_by`."""
         places = [place for place in table.ranking_ids if place not in failures]
-        unread = [place for place in places if place not in table.expecting_documents]
+        unread = [place for place in places if place not in table.named_by]
         for start in range(0, len(unread), _BLOCK):
             block = unread[start : start + _BLOCK]
             self._read_rankings({table.ranking_ids[place] for place in block})
-            table.expecting_documents.update(
-                (place, expects_documents(table.inputs.canaries[place], self._rankings[ranking_id]))
+            table.named_by.update(
+                (place, named_by(table.inputs.canaries[place], self._rankings[ranking_id]))
                 for place in block
                 if (ranking_id := table.ranking_ids[place]) in self._rankings  # unless it was pruned meanwhile
             )
-        return {place: one for place in places if (one := table.expecting_documents.get(place)) is not None}
+        return {place: one for place in places if (one := table.named_by.get(place)) is not None}
 
     def _fill(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> None:
         """Bring the results of a run's canaries up to date with the rankings they have now.
@@ -210,7 +210,7 @@ class Sweep:
         table.aged.update((place, self._rankings[changed[place]]) for place in aged)
         table.ranking_ids.update(changed)
         for place in changed:
-            table.expecting_documents.pop(place, None)
+            table.named_by.pop(place, None)
         while len(self._judged) > _KEPT_RESULTS:
             self._judged.popitem(last=False)
 

@@ -8,9 +8,9 @@ import numpy as np
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
-from app.domain.runs.document_ids import expects_documents
 from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_responses import RunResponses, missing_relevance
+from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
 from app.store.engine import Store
 from app.store.runs import recording
@@ -176,15 +176,14 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
     )
 
 
-def with_expected_documents(store: Store, plan: Plan, gathered: Gathered) -> Gathered:
+def with_names(store: Store, plan: Plan, gathered: Gathered) -> Gathered:
     """Return the answers with what explains that nothing was found, also of those that are not judged again."""
     places, canaries = gathered.responses.kept.keys(), plan.inputs.canaries
     ranking_ids = {place: ranking_id for place in places if (ranking_id := gathered.ranking_ids[place]) is not None}
     found = {
-        place: expects_documents(canaries[place], ranking)
-        for place, ranking in _rankings(store, plan, ranking_ids).items()
+        place: named_by(canaries[place], ranking) for place, ranking in _rankings(store, plan, ranking_ids).items()
     }
-    return replace(gathered, responses=replace(gathered.responses, expecting_documents=found))
+    return replace(gathered, responses=replace(gathered.responses, named_by=found))
 
 
 def _sorted_out(

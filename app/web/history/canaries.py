@@ -19,6 +19,7 @@ from app.api.probing.trials import PROBE_LIMITER
 from app.api.schemas import BaselineRequest
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.model import Cause
 from app.formats.diagnosis import diagnosis_sentences
 from app.formats.validation_messages import parse_document
 from app.services.detection import baselines, suggested_rules
@@ -139,6 +140,7 @@ def _canary(
         stands=diagnosis is not None and _is_current(int(diagnosis.run_id), detail),
         probed=diagnosis_sentences.probed(diagnosis.evidence) if diagnosis else [],
         findings=diagnosis_sentences.findings(diagnosis.evidence) if diagnosis else [],
+        wrong_field_advice=diagnosis_sentences.advice(Cause.WRONG_FIELD),
         advice=diagnosis_sentences.advice(diagnosis.cause) if diagnosis else "",
         evidence=json.dumps(diagnosis.evidence, indent=2, ensure_ascii=False) if diagnosis else "",
         trial=None if trial is None else _compare_trial(trial, detail),
