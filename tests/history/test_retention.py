@@ -164,6 +164,16 @@ def test_where_nothing_is_old_nothing_is_written(world: World) -> None:
     assert "BEGIN IMMEDIATE" not in sent
 
 
+def test_what_is_old_is_found_for_many_small_transactions_at_once(world: World) -> None:
+    _day_by_day(world, 12)
+    world.clock.now = START + timedelta(days=11, hours=12)
+    sent: list[str] = []
+    with statements(world.store, sent.append):
+        retention.prune(world.store, world.clock(), days=5, batch=1)
+    assert sum(one.startswith("DELETE FROM runs ") for one in sent) == 7
+    assert sum(one.startswith("SELECT runs.id") and "finished_at <" in one for one in sent) == 1
+
+
 @pytest.mark.systems
 def test_many_rankings_are_looked_through_slice_by_slice_and_all_that_is_unused_goes(world: World) -> None:
     _day_by_day(world, 20)

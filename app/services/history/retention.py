@@ -9,8 +9,10 @@ from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
 from app.store.history import pruning
 
-BATCH: Final = 200
+BATCH: Final = 100
 """Rows that a writing transaction deletes, with their dependents."""
+_FOUND_BATCHES: Final = 20
+"""Batches that one reading transaction finds."""
 ALERT_DAYS: Final = 366
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
@@ -66,12 +68,12 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
 
 def _drain(store: Store, find: Find, drop: Drop, batch: int) -> int:
     """Delete batches until none is found."""
-    deleted = 0
+    deleted, limit = 0, _FOUND_BATCHES * batch
     while True:
         with store.read() as connection:
-            old = find(connection, batch)
+            old = find(connection, limit)
         deleted += _drop(store, old, drop, batch)
-        if len(old) < batch:
+        if len(old) < limit:
             return deleted
 
 
