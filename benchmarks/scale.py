@@ -200,10 +200,10 @@ class Scale:
         first = self.plan()
         table.line("planning, the first in this process", first[0])
         table.line("  write lock held", first[1], 20)
+        self.execute()  # from here on every canary has a state, which a plan reads
         later = sorted(self.plan() for _ in range(ROUNDS))
         table.line("planning", later[ROUNDS // 2][0], 100)
         table.line("  write lock held", later[ROUNDS // 2][1], 20)
-        self.execute()
         ends = []
         for _ in range(ROUNDS):
             self.execute()

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import StoreUnavailableError
 from app.domain.model import Ranking
 from app.domain.runs.rankings import decimals_of, round_ranking
-from app.store.engine import Store
+from app.store.engine import Store, insert_new
 from app.store.runs import recording
 from tests.conftest import Databases
 from tests.support.fakes import hits
@@ -134,3 +136,35 @@ def test_a_locked_database_is_said_to_be_unavailable_and_nothing_is_written(data
             recording.layout_id(connection, ["a"], "1", "")
         store.close()
         other.close()
+
+
+class Word(StrEnum):
+    """A text of a list."""
+
+    ONE = "one"
+
+
+def test_many_rows_are_inserted_as_few_are_and_those_that_are_there_stay(store: Store) -> None:
+    id_, name, flag, score, body = (
+        sa.Column("id", sa.BigInteger, primary_key=True),
+        sa.Column("name", sa.Text),
+        sa.Column("flag", sa.Boolean),
+        sa.Column("score", sa.Float(53)),
+        sa.Column("body", sa.LargeBinary),
+    )
+    table = sa.Table("many_rows", sa.MetaData(), id_, name, flag, score, body)
+    columns = ("id", "name", "flag", "score", "body")
+    scores: Sequence[float | None] = (1, 0.25, None, 2**40)
+    rows = [
+        (number, (Word.ONE, "two", None)[number % 3], number % 2 == 0, scores[number % 4], bytes([number % 7, 0]))
+        for number in range(1_000)
+    ]
+    with store.write() as connection:
+        table.create(connection)
+        insert_new(connection, table, columns, [(5, "there", True, 0.5, b"there")])
+        insert_new(connection, table, columns, rows[:3])
+        insert_new(connection, table, columns, rows)
+        insert_new(connection, table, columns, rows[:100])
+        found = [tuple(row) for row in connection.execute(sa.select(table).order_by(id_))]
+        table.drop(connection)
+    assert found == [*rows[:5], (5, "there", True, 0.5, b"there"), *rows[6:]]

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Table
 from app.domain.model import Ranking
 from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
 from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert, upsert_many
+from app.store.row_tables import numbers
 from app.store.tables import (
     chunks,
     latest,
@@ -249,9 +250,9 @@ def change_states(
     if closed:
         newest = sa.select(latest.c.run_id).where(latest.c.check_id == check_id)
         last_run = connection.execute(newest).scalar_one_or_none() or run_id - 1
-        for block in blocks(closed):
-            held = sa.and_(states.c.id.in_(block), states.c.last_run.is_(None))
-            connection.execute(sa.update(states).where(held).values(last_run=last_run))
+        ending = numbers(connection, "ending", ["id"], [(state_id,) for state_id in closed])
+        held = sa.and_(states.c.id.in_(sa.select(ending.c.id)), states.c.last_run.is_(None))
+        connection.execute(sa.update(states).where(held).values(last_run=last_run))
     columns = (
         "check_id",
         "canary_id",

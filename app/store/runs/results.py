@@ -221,13 +221,17 @@ def latest_bodies(
     statement = sa.select(latest)
     if check_ids is not None:
         statement = statement.where(latest.c.check_id.in_(list(check_ids)))
-    return {row.check_id: (row.run_id, json.loads(row.body)) for row in connection.execute(statement)}
+    return {row.check_id: (row.run_id, _latest(row.body)) for row in connection.execute(statement)}
 
 
 def latest_body(connection: Connection, check_id: int) -> tuple[int, Mapping[str, Any]] | None:
     """Read the newest ended run of a check in full: its id and body."""
     row = connection.execute(sa.select(latest).where(latest.c.check_id == check_id)).one_or_none()
-    return (row.run_id, json.loads(row.body)) if row else None
+    return (row.run_id, _latest(row.body)) if row else None
+
+
+_latest = msgspec.json.Decoder(dict[str, Any]).decode
+"""It names every degraded canary: with json this took a third of the time of a check's health."""
 
 
 def probes_of(connection: Connection, run_id: int) -> tuple[NDArray[np.float16], dict[int, Failure]]:
