@@ -17,8 +17,8 @@ from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import RunOutcome
 from app.domain.runs.run_responses import RunResponses, measured_latencies
 from app.domain.runs.tally import unpack_reasons
-from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow
+from app.store.runs.shards import Failure
 
 
 def stored_aggregates(run: RunRow) -> Aggregates:

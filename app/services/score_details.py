@@ -20,10 +20,11 @@ from app.formats.history import shapes
 from app.services.catalog.run_inputs import load_inputs
 from app.services.catalog.suite_snapshots import load_corrected
 from app.store.engine import Connection
-from app.store.runs import rescored_runs, rescoring, results
+from app.store.runs import canary_states, rescored_runs, rescoring, results
+from app.store.runs.canary_states import StateRow
 from app.store.runs.rescored_runs import RescoredRun
 from app.store.runs.rescoring import Rescoring
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs.results import RunRow
 
 _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 
@@ -123,7 +124,7 @@ def states_of(
     In a re-scoring `first_run` is still the first run with this ranking. Where the run could not measure relevance the
     state has none, even if an earlier run of the same state measured it.
     """
-    states = results.states_at(connection, row.check_id, row.id)
+    states = canary_states.states_at(connection, row.check_id, row.id)
     for position in results.unscored_at(connection, row.id):
         canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
         if canary_id in states:

@@ -13,23 +13,21 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # noqa: PLC0414 - services take connections, but know nothing of SQLAlchemy
 from sqlalchemy import Table
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailableError
 from app.store.cache import ByteCache
 from app.store.drivers import WRITES, create_engine, error_text, refuses_writes, translate_errors
+from app.store.insert_sql import insert_arrays_sql, insert_sql, typed_array
 from app.store.row_tables import STAGED_ROWS, StagedRows, create_temporary, insert_temporary
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
-_POSTGRESQL: Final[sa.Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call] # as SQLAlchemy has it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODIES = "coalmine_bodies"
 _CACHE = "coalmine_cache"
@@ -235,17 +233,19 @@ def insert_new(connection: Connection, table: Table, columns: Sequence[str], row
     if not rows:
         return
     if connection.dialect.name == "postgresql" and len(rows) > _FEW_ROWS:
-        arrays = [_array(table.c[name], column) for name, column in zip(columns, zip(*rows, strict=True), strict=True)]
-        connection.exec_driver_sql(_insert_arrays_sql(table, tuple(columns)), tuple(arrays))
+        arrays = [
+            typed_array(table.c[name], column) for name, column in zip(columns, zip(*rows, strict=True), strict=True)
+        ]
+        connection.exec_driver_sql(insert_arrays_sql(table, tuple(columns)), tuple(arrays))
         return
     connection.exec_driver_sql(
-        _insert_sql(connection.dialect.name, table.name, tuple(columns)), list(rows) if len(rows) > 1 else rows[0]
+        insert_sql(connection.dialect.name, table.name, tuple(columns)), list(rows) if len(rows) > 1 else rows[0]
     )
 
 
 def insert_one(connection: Connection, table: Table, **values: Any) -> int | None:
     """Insert a row and return its id, or None where a unique constraint already holds one."""
-    insert = _insert_sql(connection.dialect.name, table.name, tuple(values))
+    insert = insert_sql(connection.dialect.name, table.name, tuple(values))
     return connection.exec_driver_sql(f"{insert} RETURNING id", tuple(values.values())).scalar_one_or_none()
 
 
@@ -260,7 +260,7 @@ def upsert_many(
     """Insert rows or, where `keys` already name one, overwrite the other columns."""
     if not rows:
         return
-    upsert_sql = _insert_sql(connection.dialect.name, table.name, tuple(columns), tuple(keys))
+    upsert_sql = insert_sql(connection.dialect.name, table.name, tuple(columns), tuple(keys))
     connection.exec_driver_sql(upsert_sql, list(rows) if len(rows) > 1 else rows[0])
 
 
@@ -342,31 +342,3 @@ def _dialect_insert(connection: Connection, table: Table) -> Any:
     else:
         from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment] # noqa: PLC0415 - as above
     return insert(table)
-
-
-@cache
-def _insert_sql(dialect: str, table: str, columns: tuple[str, ...], keys: tuple[str, ...] = ()) -> str:
-    """Write an INSERT once: to put one together with SQLAlchemy takes longer than to carry it out.
-
-    What a unique constraint already holds is passed over or, where `keys` name it, overwritten.
-    """
-    mark = "?" if dialect == "sqlite" else "%s"
-    overwritten = ", ".join([f'"{name}" = excluded."{name}"' for name in columns if name not in keys])
-    conflict = f"({', '.join(keys)}) DO UPDATE SET {overwritten}" if keys else "DO NOTHING"
-    names = ", ".join([f'"{name}"' for name in columns])
-    marks = ", ".join([mark] * len(columns))
-    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT {conflict}"  # noqa: S608 - names from our tables only
-
-
-@cache
-def _insert_arrays_sql(table: Table, columns: tuple[str, ...]) -> str:
-    """Write an INSERT of PostgreSQL that takes an array for each column."""
-    names = ", ".join([f'"{name}"' for name in columns])
-    arrays = ", ".join([f"%s::{table.c[name].type.compile(_POSTGRESQL)}[]" for name in columns])
-    return f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
-
-
-def _array(column: sa.Column[Any], values: Sequence[Any]) -> list[Any]:
-    """Give values as an array of one type: the driver takes no numbers of two kinds, and no enumerations with texts."""
-    kind = column.type.python_type
-    return [None if value is None else kind(value) for value in values] if kind in {float, str} else list(values)

@@ -23,7 +23,7 @@ from app.store.history import (
     pruning,
     series,
 )
-from app.store.runs import queue, results
+from app.store.runs import canary_states, queue, results
 from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -35,7 +35,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "ended_runs": lambda connection: results.ended_runs(connection, 1, limit=3),
     "last_completed": lambda connection: results.last_completed(connection, 1, before=2),
     "newest_known": lambda connection: results.newest_known(connection, 1),
-    "states_at": lambda connection: results.states_at(connection, 1, 1),
+    "states_at": lambda connection: canary_states.states_at(connection, 1, 1),
     "claim_delivery": lambda connection: claims.claim_delivery(connection, owner="o", now=1, lease_until=2),
     "claim_refresh": lambda connection: resend.claim_resend(connection, owner="o", now=1, lease_until=2),
     "bring_forward": lambda connection: backlog.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),

@@ -14,7 +14,7 @@ from app.domain.addresses import retriever_policy
 from app.domain.model import Outcome, Step
 from app.domain.probing.probe_failures import FailureSummary, ProbeFailure, summarize_failures, url_address
 from app.store.engine import Store
-from app.store.runs.queue import Failure
+from app.store.runs.shards import Failure
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, failed, hits
 from tests.support.http_servers import Peer, Reply, Seen, closed_port, peer, reply

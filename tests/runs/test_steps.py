@@ -12,7 +12,7 @@ from app.services.alerts.changed_list import list_changed
 from app.services.runs.gate import choose_targets, measure
 from app.store.engine import Store
 from app.store.runs import results as history
-from app.store.runs.queue import Failure, ShardBody
+from app.store.runs.shards import Failure, ShardBody
 from app.store.tables import run_probes
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import LEASE, RETRIEVER, World, canary, documents, page, statements

@@ -22,8 +22,9 @@ from app.store.diagnosis.diagnoses import DiagnosisRow, MarkRow, marks_before
 from app.store.engine import Connection, cached, find_cached
 from app.store.history import degraded_at_run
 from app.store.history.degraded_at_run import FallenRow
-from app.store.runs import results
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs import canary_states, results
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
 
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
 _NEAR_RUNS = 10
@@ -39,7 +40,7 @@ def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int,
     unscored = set(results.unscored_at(connection, run.id))
     states = [
         without_relevance(state) if positions[state.canary_id] in unscored else state
-        for state in results.states_at(connection, run.check_id, run.id, only_degraded=True).values()
+        for state in canary_states.states_at(connection, run.check_id, run.id, only_degraded=True).values()
         if state.canary_id in positions and positions[state.canary_id] not in failures
     ]
     return [state for state in states if state.reasons]

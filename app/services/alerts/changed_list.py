@@ -14,8 +14,8 @@ from app.services.alerts.changed_canaries import load_changes
 from app.store.detection import detectors
 from app.store.engine import Connection
 from app.store.history.degraded_at_run import FallenRow
-from app.store.runs import recording, results
-from app.store.runs.results import StateRow
+from app.store.runs import canary_states, recording
+from app.store.runs.canary_states import StateRow
 
 _LISTED = 10
 _MAX_STATES = 20
@@ -75,7 +75,7 @@ def list_changed(
             severity_order(row, members[row.canary_id].key),
         ),
     )
-    states = results.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
+    states = canary_states.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
     before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
     rankings = recording.load_rankings(connection, [one.ranking_id for one in before if one is not None])
@@ -166,7 +166,7 @@ def last_healthy_state(connection: Connection, now: StateRow | None, past: Seque
 
 
 def _read_last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    past = results.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
+    past = canary_states.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
     return last_healthy_state(connection, now, [state for state in past if state.first_run < now.first_run])
 
 

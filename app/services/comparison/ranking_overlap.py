@@ -7,8 +7,9 @@ from app.domain.runs.rankings import rbo
 from app.store.catalog import suites
 from app.store.detection import detectors
 from app.store.engine import Connection
-from app.store.runs import results
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs import canary_states, results
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
 
 
 def likeness(
@@ -25,7 +26,7 @@ def likeness(
     baseline = detectors.find_baseline(connection, detection.baseline_id)
     if baseline is None:
         return {}
-    held = results.rankings_at(connection, row.check_id, baseline.last_run, [state.canary_id for state in states])
+    held = canary_states.rankings_at(connection, row.check_id, baseline.last_run, [state.canary_id for state in states])
     there = [(state, *held[state.canary_id]) for state in states if state.canary_id in held]
     changed = {
         one

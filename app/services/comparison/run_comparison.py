@@ -33,8 +33,9 @@ from app.services.lookup import find_run
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store
 from app.store.runs import results
-from app.store.runs.queue import Failure
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
+from app.store.runs.shards import Failure
 
 _RUN_ONLY = {"health_score", "coverage"}
 _ENDED = ("finished", "partial", "failed")

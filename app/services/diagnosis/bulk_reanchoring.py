@@ -13,7 +13,7 @@ from app.domain.runs.run_inputs import RunInputs
 from app.services.diagnosis.cases import Subject
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection
-from app.store.runs import results
+from app.store.runs import canary_states, results
 from app.store.runs.results import RunRow
 
 MOST: Final = 500
@@ -32,8 +32,8 @@ def diagnose_renamed(
     _, failures = results.probes_of(connection, run.id)
     places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
     canary_ids = [inputs.canary_ids[place] for place in places]
-    before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
-    now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
+    before = canary_states.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
+    now = canary_states.rankings_at(connection, run.check_id, run.id, canary_ids)
     newest = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
     degraded = {inputs.canary_ids[place] for place in run.degraded_places}
     left = [

@@ -17,8 +17,9 @@ from app.store.catalog import suites
 from app.store.diagnosis import diagnoses
 from app.store.diagnosis.diagnoses import DiagnosisRow
 from app.store.engine import Connection, to_us
-from app.store.runs import results
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs import canary_states, results
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
 
 AGAIN_AFTER = timedelta(hours=6)
 """Least time before the same answer of a canary is diagnosed again."""
@@ -89,7 +90,9 @@ def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: in
     """Case of one canary at a run, whatever its verdict."""
     canary_id = inputs.canary_ids[position]
     _, failures = results.probes_of(connection, run.id)
-    state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
+    state = (
+        canary_states.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
+    )
     renamed = renaming_cause(connection, run) is not None
     return _subject(connection, run, inputs, position, state, renamed=renamed)
 
@@ -122,7 +125,7 @@ def _subject(
     canary_id = inputs.canary_ids[position]
     past = [
         one
-        for one in results.timeline(connection, run.check_id, canary_id, limit=_LOOK_BACK)
+        for one in canary_states.timeline(connection, run.check_id, canary_id, limit=_LOOK_BACK)
         if one.first_run <= run.id and (state is None or one.id != state.id)
     ]
     past = _of_the_same(connection, run, canary.query, past)

@@ -26,9 +26,10 @@ from app.services import lookup, score_details
 from app.store.diagnosis import ranking_heads
 from app.store.engine import Connection, Store, to_us
 from app.store.history import series
-from app.store.runs import results
-from app.store.runs.recording import DAY
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs import canary_states, results
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
+from app.store.runs.rollups import DAY
 
 MOST_CANARIES: Final = 500
 MOST_HITS: Final = 5_000
@@ -112,7 +113,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = score_details.inputs_of_run(connection, row)
-    states = results.states_at(connection, check.id, row.id)
+    states = canary_states.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)
         for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)

@@ -8,7 +8,7 @@ from app.domain.model import Judgment, Ranking
 from app.store.diagnosis import diagnoses
 from app.store.diagnosis.diagnoses import ReanchorRow
 from app.store.engine import Connection
-from app.store.runs import results
+from app.store.runs import canary_states, results
 from app.store.runs.results import RunRow
 
 _PAGE = 1_000
@@ -28,7 +28,7 @@ def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collectio
     newest = diagnoses.newest_run(connection, run.check_id)
     if newest is None or newest <= run.id or not canary_ids:
         return
-    now = results.rankings_at(connection, run.check_id, newest, list(canary_ids))
+    now = canary_states.rankings_at(connection, run.check_id, newest, list(canary_ids))
     rankings = results.read_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
     seen = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
     _outdate(connection, run.check_id, seen, at=at)

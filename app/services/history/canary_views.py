@@ -27,9 +27,9 @@ from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 from app.store.engine import Connection, Store
 from app.store.history.probe_outcomes import ProbedRun, newest_probes
-from app.store.runs import results
-from app.store.runs.queue import Failure
-from app.store.runs.results import StateRow
+from app.store.runs import canary_states, results
+from app.store.runs.canary_states import StateRow
+from app.store.runs.shards import Failure
 
 STATES = 50
 _RUNS = 60
@@ -111,7 +111,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         canary = _canary_of(row.body)
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
-        timeline = results.timeline(connection, check.id, row.id, limit=STATES)
+        timeline = canary_states.timeline(connection, check.id, row.id, limit=STATES)
         bodies = suites.bodies_of(connection, [state.canary_version_id for state in timeline])
         same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is timeline[0] else None

@@ -19,7 +19,7 @@ from app.services.score_details import find_rescoring
 from app.store.catalog import definitions, suites
 from app.store.engine import Connection, Store
 from app.store.history import series as stored
-from app.store.runs import results
+from app.store.runs import canary_states, results
 
 MAX_POINTS = 2_000
 _HOUR, _DAY = 3_600, 86_400
@@ -196,7 +196,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
         canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-        states = results.timeline(connection, check.id, canary_id, limit=limit)
+        states = canary_states.timeline(connection, check.id, canary_id, limit=limit)
         ends = [state.last_run for state in states if state.last_run is not None]
         times = results.run_times(connection, [*(state.first_run for state in states), *ends])
         rankings = results.read_rankings(connection, [state.ranking_id for state in states])

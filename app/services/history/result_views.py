@@ -20,9 +20,11 @@ from app.services.comparison.ranking_overlap import likeness
 from app.services.history.run_views import run
 from app.services.lookup import find_run
 from app.store.engine import Connection, Store, from_us
+from app.store.runs import canary_states
 from app.store.runs import results as history
-from app.store.runs.queue import Failure
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
+from app.store.runs.shards import Failure
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
 _BLOCK = 500
@@ -137,7 +139,7 @@ def _load_results(connection: Connection, row: RunRow, version: str | None, *, w
         states = score_details.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
-        reasons_by_canary = history.all_reasons_at(connection, row.check_id, row.id)
+        reasons_by_canary = canary_states.all_reasons_at(connection, row.check_id, row.id)
     return _RunResults(
         row=row,
         inputs=inputs,
@@ -155,7 +157,7 @@ def _states(connection: Connection, judged: _RunResults, positions: Sequence[int
     if judged.states is not None:
         return [judged.states.get(member.canary_id) for member in members]
     row = judged.row
-    states = history.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
+    states = canary_states.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
         score_details.without_relevance(state) if state is not None and position in judged.unscored else state

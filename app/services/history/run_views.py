@@ -19,10 +19,11 @@ from app.services.lookup import find_check, find_run
 from app.services.runs.plans import asked_in
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store
-from app.store.runs import queue, rescored_runs
+from app.store.runs import rescored_runs, shards
 from app.store.runs import results as history
-from app.store.runs.queue import Failure
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs.canary_states import StateRow
+from app.store.runs.results import RunRow
+from app.store.runs.shards import Failure
 
 _NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
 
@@ -129,8 +130,8 @@ def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
     """Return the number of recorded probes of an active run; None once it ended."""
     if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
         return None
-    total, shards = queue.progress(connection, row.id)
-    return {"done": asked_in(shards, total), "total": total}
+    total, staged = shards.progress(connection, row.id)
+    return {"done": asked_in(staged, total), "total": total}
 
 
 def _categories(row: RunRow) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 from app.store.engine import Connection, Store
-from app.store.runs import results
+from app.store.runs import canary_states, results
 
 PAGE = 100
 """Number of canaries on a page."""
@@ -153,7 +153,7 @@ def _state_reader(connection: Connection, check: Definition) -> Callable[[Member
     unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
     if run is None or run.suite_version_id is None or not run.aggregates:  # no request was sent
         return lambda _: unknown
-    reasons_by_canary = results.all_reasons_at(connection, check.id, run.id)
+    reasons_by_canary = canary_states.all_reasons_at(connection, check.id, run.id)
     _, failures = results.probes_of(connection, run.id)
     unscored = set(results.unscored_at(connection, run.id))
     recorded = load_suite(connection, run.suite_version_id)

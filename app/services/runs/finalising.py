@@ -29,8 +29,9 @@ from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
 from app.store.engine import Connection, Store, to_us
-from app.store.runs import queue, recording
-from app.store.runs.queue import ClaimedRun, ShardBody
+from app.store.runs import recording, rollups, shards
+from app.store.runs.queue import ClaimedRun
+from app.store.runs.shards import ShardBody
 
 logger = logging.getLogger("coalmine.runs")
 
@@ -143,7 +144,7 @@ def _end(
         outdate_returned(connection, check_id, _changed_rankings(inputs, responses), at=to_us(now))
         latencies = responses.latencies.tobytes()
         recording.save_probes(connection, run_id, latencies, responses.failures, list(responses.unscored))
-        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
+        rollups.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
@@ -155,7 +156,7 @@ def _end(
         hold_until = now + hold if hold is not None and is_news else None
         notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
         detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
-        queue.drop_shards(connection, run_id)
+        shards.drop_shards(connection, run_id)
     return EndedRun(
         id=run_id,
         check=plan.run.check,
@@ -200,7 +201,7 @@ def fail(
             if not last_resort:
                 raise
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data tells of it in time
-        queue.drop_shards(connection, claimed.id)
+        shards.drop_shards(connection, claimed.id)
     return EndedRun(
         id=claimed.id,
         check=claimed.check,

@@ -27,9 +27,9 @@ from app.services.runs.ranking_cursor import Walk
 from app.store.catalog import suites
 from app.store.engine import Store, from_us
 from app.store.runs import recording
-from app.store.runs.queue import Failure
 from app.store.runs.rescored_runs import RescoredRun
 from app.store.runs.rescoring import LeftRun, Rescoring
+from app.store.runs.shards import Failure
 
 BATCH_ROWS = 20_000
 """How many results of runs are judged at once, at most: what a sweep keeps in memory, and what a crash costs."""

@@ -24,7 +24,7 @@ from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
 from app.store.diagnosis import run_causes as stored
 from app.store.engine import Connection
-from app.store.runs import recording, results
+from app.store.runs import canary_states, recording, results
 from app.store.runs.results import RunRow
 
 MOST_COMPARED: Final = 200
@@ -147,7 +147,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
         if ranking_id is not None and plan.inputs.panel.expects[place]
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
-    then = results.rankings_at(
+    then = canary_states.rankings_at(
         connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}

@@ -20,8 +20,9 @@ from app.services.runs.finalising import fail, finalise
 from app.services.runs.plans import SHARD, NotExecutableError, Plan, Planner
 from app.services.runs.staging import Batch, breaker_of, ended_early, stage
 from app.store.engine import Store, from_us, to_us
-from app.store.runs import queue, recording
-from app.store.runs.queue import ClaimedRun, ShardBody
+from app.store.runs import queue, recording, shards
+from app.store.runs.queue import ClaimedRun
+from app.store.runs.shards import ShardBody
 
 logger = logging.getLogger("coalmine.runs")
 
@@ -88,7 +89,7 @@ def _ask(
                 return False
             save = partial(recording.save_rankings, connection, plan.inputs.decimals)
             staged = {number: stage(plan, number, batch, save) for number in batch.shards}
-            queue.commit_shards(connection, plan.run.id, staged)
+            shards.commit_shards(connection, plan.run.id, staged)
         answered |= staged
         if batch.ended_early:
             told = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
@@ -143,7 +144,7 @@ def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[]
     kept: an error in planning or compiling comes again, and while the run goes on its check seems to be well.
     """
     with store.read() as connection:
-        answered = queue.has_shards(connection, claimed.id)
+        answered = shards.has_shards(connection, claimed.id)
     if clock() - from_us(claimed.started_at) <= (_RESUME_WITHIN if answered else _BEGIN_WITHIN):
         return None
     reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
@@ -154,7 +155,7 @@ def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
     if not plan.run.resumed:
         return {}
     with store.read() as connection:
-        return queue.staged_shards(connection, plan.run.id)
+        return shards.staged_shards(connection, plan.run.id)
 
 
 def _batches(

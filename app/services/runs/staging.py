@@ -14,8 +14,8 @@ from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
 from app.store.engine import Store
 from app.store.runs import recording
-from app.store.runs.queue import Failure, ShardBody
 from app.store.runs.recording import OpenState
+from app.store.runs.shards import Failure, ShardBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

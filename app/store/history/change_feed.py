@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import blocks, sql_literal
-from app.store.runs.queue import ShardBody
+from app.store.runs.shards import ShardBody
 from app.store.tables import alerts, definitions, latest, runs, shards, suite_versions
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite

@@ -8,9 +8,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.runs.queue import Failure
 from app.store.runs.recording import unpacked_positions
 from app.store.runs.results import ENDED
+from app.store.runs.shards import Failure
 from app.store.tables import run_probes, runs
 
 

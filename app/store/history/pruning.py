@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import hold_content
-from app.store.runs.recording import HOUR, RankingBody
+from app.store.runs.recording import RankingBody
+from app.store.runs.rollups import HOUR
 from app.store.tables import (
     alerts,
     attempts,

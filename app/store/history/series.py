@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
 from app.store.engine import bytes_at
-from app.store.runs.recording import HOUR
 from app.store.runs.results import layout_names
+from app.store.runs.rollups import HOUR
 from app.store.tables import alerts, detections, marks, rescored_rollups, rescored_runs, rollups, runs
 
 _UNKNOWN = "unknown"

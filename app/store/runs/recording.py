@@ -6,19 +6,17 @@ All of it is called inside the transaction of the service that records; see hist
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 
 from app.domain.model import Ranking
 from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
-from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert, upsert_many
+from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
 from app.store.row_tables import numbers
 from app.store.tables import (
     chunks,
@@ -26,7 +24,6 @@ from app.store.tables import (
     layouts,
     marks,
     rankings,
-    rollups,
     run_probes,
     runs,
     scores,
@@ -34,7 +31,6 @@ from app.store.tables import (
     vectors,
 )
 
-HOUR, DAY = 3_600, 86_400
 _LAYOUT_BYTES = 100  # in memory
 _EXACT = 2.0**53  # whole numbers up to here are floats
 
@@ -335,52 +331,3 @@ def mark_index_version(connection: Connection, check_id: int, run_id: int, at: i
     if previous != index_version:
         columns = ("run_id", "check_id", "at", "index_version")
         insert_new(connection, marks, columns, [(run_id, check_id, at, index_version)])
-
-
-def add_to_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
-    """Fold a run's vector into its hour and its day: sum, count, min and max of each number that was measured."""
-    fold(connection, rollups, {"check_id": check_id, "layout_id": layout}, [(at, vector)])
-
-
-def fold(
-    connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
-) -> None:
-    """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series."""
-    buckets: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
-    for at, vector in vectors:
-        for seconds in (HOUR, DAY):
-            buckets.setdefault((seconds, at - at % (seconds * 1_000_000)), []).append(vector)
-    before: dict[tuple[int, int], Any] = {}
-    for block in blocks(sorted({bucket for _, bucket in buckets})):
-        rows = connection.execute(_rollups_at(table, tuple(whose)), {**whose, "buckets": block})
-        before.update(((row.seconds, row.bucket), row) for row in rows)
-    folded = [(*whose.values(), *place, *_folded(before.get(place), members)) for place, members in buckets.items()]
-    keys = (*whose, "seconds", "bucket")
-    upsert_many(connection, table, keys, (*keys, "runs", "body"), folded)
-
-
-@cache
-def _rollups_at(table: Table, whose: tuple[str, ...]) -> sa.Select[Any]:
-    here = [table.c[name] == sa.bindparam(name) for name in whose]
-    both = table.c.seconds.in_((HOUR, DAY))  # as the key has it, before the bucket
-    of_buckets = table.c.bucket.in_(sa.bindparam("buckets", expanding=True))
-    return sa.select(table.c.seconds, table.c.bucket, table.c.runs, table.c.body).where(*here, both, of_buckets)
-
-
-def _folded(before: Any, members: Sequence[NDArray[np.float64]]) -> tuple[int, bytes]:
-    """Return how many runs a bucket holds with these, and their numbers."""
-    rows = np.stack(members)
-    measured = ~np.isnan(rows)
-    now = np.stack(
-        [
-            np.where(measured, rows, 0.0).sum(axis=0),
-            measured.sum(axis=0).astype(np.float64),
-            np.where(measured, rows, np.inf).min(axis=0),
-            np.where(measured, rows, -np.inf).max(axis=0),
-        ]
-    )
-    if before is None:
-        return len(rows), now.tobytes()
-    then = np.frombuffer(before.body).reshape(4, -1)
-    body = np.vstack([then[:2] + now[:2], np.minimum(then[2:3], now[2:3]), np.maximum(then[3:], now[3:])])
-    return before.runs + len(rows), body.tobytes()

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.store.engine import blocks, bytes_at, hold_content, insert_new
-from app.store.runs.recording import fold
 from app.store.runs.results import layout_names
+from app.store.runs.rollups import fold
 from app.store.tables import rankings, rescored_rollups, rescored_runs, rescorings, runs, states
 
 

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from app.domain.runs.run_inputs import RunVersions
 from app.store.engine import NOW, Moment, blocks, insert_one
-from app.store.runs.queue import Failure
 from app.store.runs.recording import unpacked_positions
 from app.store.runs.rescored_runs import summary
+from app.store.runs.shards import Failure
 from app.store.tables import (
     definitions,
     embedder_findings,

@@ -1,4 +1,4 @@
-"""What happened, read back: runs, results as they stood at a run, timelines.
+"""Runs read back, with how their probes ended and what rankings scored.
 
 Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are
 read by series; writing is recording's.
@@ -20,8 +20,8 @@ from app.domain.model import Ranking
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, sql_literal
-from app.store.runs.queue import Failure
 from app.store.runs.recording import load_rankings, unpacked_positions
+from app.store.runs.shards import Failure
 from app.store.tables import (
     definitions,
     embedder_findings,
@@ -32,7 +32,6 @@ from app.store.tables import (
     run_probes,
     runs,
     scores,
-    states,
     suite_versions,
     vectors,
 )
@@ -90,23 +89,6 @@ class RunRow:
         """The places in the suite version of what it calls degraded: what was measured, and found so."""
         places: list[int] = np.frombuffer(self.degraded_positions or b"", dtype="<u4").tolist()
         return places
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateRow:
-    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
-
-    id: int
-    canary_id: int
-    canary_version_id: int
-    ranking_id: int
-    layout_id: int
-    reasons: int
-    top_score: float | None
-    first_run: int
-    last_run: int | None
-    matched: bytes
-    vector: bytes
 
 
 _RUN = (
@@ -270,79 +252,6 @@ def unscored_at(connection: Connection, run_id: int) -> list[int]:
     return unpacked_positions(connection.execute(statement).scalar_one_or_none())
 
 
-_STATE = (
-    sa.select(states, scores.c.matched, vectors.c.body.label("vector"))
-    .join(
-        scores,
-        sa.and_(
-            scores.c.ranking_id == states.c.ranking_id,
-            scores.c.canary_version_id == states.c.canary_version_id,
-            scores.c.layout_id == states.c.layout_id,
-        ),
-    )
-    .join(vectors, vectors.c.id == scores.c.vector_id)
-)
-
-
-def states_at(
-    connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
-) -> dict[int, StateRow]:
-    """Read what held for each canary of a check at a run, by canary id."""
-    found: dict[int, StateRow] = {}
-    # Two looks, each along an index, where one look for either would read every state there ever was.
-    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
-        statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
-        if only_degraded:
-            statement = statement.where(states.c.reasons != 0)
-        found.update((row.canary_id, _state(row)) for row in connection.execute(statement))
-    return found
-
-
-def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]) -> dict[int, StateRow]:
-    """Read the same of a few of its canaries."""
-    statement = _STATE.where(
-        states.c.check_id == check_id,
-        states.c.canary_id.in_(canary_ids),
-        states.c.first_run <= run_id,
-        sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
-    )
-    return {row.canary_id: _state(row) for row in connection.execute(statement)} if canary_ids else {}
-
-
-def all_reasons_at(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
-    """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
-    found: dict[int, int] = {}
-    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
-        statement = sa.select(states.c.canary_id, states.c.reasons).where(
-            states.c.check_id == check_id, states.c.first_run <= run_id, holding
-        )
-        found.update(connection.execute(statement).all())
-    return found
-
-
-def rankings_at(
-    connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
-) -> dict[int, tuple[int, int]]:
-    """Read what canaries of a check had at a run: (ranking id, canary version id) by canary id."""
-    found: dict[int, tuple[int, int]] = {}
-    for block in blocks(canary_ids):
-        statement = sa.select(states.c.canary_id, states.c.ranking_id, states.c.canary_version_id).where(
-            states.c.check_id == check_id,
-            states.c.canary_id.in_(block),
-            states.c.first_run <= run_id,
-            sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
-        )
-        found.update((canary, (ranking, version)) for canary, ranking, version in connection.execute(statement))
-    return found
-
-
-def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:
-    """Read the newest states a canary went through, newest first."""
-    statement = _STATE.where(states.c.check_id == check_id, states.c.canary_id == canary_id)
-    rows = connection.execute(statement.order_by(states.c.first_run.desc()).limit(limit))
-    return [_state(row) for row in rows]
-
-
 def read_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
     """Read rankings by id."""
     return load_rankings(connection, ranking_ids)
@@ -409,7 +318,3 @@ def named_aggregates(names: Sequence[str], vector: bytes) -> dict[str, float | N
         name: None if number != number else number  # noqa: PLR0124 - NaN: nothing measured
         for name, number in zip(names, np.frombuffer(vector).tolist(), strict=True)
     }
-
-
-def _state(row: Any) -> StateRow:
-    return StateRow(**{name: getattr(row, name) for name in StateRow.__dataclass_fields__})
