@@ -87,23 +87,23 @@ class Tracing:
     def probe(self, probe: Probe) -> Probe:
         """Wrap the probe: whatever it asks has a span below that of its run, or below one of a diagnosis."""
 
-        def traced(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Answers]:
+        def traced(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:
             run = _RUN.get()
-            above = self._diagnosis(asking) if run is None else run
-            follows = _Follows(self._tracer, above, asking)
+            above = self._diagnosis(context) if run is None else run
+            follows = _Follows(self._tracer, above, context)
             try:
-                answers = probe(replace(asking, trace=follows), asks)
+                answers = probe(replace(context, trace=follows), queries)
             except BaseException:  # it cannot be asked at all
                 if run is None:
                     above.end()
                 raise
-            return follows.answers(answers, asks, last=above if run is None else None)
+            return follows.answers(answers, queries, last=above if run is None else None)
 
         return traced
 
-    def _diagnosis(self, asking: ProbeContext) -> Span:
+    def _diagnosis(self, context: ProbeContext) -> Span:
         """Open a span for what a run is asked about when it is over."""
-        attributes = {"coalmine.run.id": asking.run_id, "coalmine.retriever": asking.retriever.slug}
+        attributes = {"coalmine.run.id": context.run_id, "coalmine.retriever": context.retriever.slug}
         return self._tracer.start_span("diagnosis", context=_NOTHING, attributes=attributes)
 
     def close(self, *, patience: float = CLOSE_SECONDS) -> None:
@@ -119,10 +119,10 @@ class Tracing:
 class _Follows:
     """The probes of one run or diagnosis: they begin in the threads of transports and end as answers are taken in."""
 
-    def __init__(self, tracer: Tracer, run: Span, asking: ProbeContext) -> None:
+    def __init__(self, tracer: Tracer, run: Span, context: ProbeContext) -> None:
         self._tracer = tracer
         self._run = run
-        self._retriever = asking.retriever.slug
+        self._retriever = context.retriever.slug
         self._context = trace.set_span_in_context(run)
         self._open: dict[int, Span] = {}
 
@@ -131,18 +131,18 @@ class _Follows:
         """Of the run itself; see `Trace`."""
         return _traceparent(self._run)
 
-    def begin(self, ask: ProbeQuery) -> str:
+    def begin(self, item: ProbeQuery) -> str:
         """Open the span of a probe, once; see `Trace`."""
-        span = self._open.get(ask.position)
+        span = self._open.get(item.position)
         if span is None:
-            span = self._open[ask.position] = self._span(ask, time.time_ns())
+            span = self._open[item.position] = self._span(item, time.time_ns())
         return _traceparent(span)
 
     def answers(
-        self, answers: Iterator[Answers], asks: Sequence[ProbeQuery], *, last: Span | None
+        self, answers: Iterator[Answers], queries: Sequence[ProbeQuery], *, last: Span | None
     ) -> Iterator[Answers]:
         """Hand on what comes in, and close the spans it belongs to; `last` is one to be closed when all are."""
-        by_position = {ask.position: ask for ask in asks}
+        by_position = {item.position: item for item in queries}
         try:
             with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
                 for batch in batches:
@@ -155,11 +155,11 @@ class _Follows:
             if last is not None:
                 last.end()
 
-    def _end(self, ask: ProbeQuery, answer: Answer) -> None:
+    def _end(self, item: ProbeQuery, answer: Answer) -> None:
         now = time.time_ns()
-        span = self._open.pop(ask.position, None)
+        span = self._open.pop(item.position, None)
         if span is None:  # a retriever that takes no headers, or one that was never reached
-            span = self._span(ask, now - int(answer.latency_seconds * _SECOND))
+            span = self._span(item, now - int(answer.latency_seconds * _SECOND))
         if span.is_recording():
             span.set_attribute("coalmine.probe.outcome", str(answer.outcome))
             span.set_attribute("coalmine.probe.latency_seconds", answer.latency_seconds)
@@ -169,8 +169,8 @@ class _Follows:
                 span.set_status(Status(StatusCode.ERROR, str(answer.outcome)))
         span.end(now)
 
-    def _span(self, ask: ProbeQuery, start: int) -> Span:
-        attributes = {"coalmine.canary": ask.key, "peer.service": self._retriever}
+    def _span(self, item: ProbeQuery, start: int) -> Span:
+        attributes = {"coalmine.canary": item.key, "peer.service": self._retriever}
         return self._tracer.start_span(
             "probe", context=self._context, kind=SpanKind.CLIENT, attributes=attributes, start_time=start
         )

@@ -65,10 +65,10 @@ class FaultyProbe(ScriptedProbe):
 
     broken = False
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
         """Answer everything at once."""
-        decimals = decimals_of(asking.retriever.score_precision)
-        for batch in super().__call__(asking, asks):
+        decimals = decimals_of(context.retriever.score_precision)
+        for batch in super().__call__(context, queries):
             yield [(position, self._answered(answer, decimals)) for position, answer in batch]
 
     def _answered(self, answer: Answer, decimals: int) -> Answer:

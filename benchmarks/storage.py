@@ -102,10 +102,10 @@ class ScriptedProbe:
         self._random = random.Random(7)  # noqa: S311 - a simulation that must repeat
         self._rankings = [self._ranking(number) for number in range(canaries)]
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
         """Answer everything at once."""
-        del asking
-        yield [(ask.position, self._answer(self._rankings[ask.position])) for ask in asks]
+        del context
+        yield [(item.position, self._answer(self._rankings[item.position])) for item in queries]
 
     def change(self) -> None:
         """Give 0.5 % of the canaries another ranking of the chunks they have, with other scores."""

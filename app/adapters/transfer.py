@@ -1,4 +1,4 @@
-"""One HTTP request through libcurl: a reusable easy handle, its options, and what its failures mean."""
+"""One HTTP request through libcurl: a reusable easy handle, its options, and the meaning of its failures."""
 
 import errno
 import math
@@ -23,67 +23,67 @@ CONNECT_SECONDS = 5.0
 
 
 class Transfer:
-    """A reusable easy handle and what is known of the request it carries; options are set only where they change."""
+    """A reusable easy handle and its request; options are set only where they change."""
 
     __slots__ = (
         "_added",
+        "_auth",
         "_chunks",
-        "_identity",
         "_lines",
         "_local_error",
         "_oversize",
         "_permitted",
         "_policy",
         "_query",
-        "_refused",
+        "_refusal",
         "_size",
-        "_wanted",
-        "_wary",
+        "_wants_certificate",
+        "_watches_handshake",
         "curl",
         "request",
         "retries",
     )
 
-    def __init__(self, policy: AddressPolicy, proxy: str, identity: RequestAuth = NO_AUTH) -> None:
+    def __init__(self, policy: AddressPolicy, proxy: str, auth: RequestAuth = NO_AUTH) -> None:
         self._policy = policy
-        self._identity = identity
+        self._auth = auth
         self._chunks: list[bytes] = []
         self._lines: list[bytes] = []
         self._size = 0
         self._oversize = self._permitted = False
-        self._refused: str | None = None
-        self._wary = True
-        self._wanted = False
-        self._added = (*identity.headers, *_session_token(identity))
-        self._query = urlencode(identity.query, quote_via=quote)
+        self._refusal: str | None = None
+        self._watches_handshake = True
+        self._wants_certificate = False
+        self._added = (*auth.headers, *_session_token(auth))
+        self._query = urlencode(auth.query, quote_via=quote)
         self.request = _NOTHING
         self.retries = 0
         self.curl = pycurl.Curl()
-        for option, value in (*_OPTIONS, *_identification(identity)):
+        for option, value in (*_OPTIONS, *_auth_options(auth)):
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HTTPHEADER, self._added)
         self.curl.setopt(pycurl.PROXY, proxy)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
-        self.curl.setopt(pycurl.DEBUGFUNCTION, self._watch)
+        self.curl.setopt(pycurl.DEBUGFUNCTION, self._on_debug)
         if not proxy:
             self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
     def prepare(self, request: Request, retries: int) -> None:
-        """Load the next request; `retries` is how often it may still be tried again after this."""
+        """Load the next request; `retries` is how many attempts may follow this one."""
         curl, before = self.curl, self.request
         self.request, self.retries = request, retries
-        self._chunks, self._size, self._refused = [], 0, None
+        self._chunks, self._size, self._refusal = [], 0, None
         self._local_error = 0
         self._oversize = self._permitted = False
         if request.url != before.url:
-            curl.setopt(pycurl.URL, self._located(request.url))
+            curl.setopt(pycurl.URL, self._with_query(request.url))
         if request.method != before.method or (request.body is None) != (before.body is None) or before is _NOTHING:
             curl.setopt(pycurl.HTTPGET, 1)  # forgets a body set before
             curl.setopt(pycurl.CUSTOMREQUEST, request.method)
         if request.body is not None:
             curl.setopt(pycurl.POSTFIELDS, request.body)
-        if request.headers != before.headers or self._identity.sigv4 is not None:
-            curl.setopt(pycurl.HTTPHEADER, (*request.headers, *self._added, *self._digest(request)))
+        if request.headers != before.headers or self._auth.sigv4 is not None:
+            curl.setopt(pycurl.HTTPHEADER, (*request.headers, *self._added, *self._digest_header(request)))
         if request.timeout_seconds != before.timeout_seconds:
             curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout_seconds))
             curl.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(min(request.timeout_seconds, CONNECT_SECONDS)))
@@ -91,26 +91,26 @@ class Transfer:
             curl.setopt(pycurl.MAXFILESIZE_LARGE, request.max_body_bytes)
         if request.wants_headers or before.wants_headers:
             self._gather_headers(wanted=request.wants_headers)
-        if self._wary:
-            self._wanted = False
+        if self._watches_handshake:
+            self._wants_certificate = False
             curl.setopt(pycurl.VERBOSE, request.url[:6].lower() == "https:")
 
     def response(self, code: int) -> Response:
-        """Read what came of the request; `code` is libcurl's, 0 for a complete answer."""
+        """Return the response; `code` is libcurl's, 0 for a complete one."""
         status = self.curl.getinfo(pycurl.RESPONSE_CODE) or None
         seconds = self.curl.getinfo(pycurl.TOTAL_TIME)
         headers = header_fields(self._lines) if self.request.wants_headers else NO_HEADERS
         chunks, self._chunks = self._chunks, []
-        if self._wary:
-            self.unwatch()
-        self._wary = status is None
-        wait = (self.curl.getinfo(pycurl.RETRY_AFTER) or None) if status in _BUSY else None
+        if self._watches_handshake:
+            self.stop_watching()
+        self._watches_handshake = status is None
+        wait = (self.curl.getinfo(pycurl.RETRY_AFTER) or None) if status in _RETRY_AFTER_STATUSES else None
         if code == 0 and status is not None:
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             return Response(
                 status=status, body=body, headers=headers, latency_seconds=seconds, retry_after_seconds=wait
             )
-        failure, detail = self._diagnose(code)
+        failure, detail = self._failure(code)
         return Response(
             status=status,
             headers=headers,
@@ -121,7 +121,7 @@ class Transfer:
         )
 
     def local_error(self, code: int) -> str | None:
-        """Say what this process ran out of, where that is why the request failed; `code` is libcurl's."""
+        """Return what this process ran out of, if the request failed for that; `code` is libcurl's."""
         number = self._local_error
         if code in {pycurl.E_COULDNT_CONNECT, pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR}:
             number = number or self.curl.getinfo(pycurl.OS_ERRNO)
@@ -133,8 +133,8 @@ class Transfer:
             return os.strerror(errno.EMFILE)
         return None
 
-    def unwatch(self) -> None:
-        """Stop listening to handshakes; to be called before the handle is let go."""
+    def stop_watching(self) -> None:
+        """Stop reading handshakes; to be called before the handle is released."""
         self.curl.setopt(pycurl.VERBOSE, 0)
 
     def _gather_headers(self, *, wanted: bool) -> None:
@@ -144,22 +144,22 @@ class Transfer:
         else:
             self.curl.unsetopt(pycurl.HEADERFUNCTION)
 
-    def _located(self, url: str) -> bytes:
+    def _with_query(self, url: str) -> bytes:
         if self._query:
             place, mark, fragment = url.partition("#")
             url = f"{place}{'&' if '?' in place else '?'}{self._query}{mark}{fragment}"
         return url.encode()
 
-    def _digest(self, request: Request) -> tuple[bytes, ...]:
-        """Give the header with the body's digest, on which some AWS services insist although it is signed anyway."""
-        if self._identity.sigv4 is None:
+    def _digest_header(self, request: Request) -> tuple[bytes, ...]:
+        """Return the header with the body's digest, which some AWS services require besides the signature."""
+        if self._auth.sigv4 is None:
             return ()
         return (f"x-amz-content-sha256: {sha256(request.body or b'').hexdigest()}".encode(),)
 
-    def _diagnose(self, code: int) -> tuple[Failure, str]:
+    def _failure(self, code: int) -> tuple[Failure, str]:
         request = self.request
-        if self._refused is not None and not self._permitted:  # of several addresses a permitted one decides
-            return Failure.BLOCKED, blocked_text(self._refused)
+        if self._refusal is not None and not self._permitted:  # of several addresses a permitted one decides
+            return Failure.BLOCKED, blocked_text(self._refusal)
         if self._oversize or code == pycurl.E_FILESIZE_EXCEEDED:
             return Failure.OVERSIZE, f"the answer is larger than {request.max_body_bytes:,} bytes"
         failure, detail = _FAILURES.get(code, (Failure.UNREACHABLE, f"the exchange failed (libcurl error {code})"))
@@ -173,19 +173,21 @@ class Transfer:
             detail = f"TLS: {self.curl.errstr()[:200]}"  # the verifier's reason; holds nothing the peer could choose
         elif code == pycurl.E_SSL_CONNECT_ERROR and (reason := _TLS_REASON.search(self.curl.errstr())):
             detail = f"{detail}: {reason[1]}"
-        if self._wanted and code in _AFTER_HANDSHAKE:
-            ours = "may not be accepted" if self._identity.tls and self._identity.tls.certificate else "is missing"
-            detail = f"{detail}; the server had asked for a client certificate: ours {ours}"
+        if self._wants_certificate and code in _AFTER_HANDSHAKE:
+            certificate = "may not be accepted" if self._auth.tls and self._auth.tls.certificate else "is missing"
+            detail = f"{detail}; the server had asked for a client certificate: ours {certificate}"
         return failure, detail
 
-    def _watch(self, kind: int, data: bytes) -> None:
-        """See in the handshake whether the server asks for a certificate, which libcurl tells in no other way.
+    def _on_debug(self, kind: int, data: bytes) -> None:
+        """Notice in the handshake that the server asks for a certificate, which libcurl reports in no other way.
 
         Costs too much for every request, so it stops with the first answer. In TLS 1.3 the alert that names the reason
         is usually lost in the reset of the connection; in TLS 1.2 it is the same for a dozen reasons.
         """
         if kind == pycurl.INFOTYPE_SSL_DATA_IN and data[:1] == _CERTIFICATE_REQUEST:
-            self._wanted |= int.from_bytes(data[1:4]) == len(data) - 4  # a handshake message, not a piece of a record
+            self._wants_certificate |= (
+                int.from_bytes(data[1:4]) == len(data) - 4
+            )  # a handshake message, not a piece of a record
 
     def _write(self, chunk: bytes) -> int | None:
         self._size += len(chunk)
@@ -202,10 +204,10 @@ class Transfer:
         self._lines.append(line)
 
     def _open_socket(self, _purpose: int, place: Any) -> Any:
-        """Judge the resolved address libcurl is about to connect to: here no name and no spelling can deceive."""
+        """Check the resolved address libcurl is about to connect to: no name or spelling can deceive here."""
         reason = self._policy.check(place.addr[0], parse_host(self.request.url))
         if reason is not None:
-            self._refused = reason
+            self._refusal = reason
             return pycurl.SOCKET_BAD
         self._permitted = True
         try:
@@ -216,7 +218,7 @@ class Transfer:
 
 
 class _Socket(socket.socket):
-    """A socket whose descriptor libcurl duplicates, after which it is let go without a warning."""
+    """A socket whose descriptor libcurl duplicates, so that it is closed without a warning."""
 
     def __del__(self) -> None:
         self.close()
@@ -229,13 +231,13 @@ def parse_host(url: str) -> str:
 
 
 def blocked_text(reason: str) -> str:
-    """Say in a sentence that the address policy refused, and why."""
+    """Return the sentence for an address that the policy refused."""
     return f"not allowed to connect: {reason}"
 
 
-def _identification(identity: RequestAuth) -> Iterator[tuple[int, Any]]:
-    """Say who asks, in options of libcurl that stay the same for all requests."""
-    tls, sigv4 = identity.tls, identity.sigv4
+def _auth_options(auth: RequestAuth) -> Iterator[tuple[int, Any]]:
+    """Yield libcurl's options that are the same for all requests of one authentication."""
+    tls, sigv4 = auth.tls, auth.sigv4
     if tls is not None and tls.certificate:
         yield pycurl.SSLCERT_BLOB, tls.certificate.encode()
         if tls.key:
@@ -243,7 +245,7 @@ def _identification(identity: RequestAuth) -> Iterator[tuple[int, Any]]:
     if tls is not None and tls.authority:
         yield pycurl.CAINFO_BLOB, tls.authority.encode()
     else:
-        yield from _trust()
+        yield from _trust_options()
     if sigv4 is not None:
         yield pycurl.PATH_AS_IS, 0  # libcurl only signs a path it has normalised, as AWS does
         yield pycurl.AWS_SIGV4, f"aws:amz:{sigv4.region}:{sigv4.service}"
@@ -251,8 +253,8 @@ def _identification(identity: RequestAuth) -> Iterator[tuple[int, Any]]:
         yield pycurl.PASSWORD, sigv4.secret_key
 
 
-def _session_token(identity: RequestAuth) -> tuple[bytes, ...]:
-    token = identity.sigv4.session_token if identity.sigv4 is not None else None
+def _session_token(auth: RequestAuth) -> tuple[bytes, ...]:
+    token = auth.sigv4.session_token if auth.sigv4 is not None else None
     return () if token is None else (header_line("x-amz-security-token", token),)
 
 
@@ -260,8 +262,8 @@ def _milliseconds(seconds: float) -> int:
     return max(1, math.ceil(seconds * 1000))  # to libcurl 0 means for ever
 
 
-def _trust() -> list[tuple[int, Any]]:
-    """Say where the system's certificate authorities are: the wheel's libcurl does not know."""
+def _trust_options() -> list[tuple[int, Any]]:
+    """Return the options of the system's certificate authorities: the wheel's libcurl does not know them."""
     paths = ssl.get_default_verify_paths()  # honours SSL_CERT_FILE and SSL_CERT_DIR
     if paths.cafile:
         return [(pycurl.CAINFO, paths.cafile)]
@@ -275,7 +277,7 @@ _TOO_LARGE = 100  # CURLE_TOO_LARGE, which pycurl does not name
 _AUTHORITY = re.compile(
     r"https?://(?:[^\s/?#@\\]*@)?(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|\Z)", re.ASCII | re.IGNORECASE
 )
-_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_RETRY_AFTER_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _CERTIFICATE_REQUEST = b"\x0d"  # RFC 8446, section 4: the type of a handshake message, then its length in 3 bytes
 _AFTER_HANDSHAKE = frozenset(
     {pycurl.E_SSL_CONNECT_ERROR, pycurl.E_GOT_NOTHING, pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR}

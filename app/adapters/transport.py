@@ -1,7 +1,7 @@
 """HTTP over libcurl, many requests at a time; with `transfer` the only modules that know pycurl.
 
 It promises exact time-outs, size caps, no redirects, no environment proxy and an address check on every connection.
-What is asked and what an answer means is left to the retriever and hook adapters.
+What a request and a response mean is left to the retriever and hook adapters.
 """
 
 import math
@@ -25,17 +25,17 @@ from app.domain.addresses import AddressPolicy
 from app.domain.errors import LocalResourceError
 
 RETRY_SECONDS = 0.2
-"""How long a transport failure is left alone before it is tried again."""
+"""Pause before a retry after a transport failure."""
 PAUSE_SECONDS = 60.0
 """For how long at most a `Retry-After` is obeyed: a run has a deadline, and a peer may ask for a day."""
 POLL_SECONDS = 0.2
-"""How long the consumer is left without a batch."""
+"""Longest time between two batches."""
 JOIN_SECONDS = 1.0
 """How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
 BACKLOG_BYTES = 32_000_000
-"""When this much waits for the consumer, nothing new is started; what is under way goes on undisturbed."""
+"""Size of the waiting responses at which nothing new is started; what is under way goes on."""
 BATCH = 64
-"""How many answers are handed over at most at once; fewer as soon as no socket stirs."""
+"""Most responses in a batch; fewer as soon as no socket is ready."""
 
 Batch = list[tuple[int, Response]]
 
@@ -47,7 +47,7 @@ def exchange(
     concurrency: int,
     requests_per_second: float | None = None,
     proxy: str = "",
-    identity: RequestAuth = NO_AUTH,
+    auth: RequestAuth = NO_AUTH,
     peer: Peer | None = None,
 ) -> Generator[Batch, None, None]:
     """Send every request and yield batches of (tag, response) as they come in, each request once.
@@ -56,7 +56,7 @@ def exchange(
     the consumer does in between. Peers' failures are responses, never exceptions;
     LocalResourceError says that this process could not ask. Closing the iterator cancels the
     rest; where nothing comes for a while, an empty batch gives the consumer the chance to. Connections are reused
-    within one call only, hence never across policies or identities. `identity` is added to every request. `proxy` ""
+    within one call only, hence never across policies or identities. `auth` is added to every request. `proxy` ""
     means none, whatever the environment says; a proxy resolves names itself, so through one only literal addresses can
     be judged.
 
@@ -67,7 +67,7 @@ def exchange(
     nothing new is started, what is under way goes on.
     """
     try:
-        transfers = [Transfer(policy, proxy, identity) for _ in range(concurrency)]
+        transfers = [Transfer(policy, proxy, auth) for _ in range(concurrency)]
         loop = _Loop(iter(requests), policy, transfers, proxy)
     except OSError as error:
         if error.errno not in LOCAL_ERRORS:
@@ -85,9 +85,9 @@ def exchange(
         thread.join(JOIN_SECONDS)
 
 
-def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "", identity: RequestAuth = NO_AUTH) -> Response:
+def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "", auth: RequestAuth = NO_AUTH) -> Response:
     """Send one request over a connection of its own."""
-    with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy, identity=identity)) as batches:
+    with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy, auth=auth)) as batches:
         return next(batch[0][1] for batch in batches if batch)
 
 
@@ -103,17 +103,17 @@ class _Loop:
     ) -> None:
         self._requests = requests
         self._exhausted = False
-        self._drawn: Request | None = None
+        self._next_request: Request | None = None
         self._retries: deque[tuple[float, Request, int]] = deque()
         self.share: Share
         """In the limits of the peer; to be given before `run`."""
-        self._turn_at = self._paused_until = 0.0
+        self._next_turn = self._paused_until = 0.0
         """When to ask for a turn again, and until when the peer asked to be left alone."""
         self._proxy = proxy
         self._policy = policy
         self._done: queue.SimpleQueue[tuple[Batch, int] | BaseException | None] = queue.SimpleQueue()
-        self._handed = self._taken = 0
-        self._stopping = self._starved = False
+        self._delivered_bytes = self._taken_bytes = 0
+        self._stopping = self._is_backlog_full = False
         self._timer: float | None = None
         self._poll = select.poll()  # a table kept here, so that libcurl's many changes of mind are no system calls
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -129,34 +129,34 @@ class _Loop:
         self._active: dict[Any, Transfer] = {}
 
     def run(self) -> None:
-        """Turn until every request is answered or `stop` was called; leaves nothing under way."""
+        """Loop until every request is answered or `stop` was called; leaves nothing under way."""
         try:
             batch: Batch = []
             while not self._stopping:
                 batch += self._start()
                 if not self._active and not self._retries and self._exhausted:
-                    self._hand(batch)
+                    self._deliver(batch)
                     break
-                stirring = self._poll.poll(0 if batch else self._patience())
-                if batch and (not stirring or len(batch) >= BATCH):
-                    self._hand(batch)
+                ready = self._poll.poll(0 if batch else self._wait_milliseconds())
+                if batch and (not ready or len(batch) >= BATCH):
+                    self._deliver(batch)
                     batch = []
-                for fd, events in stirring:
+                for fd, events in ready:
                     if fd == self._wake_fd:
                         self._wake_reader.recv(4096)
                     else:
-                        self._multi.socket_action(fd, _ACTIONS[events & _SEEN])
+                        self._multi.socket_action(fd, _ACTIONS[events & _POLL_EVENTS])
                 if self._timer is not None and self._timer <= time.monotonic():
                     self._timer = None
                     self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-                self._harvest(batch)
+                self._collect_finished(batch)
         except BaseException as error:  # noqa: BLE001 - a bug, or the caller's iterator: it surfaces in the consumer
             self._done.put(error)
         finally:
             self._close()
 
     def take(self) -> Batch | None:
-        """Wait for the next batch, an empty one where none came for a while; None = that was all."""
+        """Return the next batch, an empty one where none came for a while; None = that was all."""
         try:
             item = self._done.get(timeout=POLL_SECONDS)
         except queue.Empty:
@@ -166,19 +166,19 @@ class _Loop:
         if isinstance(item, BaseException):
             raise item
         batch, weight = item
-        self._taken += weight
-        if self._starved:
+        self._taken_bytes += weight
+        if self._is_backlog_full:
             self.wake()
         return batch
 
     def stop(self) -> None:
-        """Make `run` return soon, if it has not yet; nothing may be asked of the loop afterwards."""
+        """Make `run` return soon; the loop must not be used afterwards."""
         self._stopping = True
         self.wake()
         self._wake_writer.close()
 
     def wake(self) -> None:
-        """Have `run` look anew at what it may do; from any thread."""
+        """Make `run` check again what it may start; from any thread."""
         with suppress(OSError):  # nobody listens any more, or has so much to read that it is awake anyway
             self._wake_writer.send(b"\0")
 
@@ -186,7 +186,7 @@ class _Loop:
         self._done.put(None)
         self.share.close()  # first: what follows may sit out a hanging name resolution
         for transfer in self._active.values():
-            transfer.unwatch()
+            transfer.stop_watching()
             self._multi.remove_handle(transfer.curl)
         for transfer in (*self._active.values(), *self._idle):
             transfer.curl.close()
@@ -194,24 +194,24 @@ class _Loop:
         self._wake_reader.close()
 
     def _start(self) -> Batch:
-        """Start what may start now; returns the answers to what need not even be sent."""
-        refused: Batch = []
-        self._starved = False
-        self._turn_at = 0.0
+        """Start what may start now; returns the responses to requests that need not be sent."""
+        refusals: Batch = []
+        self._is_backlog_full = False
+        self._next_turn = 0.0
         while self._idle and not (self._exhausted and not self._retries):
-            if self._handed - self._taken > BACKLOG_BYTES:
+            if self._delivered_bytes - self._taken_bytes > BACKLOG_BYTES:
                 # The consumer moves `_taken` first and then looks here: so look once more, lest its wake-up be missed.
-                self._starved = True
-                if self._handed - self._taken > BACKLOG_BYTES:
+                self._is_backlog_full = True
+                if self._delivered_bytes - self._taken_bytes > BACKLOG_BYTES:
                     break
-                self._starved = False
+                self._is_backlog_full = False
             now = time.monotonic()
             if now < self._paused_until or (self._exhausted and now < self._retries[0][0]):
                 break
             wait = self.share.begin()
             if wait:
-                self._turn_at = now + wait
-                return refused
+                self._next_turn = now + wait
+                return refusals
             request, retries = self._next()
             if request is None:
                 self.share.undo()
@@ -219,30 +219,30 @@ class _Loop:
             refusal = self._refusal(request)
             if refusal is not None:
                 self.share.undo()
-                refused.append((request.tag, refusal))
+                refusals.append((request.tag, refusal))
                 continue
             transfer = self._idle.pop()
             transfer.prepare(request, retries)
             self._active[transfer.curl] = transfer
             self._multi.add_handle(transfer.curl)
         self.share.withdraw()
-        return refused
+        return refusals
 
     def _next(self) -> tuple[Request | None, int]:
         if self._retries and self._retries[0][0] <= time.monotonic():
             _, request, retries = self._retries.popleft()
             return request, retries
-        self._draw()
-        fresh, self._drawn = self._drawn, None
+        self._draw_request()
+        fresh, self._next_request = self._next_request, None
         return fresh, 0 if fresh is None else fresh.retries
 
-    def _draw(self) -> None:
-        if self._drawn is None and not self._exhausted:
-            self._drawn = next(self._requests, None)
-            self._exhausted = self._drawn is None
+    def _draw_request(self) -> None:
+        if self._next_request is None and not self._exhausted:
+            self._next_request = next(self._requests, None)
+            self._exhausted = self._next_request is None
 
     def _refusal(self, request: Request) -> Response | None:
-        """Answer what need not be sent, because it goes nowhere whatever names resolve to."""
+        """Return the response to a request that goes nowhere, whatever names resolve to; None = send it."""
         url = request.url
         if not url[:8].lower().startswith(("http://", "https://")):
             return Response(failure=Failure.BLOCKED, detail="only http and https addresses are contacted")
@@ -256,11 +256,11 @@ class _Loop:
             reason = self._policy.check_unresolved(host)
         return None if reason is None else Response(failure=Failure.BLOCKED, detail=blocked_text(reason))
 
-    def _patience(self) -> float | None:
-        """Return the milliseconds after which something is to be done even if no socket stirs; None = any number."""
+    def _wait_milliseconds(self) -> float | None:
+        """Return the milliseconds to the next due step without any event; None = any number."""
         due = [] if self._timer is None else [self._timer]
-        if self._idle and not self._starved:
-            may_start = max(self._paused_until, self._turn_at)
+        if self._idle and not self._is_backlog_full:
+            may_start = max(self._paused_until, self._next_turn)
             if self._retries:
                 due.append(max(self._retries[0][0], may_start))
             if not self._exhausted:
@@ -268,7 +268,7 @@ class _Loop:
         soonest = min(due, default=math.inf)
         return None if soonest == math.inf else max(0.0, (soonest - time.monotonic()) * 1000)
 
-    def _harvest(self, batch: Batch) -> None:
+    def _collect_finished(self, batch: Batch) -> None:
         queued = 1
         while queued:
             queued, succeeded, failed = self._multi.info_read()
@@ -289,17 +289,17 @@ class _Loop:
         if response.retry_after_seconds is not None:
             pause = min(response.retry_after_seconds, PAUSE_SECONDS)
             self._paused_until = max(self._paused_until, time.monotonic() + pause)
-            self._draw()  # where nothing is left to ask, nobody need wait
+            self._draw_request()  # where nothing is left to ask, nobody need wait
         answered = response.status is not None and response.status >= _REDIRECT  # a bad answer is never asked for again
         if transfer.retries and response.failure in _TRANSIENT and not answered:
             self._retries.append((time.monotonic() + RETRY_SECONDS, request, transfer.retries - 1))
         else:
             batch.append((request.tag, response))
 
-    def _hand(self, batch: Batch) -> None:
+    def _deliver(self, batch: Batch) -> None:
         if batch:
             weight = sum([1000 + len(response.body) for _, response in batch])
-            self._handed += weight
+            self._delivered_bytes += weight
             self._done.put((batch, weight))
 
     def _on_socket(self, event: int, fd: int, _multi: Any, _data: Any) -> None:
@@ -320,20 +320,20 @@ def _is_text(url: str) -> bool:
     return True
 
 
-# From what libcurl is interested in to what poll watches, and from what poll saw to what libcurl is told.
+# libcurl's events as those of poll, and those of poll as libcurl's.
 _INTERESTS = {
     pycurl.POLL_NONE: 0,
     pycurl.POLL_IN: select.POLLIN,
     pycurl.POLL_OUT: select.POLLOUT,
     pycurl.POLL_INOUT: select.POLLIN | select.POLLOUT,
 }
-_TROUBLE = select.POLLERR | select.POLLHUP | select.POLLNVAL
-_SEEN = select.POLLIN | select.POLLOUT | _TROUBLE
+_POLL_ERRORS = select.POLLERR | select.POLLHUP | select.POLLNVAL
+_POLL_EVENTS = select.POLLIN | select.POLLOUT | _POLL_ERRORS
 _ACTIONS = [
-    (pycurl.CSELECT_IN if seen & (select.POLLIN | select.POLLHUP) else 0)
-    | (pycurl.CSELECT_OUT if seen & select.POLLOUT else 0)
-    | (pycurl.CSELECT_ERR if seen & (select.POLLERR | select.POLLNVAL) else 0)
-    for seen in range(_SEEN + 1)
+    (pycurl.CSELECT_IN if event & (select.POLLIN | select.POLLHUP) else 0)
+    | (pycurl.CSELECT_OUT if event & select.POLLOUT else 0)
+    | (pycurl.CSELECT_ERR if event & (select.POLLERR | select.POLLNVAL) else 0)
+    for event in range(_POLL_EVENTS + 1)
 ]
 _TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
 _REDIRECT = 300  # and all above it: an answer, though not a good one

@@ -1,4 +1,4 @@
-"""What goes over the wire and comes back, as values; how it travels is the transport's business."""
+"""Requests and responses of HTTP as values; how they travel is left to the transport."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Failure(StrEnum):
-    """Why there is no answer to look at. Only the first two may differ at a second attempt."""
+    """Why there is no response to read. Only the first two may differ at a second attempt."""
 
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
@@ -31,12 +31,12 @@ OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
         Failure.MALFORMED: Outcome.MALFORMED,
     }
 )
-"""How a probe ends that failed like this."""
+"""Outcome of a probe with this failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAuth:
-    """Who asks, for one exchange: what goes with every request and connection. Made by credentials."""
+    """Authentication of one exchange, for every request and connection. Made by credentials."""
 
     headers: tuple[bytes, ...] = field(default=(), repr=False)
     """Lines to add, such as `authorization: Bearer ...`."""
@@ -71,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What came of a request. `status` may be set beside a failure, when the peer failed after its status line.
+    """Result of a request. `status` may be set beside a failure, when the peer failed after its status line.
 
     `headers` have lower-case names and are empty unless the request wanted them.
     `detail` is one sentence for people, without secrets.
@@ -88,7 +88,7 @@ class Response:
 
 
 def header_line(name: str, value: str) -> bytes:
-    """Build one header line; raises ValueError, without the value, for what cannot be a header."""
+    """Return one header line; raises ValueError, without the value, for what cannot be a header."""
     if not HEADER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a header name")
     if not HEADER_VALUE.fullmatch(value):
@@ -98,7 +98,7 @@ def header_line(name: str, value: str) -> bytes:
 
 
 def header_fields(lines: Sequence[bytes]) -> Mapping[str, str]:
-    """Read the lines of one answer, status line first; a repeated field is joined by commas (RFC 9110, 5.3)."""
+    """Return the fields of a response's lines, status line first; repeated ones joined by commas (RFC 9110, 5.3)."""
     fields: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.decode(HEADER_CHARSET).partition(":")

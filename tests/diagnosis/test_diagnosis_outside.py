@@ -117,12 +117,12 @@ class Exploding:
     library: Library = field(default_factory=Library)
     exploded: int = 0
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Ask the library."""
-        if asking.run_id.endswith("-diagnosis"):
+        if context.run_id.endswith("-diagnosis"):
             self.exploded += 1
             raise RuntimeError("a bug of our own")
-        yield from self.library(asking, asks)
+        yield from self.library(context, queries)
 
 
 def test_a_diagnosis_that_breaks_holds_up_neither_runs_nor_news(tmp_path: Path) -> None:

@@ -33,12 +33,12 @@ class Slow:
     hanging: list[str] = field(default_factory=list)
     go: threading.Event = field(default_factory=threading.Event)
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Ask the library."""
-        if asking.run_id.endswith("-diagnosis"):
-            self.hanging.append(asking.run_id)
+        if context.run_id.endswith("-diagnosis"):
+            self.hanging.append(context.run_id)
             assert self.go.wait(20)
-        yield from self.library(asking, asks)
+        yield from self.library(context, queries)
 
 
 @contextmanager
@@ -148,10 +148,10 @@ def test_the_time_spent_waiting_is_not_there_for_asking(sqlite_store: Store) -> 
     setting, ended = _degraded(sqlite_store)
     asked: list[str] = []
 
-    def slow(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
-        for batch in setting.library(asking, asks):
+    def slow(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        for batch in setting.library(context, queries):
             setting.world.clock.advance(4)
-            asked.append(asking.run_id)
+            asked.append(context.run_id)
             yield batch
 
     queue = _queue(setting, slow)
@@ -167,12 +167,12 @@ def test_behind_a_retriever_known_to_be_slow_no_news_waits(sqlite_store: Store) 
     behind: list[EndedRun] = []
     told: list[bool] = []
 
-    def slow(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def slow(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         for one in behind:
             queue.add(one)  # while another is at work
             told.append(setting.world.deliver() is not None)
         behind.clear()
-        yield from setting.library(asking, asks)
+        yield from setting.library(context, queries)
         setting.world.clock.advance(22)
 
     queue = _queue(setting, slow)
@@ -198,11 +198,11 @@ def test_a_retriever_has_one_diagnosis_at_a_time(sqlite_store: Store, retriever:
         **{name: getattr(ended, name) for name in EndedRun.__dataclass_fields__} | {"retriever": retriever}
     )
 
-    def meanwhile(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def meanwhile(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         if not beside:
             beside.append(True)
             beside[0] = queue.work_once()
-        yield from setting.library(asking, asks)
+        yield from setting.library(context, queries)
 
     queue = _queue(setting, meanwhile)
     queue.add(ended)

@@ -239,8 +239,8 @@ def test_a_run_under_way_tells_its_progress(either: Api) -> None:
     seen: list[dict[str, Any]] = []
     times = iter(_moments())
 
-    def probe(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
-        for batch in Obedient()(asking, asks):
+    def probe(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        for batch in Obedient()(context, queries):
             seen.append(either.get("/v1/runs/1"))
             yield batch
 

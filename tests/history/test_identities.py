@@ -45,14 +45,14 @@ PLAIN = SigV4(region="eu-west-1", service="bedrock", access_key="AKIDEXAMPLE", s
 
 def identity(auth: Auth | None, tls: Tls | None = None, headers: dict[str, str] | None = None) -> RequestAuth:
     """Make an identity that needs no network."""
-    return Keyring(ANYWHERE, "coalmine/1.0").identity(auth, tls, headers or {})
+    return Keyring(ANYWHERE, "coalmine/1.0").request_auth(auth, tls, headers or {})
 
 
 def seen_of(auth: Auth, *, path: str = "/search", headers: tuple[bytes, ...] = ()) -> Seen:
     """Ask once with these credentials and say what arrived."""
     with peer(reply()) as server:
         request = Request(url=server.url + path, body=b'{"query": "why?"}', headers=headers)
-        assert send_one(request, policy=ANYWHERE, identity=identity(auth)).status == 200
+        assert send_one(request, policy=ANYWHERE, auth=identity(auth)).status == 200
         return server.seen[0]
 
 
@@ -90,7 +90,7 @@ def test_every_request_of_an_exchange_carries_the_identity_also_where_a_handle_i
         requests = [
             Request(tag=n, url=f"{server.url}/{n % 3}", headers=(b"x-own: %d" % (n % 2),), body=b"") for n in range(12)
         ]
-        batches = exchange(requests, policy=ANYWHERE, concurrency=2, identity=who)
+        batches = exchange(requests, policy=ANYWHERE, concurrency=2, auth=who)
         assert sum(map(len, batches)) == 12
         assert [seen.headers["x-key"] for seen in server.seen] == ["k-1"] * 12
         assert {seen.headers["x-own"] for seen in server.seen} == {"0", "1"}
@@ -176,7 +176,7 @@ def knock(
     """Ask a server that admits only whom `clients` vouches for."""
     with peer(reply(b"welcome"), tls=serving(folder, SERVER, clients=clients, newest=newest)) as server:
         request = Request(url=f"https://localhost:{server.port}/", body=b"{}", timeout_seconds=10)
-        return send_one(request, policy=ANYWHERE, identity=identity(None, tls))
+        return send_one(request, policy=ANYWHERE, auth=identity(None, tls))
 
 
 TRUSTING = Tls(authority=AUTHORITY.certificate)
@@ -286,7 +286,7 @@ def test_each_request_of_an_exchange_is_signed_by_its_own_body() -> None:
     with peer(reply()) as server:
         requests = [Request(tag=n, url=server.url, body=str(n).encode()) for n in range(4)]
         requests.append(Request(tag=4, url=server.url, method="GET"))
-        batches = exchange(requests, policy=ANYWHERE, concurrency=1, identity=identity(PLAIN))
+        batches = exchange(requests, policy=ANYWHERE, concurrency=1, auth=identity(PLAIN))
         assert sum(map(len, batches)) == 5
         for seen in server.seen:
             assert seen.headers["authorization"].endswith(signature(seen, PLAIN))

@@ -27,11 +27,11 @@ class Slow:
     library: Library
     turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Wait for a turn before each answer."""
-        for ask in asks:
+        for item in queries:
             assert self.turns.acquire(timeout=30)
-            yield from self.library(asking, [ask])
+            yield from self.library(context, [item])
 
 
 @pytest.fixture

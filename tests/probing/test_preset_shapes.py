@@ -117,7 +117,7 @@ def test_error_that_comes_with_200_is_no_ranking_either(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SHAPES if SHAPES[name].headers])
 def test_secret_goes_where_the_vendor_wants_it(name: str) -> None:
     asked = retriever(name, auth=dict(SHAPES[name].secret))
-    identity = Keyring(AddressPolicy(name="retriever"), "coalmine").identity(asked.auth, None)
+    identity = Keyring(AddressPolicy(name="retriever"), "coalmine").request_auth(asked.auth, None)
     lines = [*identity.headers, *(plan(name).headers if name in OVER_HTTP else ())]
     sent = {line.decode().lower() for line in lines}
     assert {line.lower() for line in SHAPES[name].headers} <= sent

@@ -262,8 +262,8 @@ def test_a_reranker_that_never_answers_is_left_alone_for_the_rest_of_the_run(
     assert asked <= most
     assert found == [None] * 40
     assert str(why).startswith("the reranker: ")
-    assert again == ([None] * 40, patience.given_up)
-    assert str(patience.given_up).endswith("; it was left alone for the rest of the run")
+    assert again == ([None] * 40, patience.open_reason)
+    assert str(patience.open_reason).endswith("; it was left alone for the rest of the run")
 
 
 def test_what_hangs_is_tried_again_only_until_it_is_known_to_hang() -> None:
@@ -282,15 +282,15 @@ def test_failures_now_and_then_do_not_exhaust_patience() -> None:
         patience = ScorerBreaker()
         found, _ = scored(relevance(), rerank(server.url), None, PAIRS, patience)
         assert len(server.seen) == 40
-    assert (found.count(0.5), patience.given_up) == (30, None)
+    assert (found.count(0.5), patience.open_reason) == (30, None)
 
 
 def test_what_is_remembered_is_said_also_of_a_reranker_that_was_left_alone() -> None:
     adapter = relevance()
     with peer(cohere(0.5)) as server:
         scored(adapter, rerank(server.url), None, PAIRS[:1])
-        given_up = ScorerBreaker(given_up="it hangs")
-        assert scored(adapter, rerank(server.url), None, PAIRS[:2], given_up) == ([0.5, None], "it hangs")
+        open_reason = ScorerBreaker(open_reason="it hangs")
+        assert scored(adapter, rerank(server.url), None, PAIRS[:2], open_reason) == ([0.5, None], "it hangs")
         assert len(server.seen) == 1
 
 
@@ -311,7 +311,7 @@ def test_an_embedder_that_hangs_is_left_alone_for_the_rest_of_the_run() -> None:
         assert scored(adapter, EMBEDDING, hanging, PAIRS, patience)[0] == [None] * 40
         asked = len(model.asked)
         found, why = scored(adapter, EMBEDDING, hanging, PAIRS, patience)
-        assert (found, why, len(model.asked)) == ([None] * 40, patience.given_up, asked)
+        assert (found, why, len(model.asked)) == ([None] * 40, patience.open_reason, asked)
     assert str(why).startswith("the embedder: no complete answer within 0.2 s; it was left alone")
 
 

@@ -70,7 +70,7 @@ def form_of(seen: Seen) -> Mapping[str, list[str]]:
 
 def test_token_is_asked_for_as_the_rfc_says_and_sent_as_a_bearer() -> None:
     with peer(granted("a.b-c")) as server:
-        identity = keyring().identity(replace(AUTH, token_url=f"{server.url}/token"), None, {"x-own": "hunter3"})
+        identity = keyring().request_auth(replace(AUTH, token_url=f"{server.url}/token"), None, {"x-own": "hunter3"})
         [seen] = server.seen
     assert (seen.method, seen.target, seen.headers["user-agent"]) == ("POST", "/token", "coalmine/1.0")
     assert form_of(seen) == {"grant_type": ["client_credentials"], "scope": ["read search"], "audience": ["docs"]}
@@ -84,7 +84,7 @@ def test_token_is_asked_for_as_the_rfc_says_and_sent_as_a_bearer() -> None:
 
 def test_scope_and_audience_are_left_out_where_there_are_none() -> None:
     with peer(granted()) as server:
-        keyring().identity(replace(AUTH, token_url=server.url, scope=None, audience=None), None)
+        keyring().request_auth(replace(AUTH, token_url=server.url, scope=None, audience=None), None)
         assert form_of(server.seen[0]) == {"grant_type": ["client_credentials"]}
 
 
@@ -94,9 +94,9 @@ def test_server_that_does_not_know_the_header_is_given_the_form_and_that_is_reme
     with peer(lambda seen: refusal if "authorization" in seen.headers else granted()) as server:
         keys = keyring(clock=clock)
         auth = replace(AUTH, token_url=server.url)
-        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+        assert header(keys.request_auth(auth, None)) == b"authorization: Bearer t-1"
         clock.seconds = 3600
-        keys.identity(auth, None)
+        keys.request_auth(auth, None)
         first, second, third = server.seen
     assert "authorization" in first.headers
     for seen in (second, third):
@@ -114,29 +114,29 @@ def test_token_is_kept_and_renewed_before_it_runs_out(told: dict[str, Any], kept
         keys = keyring(clock=clock)
         auth = replace(AUTH, token_url=server.url)
         for clock.seconds in (0, kept - 1):
-            keys.identity(auth, None)
+            keys.request_auth(auth, None)
         assert len(server.seen) == 1
         clock.seconds = kept
-        keys.identity(auth, None)
+        keys.request_auth(auth, None)
         assert len(server.seen) == 2
 
 
 @pytest.mark.parametrize("life", [0, -5, "-1", "inf", "nan", False, "soon", [], 10**400])
 def test_senseless_life_is_no_error(life: Any) -> None:
     with peer(reply(json.dumps({"access_token": "t-1", "expires_in": life}).encode())) as server:
-        assert header(keyring().identity(replace(AUTH, token_url=server.url), None)) == b"authorization: Bearer t-1"
+        assert header(keyring().request_auth(replace(AUTH, token_url=server.url), None)) == b"authorization: Bearer t-1"
 
 
 def test_forgotten_token_is_fetched_anew_and_others_stay() -> None:
     with peer(numbered()) as server:
         keys = keyring()
         one, other = replace(AUTH, token_url=server.url), replace(AUTH, token_url=server.url, scope="write")
-        assert header(keys.identity(one, None)).endswith(b"t-1")
-        assert header(keys.identity(other, None)).endswith(b"t-2")
+        assert header(keys.request_auth(one, None)).endswith(b"t-1")
+        assert header(keys.request_auth(other, None)).endswith(b"t-2")
         keys.forget(one)
         keys.forget(None)
-        assert header(keys.identity(one, None)).endswith(b"t-3")
-        assert header(keys.identity(other, None)).endswith(b"t-2")
+        assert header(keys.request_auth(one, None)).endswith(b"t-3")
+        assert header(keys.request_auth(other, None)).endswith(b"t-2")
 
 
 def test_refused_token_is_forgotten_though_the_run_ends_at_once() -> None:
@@ -193,9 +193,9 @@ def test_each_client_secret_scope_and_audience_has_its_own_token(change: dict[st
     with peer(numbered()) as server:
         keys = keyring()
         auth = replace(AUTH, token_url=server.url)
-        assert header(keys.identity(auth, None)).endswith(b"t-1")
-        assert header(keys.identity(replace(auth, **change), None)).endswith(b"t-2")
-        assert header(keys.identity(auth, None)).endswith(b"t-1")
+        assert header(keys.request_auth(auth, None)).endswith(b"t-1")
+        assert header(keys.request_auth(replace(auth, **change), None)).endswith(b"t-2")
+        assert header(keys.request_auth(auth, None)).endswith(b"t-1")
 
 
 @pytest.mark.parametrize("answer", [granted(), reply(b"", 500)])
@@ -218,7 +218,7 @@ def test_many_that_need_a_token_at_once_ask_for_it_once(answer: Reply) -> None:
 
         def need() -> None:
             try:
-                found.append(header(keys.identity(auth, None)).decode())
+                found.append(header(keys.request_auth(auth, None)).decode())
             except CredentialError as error:
                 found.append(error.detail)
 
@@ -238,7 +238,7 @@ def test_many_that_need_a_token_at_once_ask_for_it_once(answer: Reply) -> None:
 def failure(answer: Reply | Callable[[Seen], Reply], policy: AddressPolicy = ANYWHERE) -> CredentialError:
     """Fail to get a token."""
     with peer(answer) as server, pytest.raises(CredentialError) as caught:
-        keyring(policy).identity(replace(AUTH, token_url=server.url), None)
+        keyring(policy).request_auth(replace(AUTH, token_url=server.url), None)
     assert "hunter2" not in caught.value.detail
     assert "wisdom" not in caught.value.detail
     return caught.value
@@ -313,7 +313,7 @@ def test_token_endpoint_falls_under_the_same_address_policy() -> None:
 
 def test_unreachable_token_endpoint_is_told_from_a_blocked_one() -> None:
     with closed_port() as port, pytest.raises(CredentialError) as caught:
-        keyring().identity(replace(AUTH, token_url=f"http://127.0.0.1:{port}"), None)
+        keyring().request_auth(replace(AUTH, token_url=f"http://127.0.0.1:{port}"), None)
     assert caught.value.outcome is Outcome.UNREACHABLE
 
 
@@ -325,10 +325,10 @@ def test_failure_is_kept_for_some_seconds_alone() -> None:
         auth = replace(AUTH, token_url=server.url)
         for clock.seconds in (0, BACKOFF_SECONDS - 1):
             with pytest.raises(CredentialError, match="answered 500"):
-                keys.identity(auth, None)
+                keys.request_auth(auth, None)
         assert len(server.seen) == 1
         clock.seconds = BACKOFF_SECONDS
-        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+        assert header(keys.request_auth(auth, None)) == b"authorization: Bearer t-1"
 
 
 def test_token_that_cannot_be_renewed_early_is_used_until_it_runs_out() -> None:
@@ -339,14 +339,14 @@ def test_token_that_cannot_be_renewed_early_is_used_until_it_runs_out() -> None:
         auth = replace(AUTH, token_url=server.url)
         asked = {}
         for clock.seconds in (0, 50, 50 + BACKOFF_SECONDS - 1, 50 + BACKOFF_SECONDS, 99):
-            assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+            assert header(keys.request_auth(auth, None)) == b"authorization: Bearer t-1"
             asked[clock.seconds] = len(server.seen)
         assert list(asked.values()) == [1, 2, 2, 3, 4]
         clock.seconds = 100
         with pytest.raises(CredentialError, match="answered 503"):
-            keys.identity(auth, None)
+            keys.request_auth(auth, None)
         clock.seconds = 99 + BACKOFF_SECONDS
-        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-2"
+        assert header(keys.request_auth(auth, None)) == b"authorization: Bearer t-2"
 
 
 def test_token_endpoint_that_asks_for_patience_gets_it() -> None:
@@ -357,15 +357,15 @@ def test_token_endpoint_that_asks_for_patience_gets_it() -> None:
         auth = replace(AUTH, token_url=server.url)
         for clock.seconds in (0, 29):
             with pytest.raises(CredentialError, match="answered 429"):
-                keys.identity(auth, None)
+                keys.request_auth(auth, None)
         assert len(server.seen) == 1
         clock.seconds = 30
-        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+        assert header(keys.request_auth(auth, None)) == b"authorization: Bearer t-1"
 
 
 def test_tokens_do_not_pile_up() -> None:
     with peer(granted()) as server:
         keys = keyring()
         for n in range(MAX_TOKENS + 2):
-            keys.identity(replace(AUTH, token_url=server.url, scope=str(n)), None)
-    assert len(keys._kept) == MAX_TOKENS
+            keys.request_auth(replace(AUTH, token_url=server.url, scope=str(n)), None)
+    assert len(keys._tokens) == MAX_TOKENS

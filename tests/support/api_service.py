@@ -59,11 +59,11 @@ class Obedient:
     index_version: str | None = "v1"
     asked: int = 0
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Answer one query after the other."""
-        for ask in asks:
+        for item in queries:
             self.asked += 1
-            yield [(ask.position, self._answer(ask.query, asking.k))]
+            yield [(item.position, self._answer(item.query, context.k))]
 
     def _answer(self, query: str, k: int) -> Answer:
         outcome = self.outcomes.get(query, Outcome.OK)

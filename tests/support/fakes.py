@@ -60,7 +60,7 @@ class FakeProbe:
     """Answers by query, in batches, the last canary first as a network might; remembers what it was asked."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
-    otherwise: Callable[[ProbeQuery], Answer] = field(default=lambda ask: answered(hits(f"doc-{ask.query}", "noise")))
+    otherwise: Callable[[ProbeQuery], Answer] = field(default=lambda item: answered(hits(f"doc-{item.query}", "noise")))
     batch: int = 25
     before_batch: Callable[[int], None] = field(default=lambda _: None)
     """Called with the number of batches given so far; may raise Crash."""
@@ -68,21 +68,21 @@ class FakeProbe:
     """(run id, query), in order of asking."""
     askings: list[ProbeContext] = field(default_factory=list)
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Note what is asked and answer it batch by batch."""
-        self.askings.append(asking)
-        return self._batches(asking, list(reversed(asks)))
+        self.askings.append(context)
+        return self._batches(context, list(reversed(queries)))
 
-    def _batches(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
-        for number, start in enumerate(range(0, len(asks), self.batch)):
+    def _batches(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        for number, start in enumerate(range(0, len(queries), self.batch)):
             self.before_batch(number)
-            block = asks[start : start + self.batch]
-            self.asked += [(asking.run_id, ask.query) for ask in block]
-            yield [(ask.position, self.answer(ask)) for ask in block]
+            block = queries[start : start + self.batch]
+            self.asked += [(context.run_id, item.query) for item in block]
+            yield [(item.position, self.answer(item)) for item in block]
 
-    def answer(self, ask: ProbeQuery) -> Answer:
+    def answer(self, item: ProbeQuery) -> Answer:
         """Answer one query."""
-        return self.answers.get(ask.query) or self.otherwise(ask)
+        return self.answers.get(item.query) or self.otherwise(item)
 
     def all_fail(self, outcome: Outcome = Outcome.UNREACHABLE) -> None:
         """Be dead from now on."""
@@ -92,7 +92,7 @@ class FakeProbe:
     def all_answer(self) -> None:
         """Answer every query with its own document from now on."""
         self.answers.clear()
-        self.otherwise = lambda ask: answered(hits(f"doc-{ask.query}", "noise"))
+        self.otherwise = lambda item: answered(hits(f"doc-{item.query}", "noise"))
 
     def all_miss(self) -> None:
         """Answer every query with noise from now on."""

@@ -45,14 +45,14 @@ class Library:
     dead: Outcome | None = None
     index_version: str | None = None
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Answer one query after the other."""
-        for ask in asks:
-            self.asked.append((asking.run_id, ask.query, asking.k))
+        for item in queries:
+            self.asked.append((context.run_id, item.query, context.k))
             if self.dead is not None:
-                yield [(ask.position, failed(self.dead))]
+                yield [(item.position, failed(self.dead))]
                 continue
-            yield [(ask.position, answered(self.search(ask.query, asking.k), index_version=self.index_version))]
+            yield [(item.position, answered(self.search(item.query, context.k), index_version=self.index_version))]
 
     def search(self, query: str, k: int) -> Ranking:
         """Rank by shared words, then by id."""

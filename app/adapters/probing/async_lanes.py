@@ -1,6 +1,6 @@
-"""Asks a retriever whose library is asynchronous: an event loop in a thread of its own, batches for the consumer.
+"""Queries a retriever with an asynchronous library: an event loop in a thread of its own, batches for the caller.
 
-What is asked, and what an answer means, is left to the probes; HTTP has a transport of its own.
+What a query and an answer mean is left to the probes; HTTP has a transport of its own.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2
-"""How long the consumer is left without a batch."""
+"""Longest time between two batches."""
 JOIN_SECONDS = 2.0
 """How long closing waits for the loop; what still hangs then, hangs in a name resolution."""
 RETRY_SECONDS = 0.2
-"""How long a transport failure is left alone before it is tried again."""
+"""Pause before a retry after a transport failure."""
 BATCH = 64
 
 Batch = list[tuple[int, Answer]]
@@ -34,7 +34,7 @@ Lane = Callable[[], AbstractAsyncContextManager[QueryOnce]]
 
 
 class NoAnswerError(Exception):
-    """There is no answer to read: what a probe ends with instead, and one sentence why."""
+    """No answer to read: the outcome of the probe instead, and one sentence why."""
 
     def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
         super().__init__(detail)
@@ -44,22 +44,22 @@ class NoAnswerError(Exception):
 
 
 def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> Generator[Batch, None, None]:
-    """Run `work` to its end and yield what it hands over; an empty batch where nothing came for a while.
+    """Run `work` to its end and yield what it delivers; an empty batch where nothing came for a while.
 
     Closing the iterator cancels the work. What the work raises is raised here.
     """
-    done: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
     try:
         loop = asyncio.new_event_loop()
     except OSError as error:
         if error.errno not in LOCAL_ERRORS:
             raise
         raise LocalResourceError(f"nothing could be asked from here: {error.strerror}") from error
-    task = loop.create_task(_hold(work, done))
-    thread = threading.Thread(target=_run, args=(loop, task, done), name=name, daemon=True)
+    task = loop.create_task(_run_work(work, answers))
+    thread = threading.Thread(target=_run_loop, args=(loop, task, answers), name=name, daemon=True)
     thread.start()
     try:
-        while (batch := _take(done)) is not None:
+        while (batch := _next_batch(answers)) is not None:
             yield batch
     finally:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the work had come to its end
@@ -68,26 +68,26 @@ def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> 
 
 
 async def query_in_lanes(
-    asking: ProbeContext, asks: Sequence[ProbeQuery], lane: Lane, hand: Deliver, limits: Limits | None = None
+    context: ProbeContext, queries: Sequence[ProbeQuery], lane: Lane, deliver: Deliver, limits: Limits | None = None
 ) -> None:
     """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself.
 
     `limits` are those of all retrievers of the process; None = this retriever is asked by nobody else.
     """
-    retriever = asking.retriever
-    waiting = iter(asks)
-    turns = _Turns(asking, limits)
+    retriever = context.retriever
+    waiting = iter(queries)
+    turns = _Turns(context, limits)
 
-    async def walk() -> None:
-        async with lane() as ask_one:
-            for ask in waiting:
-                hand(ask.position, await _ask_with_retries(ask_one, ask, retriever.retries, turns))
+    async def run_lane() -> None:
+        async with lane() as query_once:
+            for item in waiting:
+                deliver(item.position, await _query_with_retries(query_once, item, retriever.retries, turns))
 
     try:
         with contextlib.closing(turns):
-            async with asyncio.TaskGroup() as lanes:
-                for _ in range(min(retriever.concurrency, len(asks))):
-                    lanes.create_task(walk())
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(retriever.concurrency, len(queries))):
+                    group.create_task(run_lane())
     except BaseExceptionGroup as group:
         if (local := group.subgroup(LocalResourceError)) is not None:
             raise LocalResourceError(str(local.exceptions[0])) from group
@@ -95,21 +95,21 @@ async def query_in_lanes(
 
 
 @contextlib.asynccontextmanager
-async def hold_turn(asking: ProbeContext, limits: Limits) -> AsyncIterator[None]:
+async def hold_turn(context: ProbeContext, limits: Limits) -> AsyncIterator[None]:
     """Wait for a turn to ask a retriever outside of lanes, and hold it."""
-    with contextlib.closing(_Turns(asking, limits)) as turns:
+    with contextlib.closing(_Turns(context, limits)) as turns:
         async with turns.turn():
             yield
 
 
 class _Turns:
-    """The share of these lanes in the limits of a retriever."""
+    """Share of these lanes in the limits of a retriever."""
 
-    def __init__(self, asking: ProbeContext, limits: Limits | None) -> None:
-        loop, retriever = asyncio.get_running_loop(), asking.retriever
+    def __init__(self, context: ProbeContext, limits: Limits | None) -> None:
+        loop, retriever = asyncio.get_running_loop(), context.retriever
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
-        self._share = peer_of(asking, limits or Limits(loop.time)).share(
+        self._share = peer_of(context, limits or Limits(loop.time)).share(
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
             wake=partial(loop.call_soon_threadsafe, self._changed.set),
@@ -131,41 +131,41 @@ class _Turns:
             self._share.end()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the share."""
         self._share.close()
 
 
-async def _ask_with_retries(ask_one: QueryOnce, ask: ProbeQuery, retries: int, turns: _Turns) -> Answer:
-    """Ask, and ask again after transport failures: the last attempt decides, and a bad answer is never retried."""
+async def _query_with_retries(query_once: QueryOnce, item: ProbeQuery, retries: int, turns: _Turns) -> Answer:
+    """Query, and again after transport failures: the last attempt counts; a bad answer is never retried."""
     async with turns.turn():
-        answer = await ask_one(ask)
-    while retries > 0 and answer.outcome in _TRANSIENT:
+        answer = await query_once(item)
+    while retries > 0 and answer.outcome in _RETRIED:
         retries -= 1
         await asyncio.sleep(RETRY_SECONDS)
         async with turns.turn():
-            answer = await ask_one(ask)
+            answer = await query_once(item)
     return answer
 
 
-async def _hold(
-    work: Callable[[Deliver], Awaitable[None]], done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]"
+async def _run_work(
+    work: Callable[[Deliver], Awaitable[None]], answers: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]"
 ) -> None:
-    await work(lambda position, answer: done.put((position, answer)))
+    await work(lambda position, answer: answers.put((position, answer)))
 
 
-def _run(
+def _run_loop(
     loop: asyncio.AbstractEventLoop,
     task: "asyncio.Task[None]",
-    done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]",
+    answers: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]",
 ) -> None:
     try:
         loop.run_until_complete(task)
     except asyncio.CancelledError:
         pass
     except BaseException as error:  # noqa: BLE001 - a bug: it surfaces in the consumer
-        done.put(error)
+        answers.put(error)
     finally:
-        done.put(None)
+        answers.put(None)
         try:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
@@ -173,12 +173,12 @@ def _run(
             loop.close()
 
 
-def _take(done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]") -> Batch | None:
-    """Wait for the next batch, an empty one where none came for a while; None = that was all."""
+def _next_batch(answers: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]") -> Batch | None:
+    """Return the next batch, an empty one where none came for a while; None = that was all."""
     batch: Batch = []
     while len(batch) < BATCH:
         try:
-            item = done.get(timeout=0 if batch else POLL_SECONDS)
+            item = answers.get(timeout=0 if batch else POLL_SECONDS)
         except queue.Empty:
             break
         if isinstance(item, BaseException):
@@ -186,10 +186,10 @@ def _take(done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]") 
         if item is None:
             if not batch:
                 return None
-            done.put(None)  # found again after this batch
+            answers.put(None)  # read again after this batch
             break
         batch.append(item)
     return batch
 
 
-_TRANSIENT = (Outcome.TIMEOUT, Outcome.UNREACHABLE)
+_RETRIED = (Outcome.TIMEOUT, Outcome.UNREACHABLE)

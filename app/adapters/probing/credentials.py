@@ -1,7 +1,7 @@
-"""Turns the credentials of a retriever into what goes with its requests, fetching OAuth2 tokens where needed.
+"""Turns the credentials of a retriever into the headers and secrets of its requests, fetching OAuth2 tokens.
 
-Sending them is left to the transport, what a failure means for a probe to whoever asked. `masked` takes what an
-identity lists as secret out of text for people; in which forms it is found there is left to masking.
+Sending is left to the transport, the meaning of a failure to the caller. Which forms of a secret are masked in texts
+for people is left to masking.
 """
 
 import math
@@ -33,16 +33,16 @@ MAX_BODY_BYTES = 100_000
 MARGIN_SECONDS = 600.0
 """A token is renewed when less than this or half its life is left of it, so that it outlives the run that has it."""
 DEFAULT_LIFE_SECONDS = 300.0
-"""How long a token is kept whose life the answer does not tell."""
+"""Life of a token whose answer names none."""
 MAX_LIFE_SECONDS = 24 * 3600.0
 BACKOFF_SECONDS = 15.0
-"""How long nothing is asked after a failure, so that what needs a token does not wait for a dead endpoint each time."""
+"""Pause after a failure, so that no request waits for a dead endpoint each time."""
 MAX_TOKENS = 256
-"""How many tokens are kept; beyond, the oldest is let go."""
+"""Most tokens kept; the oldest is dropped beyond."""
 
 
 class CredentialError(Exception):
-    """No token was to be had; `outcome` is what a probe that needs one ends with.
+    """No token is available; `outcome` is that of a probe which needs one.
 
     `detail` is one sentence for people, without secrets and without a word of an answer's body.
     """
@@ -55,7 +55,7 @@ class CredentialError(Exception):
 
 
 class Keyring:
-    """Makes identities; one for all runs, shared by their threads, because tokens are kept while they are valid."""
+    """Credentials of requests; one for all runs and their threads, because tokens are kept while they are valid."""
 
     def __init__(
         self,
@@ -69,91 +69,91 @@ class Keyring:
         self._user_agent = user_agent
         self._proxy = proxy
         self._clock = clock
-        self._kept: dict[bytes, _Kept] = {}
+        self._tokens: dict[bytes, _Token] = {}
         self._lock = threading.Lock()
 
-    def identity(self, auth: Auth | None, tls: Tls | None, headers: Mapping[str, str] = NO_HEADERS) -> RequestAuth:
-        """Say who asks. `headers` are those the caller sends itself: their values only count among the secrets.
+    def request_auth(self, auth: Auth | None, tls: Tls | None, headers: Mapping[str, str] = NO_HEADERS) -> RequestAuth:
+        """Return the authentication of requests. `headers` are the caller's own: their values count as secrets.
 
         Blocks while a token is fetched, which goes by the system's authorities: `tls` is the retriever's alone. Raises
-        CredentialError where none is to be had, and InvalidInputError for credentials that cannot be sent, such as a
+        CredentialError where none is available, and InvalidInputError for credentials that cannot be sent, such as a
         key with a line break.
         """
         try:
-            who = self._fetched(auth) if isinstance(auth, OAuth2) else _identity(auth)
+            auth_lines = self._bearer_auth(auth) if isinstance(auth, OAuth2) else _static_auth(auth)
         except UnicodeEncodeError:
-            raise _unusable("contains what is not text") from None
-        given = [*who.secrets, *headers.values(), *_words(headers.values())]
+            raise _invalid_auth("contains what is not text") from None
+        secrets = [*auth_lines.secrets, *headers.values(), *_values_after_scheme(headers.values())]
         if tls is not None and tls.key is not None:
-            given += [tls.key, *_PEM_BODY.findall(tls.key)]
-        return replace(who, tls=tls, secrets=tuple(dict.fromkeys(given)))
+            secrets += [tls.key, *_PEM_BODY.findall(tls.key)]
+        return replace(auth_lines, tls=tls, secrets=tuple(dict.fromkeys(secrets)))
 
     def forget(self, auth: Auth | None) -> None:
-        """Let go of the token kept for `auth`, because it was refused (401): the next identity has a new one."""
+        """Drop the token of `auth`, because it was refused (401): the next call fetches a new one."""
         if isinstance(auth, OAuth2):
             with self._lock:
-                self._kept.pop(_key(auth), None)
+                self._tokens.pop(_token_key(auth), None)
 
-    def _fetched(self, auth: OAuth2) -> RequestAuth:
+    def _bearer_auth(self, auth: OAuth2) -> RequestAuth:
         token = self._token(auth)
         try:
             line = header_line("authorization", f"Bearer {token}")
         except ValueError:
             raise CredentialError(Outcome.MALFORMED, f"{_WHO} gave a token that cannot be sent") from None
-        return RequestAuth(headers=(line,), secrets=(token, auth.client_secret, _basic(*_encoded(auth))))
+        return RequestAuth(headers=(line,), secrets=(token, auth.client_secret, _basic(*_encoded_client(auth))))
 
     def _token(self, auth: OAuth2) -> str:
-        """Give a token that is good for a while; of many threads that need it one fetches, the others wait for it."""
-        key = _key(auth)
+        """Return a valid token; of many threads that need it one fetches, the others wait."""
+        key = _token_key(auth)
         with self._lock:
-            slot = self._kept.setdefault(key, _Kept())
-            while len(self._kept) > MAX_TOKENS:
-                self._kept.pop(next(iter(self._kept)))
+            slot = self._tokens.setdefault(key, _Token())
+            while len(self._tokens) > MAX_TOKENS:
+                self._tokens.pop(next(iter(self._tokens)))
         started = self._clock()
         with slot.lock:
             if started < slot.renewal:
                 return slot.token
             error = (
-                slot.error if started < slot.quiet else self._renew(auth, slot)
+                slot.error if started < slot.quiet_until else self._renew_token(auth, slot)
             )  # quiet: it failed as we waited, too
             if error is None or self._clock() < slot.expiry:  # renewing begins early: the one we have may still do
                 return slot.token
             raise CredentialError(*error)
 
-    def _renew(self, auth: OAuth2, kept: "_Kept") -> "_Error | None":
-        """Replace the token; where that fails say why, and leave the one there is as it is."""
+    def _renew_token(self, auth: OAuth2, token_slot: "_Token") -> "_Error | None":
+        """Replace the token; returns the error where that fails, and leaves the old one."""
         try:
-            token, life = self._fetch(auth, kept)
+            token, life = self._fetch(auth, token_slot)
         except CredentialError as error:
-            kept.error = (error.outcome, error.detail, error.http_status)
-            kept.quiet = max(kept.quiet, self._clock() + BACKOFF_SECONDS)
+            token_slot.error = (error.outcome, error.detail, error.http_status)
+            token_slot.quiet_until = max(token_slot.quiet_until, self._clock() + BACKOFF_SECONDS)
         else:
-            kept.token, kept.error, kept.quiet = token, None, -math.inf
-            kept.expiry = self._clock() + life
-            kept.renewal = kept.expiry - min(MARGIN_SECONDS, life / 2)
-        return kept.error
+            token_slot.token, token_slot.error, token_slot.quiet_until = token, None, -math.inf
+            token_slot.expiry = self._clock() + life
+            token_slot.renewal = token_slot.expiry - min(MARGIN_SECONDS, life / 2)
+        return token_slot.error
 
-    def _fetch(self, auth: OAuth2, kept: "_Kept") -> tuple[str, float]:
-        """Ask for a token by RFC 6749, section 4.4; the client names itself in the header or, failing that, the form.
+    def _fetch(self, auth: OAuth2, token_slot: "_Token") -> tuple[str, float]:
+        """Fetch a token by RFC 6749, section 4.4; the client is named in the header or, failing that, the form.
 
         RFC 6749, section 2.3.1, wants all servers to know the header; some only know the form.
         """
-        response = self._ask(auth, in_form=kept.in_form)
-        if _client_unknown(response) and not kept.in_form:
-            second = self._ask(auth, in_form=True)
+        response = self._request_token(auth, in_form=token_slot.in_form)
+        if _rejects_client(response) and not token_slot.in_form:
+            second = self._request_token(auth, in_form=True)
             if second.status == HTTPStatus.OK:
-                response, kept.in_form = second, True
+                response, token_slot.in_form = second, True
         if response.retry_after_seconds is not None:
-            kept.quiet = self._clock() + min(response.retry_after_seconds, DEFAULT_LIFE_SECONDS)
-        return _read(response)
+            token_slot.quiet_until = self._clock() + min(response.retry_after_seconds, DEFAULT_LIFE_SECONDS)
+        return _read_token(response)
 
-    def _ask(self, auth: OAuth2, *, in_form: bool) -> Response:
+    def _request_token(self, auth: OAuth2, *, in_form: bool) -> Response:
         form = {"grant_type": "client_credentials", "scope": auth.scope, "audience": auth.audience}
         headers = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
         if in_form:
             form |= {"client_id": auth.client_id, "client_secret": auth.client_secret}
         else:
-            headers["authorization"] = f"Basic {_basic(*_encoded(auth))}"
+            headers["authorization"] = f"Basic {_basic(*_encoded_client(auth))}"
         headers["user-agent"] = self._user_agent
         request = Request(
             url=auth.token_url,
@@ -167,60 +167,60 @@ class Keyring:
 
 
 _Error = tuple[Outcome, str, int | None]
-"""What a CredentialError is made of; kept in place of one, which would keep its traceback."""
+"""Arguments of a CredentialError; the error itself would keep its traceback."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Kept:
-    """What is known of one token, times by the clock; written under its lock alone."""
+class _Token:
+    """One token, times by the clock; written under its lock alone."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     token: str = field(default="", repr=False)
     renewal: float = -math.inf
-    """From when on a new one is asked for."""
+    """When a new one is requested."""
     expiry: float = -math.inf
-    """Until when it may be used."""
+    """When it ends."""
     error: _Error | None = None
-    """Why the last attempt failed; None = it did not."""
-    quiet: float = -math.inf
-    """Until when nothing is asked, because it failed or the server wants to be left alone."""
+    """Error of the last attempt; None = it succeeded."""
+    quiet_until: float = -math.inf
+    """End of the pause after a failure or a `Retry-After`."""
     in_form: bool = False
 
 
-def _identity(auth: Bearer | ApiKey | Basic | SigV4 | None) -> RequestAuth:
-    """Make the identity of credentials that need nothing fetched."""
+def _static_auth(auth: Bearer | ApiKey | Basic | SigV4 | None) -> RequestAuth:
+    """Return the authentication of credentials that need nothing fetched."""
     match auth:
         case None:
             return RequestAuth()
         case Bearer(token=token):
-            return RequestAuth(headers=(_line("authorization", f"Bearer {token}"),), secrets=(token,))
+            return RequestAuth(headers=(_header_line("authorization", f"Bearer {token}"),), secrets=(token,))
         case ApiKey(key=key, prefix=prefix, header=None, query=str(name)):
             f"{name}{prefix}{key}".encode()  # raises where it is not text
             return RequestAuth(query={name: prefix + key}, secrets=(key, prefix + key))
         case ApiKey(key=key, prefix=prefix, header=str(name), query=None):
-            return RequestAuth(headers=(_line(name, prefix + key),), secrets=(key, prefix + key))
+            return RequestAuth(headers=(_header_line(name, prefix + key),), secrets=(key, prefix + key))
         case ApiKey():
-            raise _unusable("needs either a header or a query parameter for its key")
+            raise _invalid_auth("needs either a header or a query parameter for its key")
         case Basic(user=user, password=password):
             if ":" in user:
-                raise _unusable("the user name contains a colon (RFC 7617, section 2)")
+                raise _invalid_auth("the user name contains a colon (RFC 7617, section 2)")
             pair = _basic(user, password)
-            return RequestAuth(headers=(_line("authorization", f"Basic {pair}"),), secrets=(password, pair))
+            return RequestAuth(headers=(_header_line("authorization", f"Basic {pair}"),), secrets=(password, pair))
         case SigV4(region=region, service=service, session_token=token):
             if not (_AWS_NAME.fullmatch(region) and _AWS_NAME.fullmatch(service) and auth.access_key):
-                raise _unusable("needs an access key, a region such as eu-west-1 and a service such as bedrock")
-            _line("x-amz-security-token", token or "")
+                raise _invalid_auth("needs an access key, a region such as eu-west-1 and a service such as bedrock")
+            _header_line("x-amz-security-token", token or "")
             return RequestAuth(sigv4=auth, secrets=(auth.secret_key, *(() if token is None else (token,))))
 
 
-def _line(name: str, value: str) -> bytes:
+def _header_line(name: str, value: str) -> bytes:
     try:
         return header_line(name, value)
     except ValueError as error:
-        raise _unusable(str(error)) from None
+        raise _invalid_auth(str(error)) from None
 
 
-def _unusable(message: str) -> InvalidInputError:
+def _invalid_auth(message: str) -> InvalidInputError:
     return InvalidInputError([Problem(path="auth", message=message)])
 
 
@@ -228,47 +228,47 @@ def _basic(user: str, password: str) -> str:
     return b64encode(f"{user}:{password}".encode()).decode()
 
 
-def _encoded(auth: OAuth2) -> tuple[str, str]:
+def _encoded_client(auth: OAuth2) -> tuple[str, str]:
     return quote_plus(auth.client_id), quote_plus(auth.client_secret)  # RFC 6749, section 2.3.1
 
 
 def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str, str]) -> bytes:
-    """Name what somebody is asked with, without keeping it: what one key is answered is no answer to another."""
+    """Return a digest of credentials: answers to one key must not be reused for another."""
     parts = [None if one is None else (type(one).__name__, astuple(one)) for one in (auth, tls)]
     parts_text = repr((parts, sorted(headers.items())))
     return blake2b(parts_text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-def _key(auth: OAuth2) -> bytes:
-    """Name the token of these credentials, without keeping the secret."""
+def _token_key(auth: OAuth2) -> bytes:
+    """Return a digest of the credentials of a token."""
     parts = (auth.token_url, auth.client_id, auth.client_secret, auth.scope, auth.audience)
     return blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
-def _words(values: Iterable[str]) -> Iterator[str]:
-    """Yield what stands behind a scheme, as in `Bearer TOKEN`: an answer may quote it alone."""
+def _values_after_scheme(values: Iterable[str]) -> Iterator[str]:
+    """Yield what follows a scheme, as in `Bearer TOKEN`: a response may quote it alone."""
     for value in values:
         yield from value.split()[1:]
 
 
-def _client_unknown(response: Response) -> bool:
-    return response.status == HTTPStatus.UNAUTHORIZED or _complaint(response) == "invalid_client"
+def _rejects_client(response: Response) -> bool:
+    return response.status == HTTPStatus.UNAUTHORIZED or _error_code(response) == "invalid_client"
 
 
-def _complaint(response: Response) -> str | None:
-    """Read the error code of a refusal, where it is one of RFC 6749, section 5.2; anything else may be a secret."""
+def _error_code(response: Response) -> str | None:
+    """Return the error code of a refusal, where it is one of RFC 6749, section 5.2; others may hold a secret."""
     try:
         code = msgspec.json.decode(response.body)["error"]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
         return None
-    return code if isinstance(code, str) and code in _COMPLAINTS else None
+    return code if isinstance(code, str) and code in _ERROR_CODES else None
 
 
-def _read(response: Response) -> tuple[str, float]:
-    """Take the token and its life in seconds from an answer (RFC 6749, section 5.1)."""
+def _read_token(response: Response) -> tuple[str, float]:
+    """Return the token and its life in seconds (RFC 6749, section 5.1). Raises CredentialError."""
     status = response.status
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        why = f" ({complaint})" if (complaint := _complaint(response)) else ""
+        why = f" ({code})" if (code := _error_code(response)) else ""
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             why = "; redirects are not followed"
         raise CredentialError(Outcome.REFUSED, f"{_WHO} answered {status}{why}", status)
@@ -283,10 +283,10 @@ def _read(response: Response) -> tuple[str, float]:
         raise CredentialError(Outcome.MALFORMED, f"the answer of {_WHO} holds no access_token", status)
     if str(document.get("token_type", "bearer")).lower() != "bearer":
         raise CredentialError(Outcome.MALFORMED, f"{_WHO} gave a token of another type than bearer", status)
-    return token, _life(document.get("expires_in"))
+    return token, _read_life(document.get("expires_in"))
 
 
-def _life(expires_in: Any) -> float:
+def _read_life(expires_in: Any) -> float:
     try:
         seconds = (
             float(expires_in)
@@ -299,7 +299,7 @@ def _life(expires_in: Any) -> float:
 
 
 _WHO = "the token endpoint"
-_COMPLAINTS = frozenset(
+_ERROR_CODES = frozenset(
     {
         "invalid_request",
         "invalid_client",

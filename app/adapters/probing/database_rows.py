@@ -1,4 +1,4 @@
-"""Writes the rows of a database as one JSON list, which is then read like any answer; no more of them than may be."""
+"""Writes database rows as one JSON list, bounded in bytes and rows, to be read like any response."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -13,14 +13,14 @@ MAX_ROWS = 10_000
 
 
 async def rows_json(rows: AsyncIterator[Mapping[str, Any]], limit: int) -> bytes:
-    """Write rows as they come. Raises NoAnswerError for more than `limit` bytes or MAX_ROWS of them.
+    """Return the rows as JSON. Raises NoAnswerError for more than `limit` bytes or MAX_ROWS of them.
 
     Raises ValueError, ArithmeticError or RecursionError for a value that cannot be written.
     """
     written: list[bytes] = []
     size = 2
     async for row in rows:
-        written.append(json.dumps(row, default=_plain, ensure_ascii=False).encode())
+        written.append(json.dumps(row, default=_json_value, ensure_ascii=False).encode())
         size += len(written[-1]) + 1
         if size > limit:
             raise too_large(limit)
@@ -30,12 +30,12 @@ async def rows_json(rows: AsyncIterator[Mapping[str, Any]], limit: int) -> bytes
 
 
 def too_large(limit: int) -> NoAnswerError:
-    """Say that an answer has more than `limit` bytes."""
+    """Return the error for a response of more than `limit` bytes."""
     return NoAnswerError(Outcome.OVERSIZE, f"the answer is larger than {limit:,} bytes; {_LIMIT}")
 
 
-def _plain(value: Any) -> Any:
-    """Write what JSON has no type for: numbers as numbers, times by ISO 8601, everything else as text."""
+def _json_value(value: Any) -> Any:
+    """Return a value that JSON has no type for as a number, an ISO 8601 time or a text."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, date | time):

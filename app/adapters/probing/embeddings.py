@@ -1,6 +1,6 @@
-"""Asks an OpenAI-compatible `/v1/embeddings` for vectors, in batches, and remembers them by text.
+"""Requests vectors from an OpenAI-compatible `/v1/embeddings`, in batches, and caches them by text.
 
-What the vectors are good for is left to whoever asks; how bytes travel, to the transport.
+What the vectors are used for is left to the callers; how bytes travel, to the transport.
 Shape: https://platform.openai.com/docs/api-reference/embeddings/create
 """
 
@@ -24,18 +24,18 @@ from app.domain.probing.embeddings import EmbeddingResult, Vector, same_vector
 from app.domain.probing.retrievers import Embedder
 
 CACHE_BYTES = 64_000_000
-"""How many bytes of vectors are remembered, of all embedders together."""
+"""Size of the cache, for all embedders together."""
 MAX_DIMENSIONS = 65_536
 """Of a vector; models have 256 to 8,192."""
 MAX_EMBEDDERS = 256
-"""Of how many embedders it is known how they answered last."""
+"""Embedders whose last answers are kept."""
 
 _ENTRY_BYTES = 300  # what an entry takes besides its numbers
 
 T = TypeVar("T")
 
 Name = tuple[str, bytes, str, int | None]
-"""An embedder: its URL, a digest of the credentials it is asked with, its model and dimensions."""
+"""An embedder: URL, digest of the credentials, model and dimensions."""
 
 
 class Embeddings:
@@ -48,17 +48,17 @@ class Embeddings:
         user_agent: str,
         *,
         proxy: str = "",
-        remembered_bytes: int = CACHE_BYTES,
+        cache_bytes: int = CACHE_BYTES,
         limits: Limits | None = None,
     ) -> None:
         """`limits` are those of all services of the process."""
         self._caller = EndpointClient(
             policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy, limits=limits or Limits()
         )
-        self._memory = _Memory(remembered_bytes)
+        self._cache = _VectorCache(cache_bytes)
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
-        """Ask for what is not remembered; see `Embed`.
+        """Return vectors, requesting those that are not cached; see `Embed`.
 
         Raises InvalidInputError for an embedder that cannot be asked at all.
         """
@@ -78,22 +78,22 @@ class Embeddings:
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
         name = (endpoint.url, secret, embedder.model, embedder.dimensions)
         distinct = list(dict.fromkeys(texts))
-        cached, age = self._memory.look_up(name, distinct)
+        cached, generation = self._cache.get(name, distinct)
         if refresh:
             cached = {}
         missing = [text for text in distinct if text not in cached]
-        answers = yield from self._ask(embedder, missing, declared=not refresh)
+        answers = yield from self._request(embedder, missing, declared=not refresh)
         vectors = cached | answers.vectors
         status, problem = answers.http_status, answers.problem
         if problem is None and len({len(vector) for vector in vectors.values()}) > 1:
             # What was remembered and what came have nothing in common: the model changed in between.
-            self._memory.forget(name)
+            self._cache.forget(name)
             problem = Outcome.MALFORMED, "the vectors have other dimensions than those that came before"
             vectors = dict(answers.vectors)
         elif refresh:
-            self._memory.witness(name, answers.vectors)
+            self._cache.check_model(name, answers.vectors)
         else:
-            self._memory.keep(name, answers.vectors, age)
+            self._cache.put(name, answers.vectors, generation)
         return EmbeddingResult(
             vectors={text: vectors[text] for text in distinct if text in vectors},
             outcome=Outcome.OK if problem is None else problem[0],
@@ -102,14 +102,16 @@ class Embeddings:
             latency_seconds=answers.latency_seconds,
         )
 
-    def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> Generator[None, None, "_Answers"]:
+    def _request(
+        self, embedder: Embedder, texts: Sequence[str], *, declared: bool
+    ) -> Generator[None, None, "_BatchResults"]:
         batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
-        answers = _Answers()
+        answers = _BatchResults()
         failed = len(batches)
         dimensions = embedder.dimensions if declared else None
-        bodies = [_body(embedder, batch) for batch in batches]
-        most = _most_bytes(max(map(len, batches), default=0), dimensions)
-        client = replace(self._caller, max_body_bytes=most)
+        bodies = [_request_body(embedder, batch) for batch in batches]
+        max_bytes = _max_response_bytes(max(map(len, batches), default=0), dimensions)
+        client = replace(self._caller, max_body_bytes=max_bytes)
         with closing(client.ask(embedder.endpoint, bodies)) as calls:
             for batch in calls:
                 if batch is None:
@@ -120,7 +122,7 @@ class Embeddings:
                 if problem is None:
                     try:
                         vectors = read_vectors(batch.body, len(batches[batch.number]))
-                        _expect(len(vectors[0]), dimensions, answers.dimensions)
+                        _check_dimensions(len(vectors[0]), dimensions, answers.dimensions)
                     except _MalformedError as error:
                         problem = Outcome.MALFORMED, str(error)
                     else:
@@ -132,19 +134,19 @@ class Embeddings:
 
 
 @dataclass(slots=True)
-class _Answers:
-    """What came of asking, batch by batch."""
+class _BatchResults:
+    """Results of all batches."""
 
     vectors: dict[str, Vector] = field(default_factory=dict)
     problem: tuple[Outcome, str] | None = None
     http_status: int | None = None
-    """Of the batch that has the problem."""
+    """Status of the batch with the problem."""
     dimensions: int | None = None
     latency_seconds: float = 0.0
 
 
 class _MalformedError(Exception):
-    """The answer has not the shape; says where, and quotes nothing."""
+    """The response has another shape; says where, and quotes nothing."""
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -158,7 +160,7 @@ class _Body(msgspec.Struct, gc=False):
 
 
 def read_vectors(body: bytes, count: int) -> list[Vector]:
-    """Read the vectors of an answer in the order of the texts; raises an error saying what is wrong with it.
+    """Return the vectors of a response in the order of the texts; raises an error saying what is wrong with it.
 
     Exactly `count`, of one length, finite in single precision, none all zero. Where items have an `index` it decides.
     """
@@ -188,14 +190,14 @@ def _vector(item: _Item, number: int) -> Vector:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, where: str) -> T:
-    """Read JSON that stands at `where` in the answer."""
+    """Decode JSON that stands at `where` in the response."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _MalformedError(f"the answer is not a list of embeddings: {_place(error, where)}") from None
+        raise _MalformedError(f"the answer is not a list of embeddings: {_error_place(error, where)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told_so = ", which has no NaN or Infinity" if b"NaN" in body or b"Infinity" in body else ""
-        raise _MalformedError(f"the answer is not JSON{told_so}") from None
+        note = ", which has no NaN or Infinity" if b"NaN" in body or b"Infinity" in body else ""
+        raise _MalformedError(f"the answer is not JSON{note}") from None
 
 
 def _ordered(items: Sequence[_Item], vectors: list[Vector]) -> list[Vector]:
@@ -207,30 +209,30 @@ def _ordered(items: Sequence[_Item], vectors: list[Vector]) -> list[Vector]:
     return [placed[place] for place in range(len(items))]
 
 
-def _expect(dimensions: int, declared: int | None, others: int | None) -> None:
+def _check_dimensions(dimensions: int, declared: int | None, others: int | None) -> None:
     if declared not in {None, dimensions}:
         raise _MalformedError(f"the vectors have {dimensions} dimensions, not the {declared} declared")
     if others not in {None, dimensions}:
         raise _MalformedError(f"some vectors have {dimensions} dimensions and others {others}")
 
 
-def _place(error: msgspec.ValidationError, where: str) -> str:
-    """Say where msgspec stumbled; what it found there it tells by type only."""
+def _error_place(error: msgspec.ValidationError, where: str) -> str:
+    """Return where decoding failed, with types and without values."""
     message = str(error).replace("`", "").replace("$", f"${where}", 1)
-    return message if len(message) < _TELLING else "it has another shape"
+    return message if len(message) < _MAX_ERROR else "it has another shape"
 
 
-def _most_bytes(texts: int, dimensions: int | None) -> int:
-    """Bound the answer to a batch; with all its digits, on an indented line of its own, a number takes 33 bytes."""
+def _max_response_bytes(texts: int, dimensions: int | None) -> int:
+    """Return the most bytes of a batch's response; a number may take 33 bytes on a line of its own."""
     return min(MAX_BODY_BYTES, _AROUND_BYTES + texts * (dimensions or MAX_DIMENSIONS) * _NUMBER_BYTES)
 
 
-def _body(embedder: Embedder, texts: Sequence[str]) -> bytes:
-    body = {"model": embedder.model, "input": [_clean(text) for text in texts], "encoding_format": "float"}
+def _request_body(embedder: Embedder, texts: Sequence[str]) -> bytes:
+    body = {"model": embedder.model, "input": [_without_surrogates(text) for text in texts], "encoding_format": "float"}
     return msgspec.json.encode(body | ({"dimensions": embedder.dimensions} if embedder.dimensions else {}))
 
 
-def _clean(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Replace halves of characters, which no encoding can carry."""
     return text.encode(errors="replace").decode()
 
@@ -241,22 +243,22 @@ _OBJECTS = 16
 """In an answer there is one object for each vector, and around them a few more."""
 _NUMBER_BYTES = 40
 _AROUND_BYTES = 100_000
-_TELLING = 200
+_MAX_ERROR = 200
 
 
-class _Memory:
-    """Vectors by embedder and text, the longest unused forgotten first."""
+class _VectorCache:
+    """Vectors by embedder and text, the least recently used dropped first."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+        self._max_response_bytes = most_bytes
         self._bytes = 0
         self._vectors: OrderedDict[tuple[Name, bytes], Vector] = OrderedDict()
-        self._witnesses: OrderedDict[Name, dict[bytes, Vector]] = OrderedDict()
-        self._ages: dict[Name, int] = {}
+        self._last_answers: OrderedDict[Name, dict[bytes, Vector]] = OrderedDict()
+        self._generations: dict[Name, int] = {}
         self._lock = threading.Lock()
 
-    def look_up(self, name: Name, texts: Sequence[str]) -> tuple[dict[str, Vector], int]:
-        """Give what is known, and the age it is of: what is asked for now may only be kept in the same."""
+    def get(self, name: Name, texts: Sequence[str]) -> tuple[dict[str, Vector], int]:
+        """Return the cached vectors and their generation, in which alone new ones may be stored."""
         vectors: dict[str, Vector] = {}
         with self._lock:
             for text in texts:
@@ -264,42 +266,42 @@ class _Memory:
                 if vector is not None:
                     self._vectors.move_to_end((name, _digest(text)))
                     vectors[text] = vector
-            return vectors, self._ages.get(name, 0)
+            return vectors, self._generations.get(name, 0)
 
-    def keep(self, name: Name, vectors: Mapping[str, Vector], age: int) -> None:
-        """Remember vectors, unless the model was seen to change since they were asked for."""
+    def put(self, name: Name, vectors: Mapping[str, Vector], generation: int) -> None:
+        """Store vectors, unless the model changed since they were requested."""
         with self._lock:
-            if self._ages.get(name, 0) != age:
+            if self._generations.get(name, 0) != generation:
                 return
             for text, vector in vectors.items():
                 self._drop((name, _digest(text)))
                 self._vectors[name, _digest(text)] = vector
                 self._bytes += vector.nbytes + _ENTRY_BYTES
-            while self._bytes > self._most_bytes:
+            while self._bytes > self._max_response_bytes:
                 self._drop(next(iter(self._vectors)))
 
-    def witness(self, name: Name, vectors: Mapping[str, Vector]) -> None:
-        """Hear how the embedder answers now; what is remembered of it holds only if it answered so before."""
+    def check_model(self, name: Name, vectors: Mapping[str, Vector]) -> None:
+        """Compare fresh vectors with the last ones; drop the cache of an embedder whose model changed."""
         now = {_digest(text): vector for text, vector in vectors.items()}
         with self._lock:
-            before = self._witnesses.get(name, {})
+            before = self._last_answers.get(name, {})
             both = before.keys() & now.keys()
             if not all(same_vector(before[text], now[text]) for text in both):
                 before = {}
             if not both or not before:  # then nothing vouches for what is remembered
                 self._forget(name)
-            self._witnesses[name] = before | now if len(before | now) <= _MOST_WITNESSES else now
-            self._witnesses.move_to_end(name)
-            while len(self._witnesses) > MAX_EMBEDDERS:
-                self._forget(self._witnesses.popitem(last=False)[0])
+            self._last_answers[name] = before | now if len(before | now) <= _MAX_LAST_ANSWERS else now
+            self._last_answers.move_to_end(name)
+            while len(self._last_answers) > MAX_EMBEDDERS:
+                self._forget(self._last_answers.popitem(last=False)[0])
 
     def forget(self, name: Name) -> None:
-        """Forget everything of an embedder."""
+        """Drop everything of an embedder."""
         with self._lock:
             self._forget(name)
 
     def _forget(self, name: Name) -> None:
-        self._ages[name] = self._ages.get(name, 0) + 1
+        self._generations[name] = self._generations.get(name, 0) + 1
         for key in [key for key in self._vectors if key[0] == name]:
             self._drop(key)
 
@@ -309,7 +311,7 @@ class _Memory:
             self._bytes -= vector.nbytes + _ENTRY_BYTES
 
 
-_MOST_WITNESSES = 1_000
+_MAX_LAST_ANSWERS = 1_000
 
 
 def _digest(text: str) -> bytes:

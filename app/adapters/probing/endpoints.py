@@ -1,6 +1,6 @@
-"""Asks the JSON services beside a retriever, embedders and rerankers, and says why there is no answer to read.
+"""Posts to the JSON services beside a retriever, embedders and rerankers, and says why a response cannot be read.
 
-What is asked and what an answer means is left to the adapter of each.
+What a request asks and what a response means is left to the adapter of each.
 """
 
 from collections.abc import Generator, Sequence
@@ -26,7 +26,7 @@ MAX_BODY_BYTES = 64_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
-    """What came of one body: what was answered, or why nothing was. `number` is the body's place."""
+    """Response to one body, or why there is none. `number` is the body's place."""
 
     number: int
     body: bytes = b""
@@ -38,7 +38,7 @@ class CallOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointClient:
-    """Whoever asks services beside retrievers, with the credentials that each of them wants."""
+    """Client of services beside retrievers, with their credentials."""
 
     policy: AddressPolicy
     keyring: Keyring
@@ -74,7 +74,7 @@ class EndpointClient:
         if not bodies:
             return
         try:
-            identity = self.keyring.identity(endpoint.auth, endpoint.tls, endpoint.headers)
+            auth = self.keyring.request_auth(endpoint.auth, endpoint.tls, endpoint.headers)
         except CredentialError as error:
             problem = error.outcome, error.detail
             yield from (CallOutcome(number=number, http_status=error.http_status, problem=problem) for number in bodies)
@@ -96,7 +96,7 @@ class EndpointClient:
             requests,
             policy=self.policy,
             concurrency=CONCURRENCY,
-            identity=identity,
+            auth=auth,
             proxy=self.proxy,
             peer=Peer(limits=self.limits, name=f"service at {endpoint.url}"),
         )
@@ -125,7 +125,7 @@ class EndpointClient:
 
 
 def response_problem(response: Response) -> tuple[Outcome, str] | None:
-    """Say why a response is no answer to read: outcome and a sentence; None = it is one."""
+    """Return outcome and sentence where a response cannot be read; None = it can."""
     status = response.status
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)

@@ -1,7 +1,7 @@
-"""The hits of one answer as columns, read in one of two ways that agree.
+"""Columns of the mapped fields of all hits of a response, read in one of two ways that agree.
 
 Plain paths are read by typed structs generated for the mapping. Whatever these cannot read is read again generically
-(JSON, then JMESPath), which decides and finds the words; so only odd answers pay for it, and those that come as
+(JSON, then JMESPath), which decides and words the error; so only odd responses pay for it, and those that come as
 columns already, which cost an evaluation per column.
 """
 
@@ -36,18 +36,18 @@ class Columns:
 
 
 def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | None] | None:
-    """Build the fast way for a mapping of plain paths; it returns None for what it cannot read."""
+    """Return the fast reader of a mapping of plain paths, which returns None for what it cannot read."""
     if paths.hits is None:
         return None
-    wanted = [
+    columns = [
         (paths.id, _ID, True),
         (paths.score, _SCORE, True),
         (paths.text, _TEXT, False),
         (paths.document, _DOCUMENT, False),
         (paths.updated, _UPDATED, False),
     ]
-    hit, top = _Shape(), _Shape()
-    fields = [hit.add(path, kind, required=required) for path, kind, required in wanted]
+    hit, top = _StructTree(), _StructTree()
+    fields = [hit.add(path, kind, required=required) for path, kind, required in columns]
     struct = hit.build()
     if struct is None or paths.hits.steps is None or None in fields:
         return None
@@ -89,23 +89,23 @@ def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Colum
     return read
 
 
-class _Shape:
+class _StructTree:
     """A tree of field names that becomes nested structs."""
 
     def __init__(self) -> None:
-        self._fields: dict[str, _Shape | tuple[Any, bool]] = {}
+        self._fields: dict[str, _StructTree | tuple[Any, bool]] = {}
         self._possible = True
 
     def add(self, path: Path | None, kind: Any, *, required: bool) -> str | None:
         """Add a path and return the attribute path to its value; "" if there is no path, None if it does not fit."""
         if path is None:
             return ""
-        if not path.steps or any(_UNSPEAKABLE.search(step) for step in path.steps):
+        if not path.steps or any(_UNSUPPORTED_NAME.search(step) for step in path.steps):
             return None
         shape, attributes = self, []
         for step in path.steps[:-1]:
-            inner = shape._fields.setdefault(step, _Shape())
-            if not isinstance(inner, _Shape):
+            inner = shape._fields.setdefault(step, _StructTree())
+            if not isinstance(inner, _StructTree):
                 return None
             attributes.append(_attribute(step))
             shape = inner
@@ -116,13 +116,13 @@ class _Shape:
         return ".".join([*attributes, _attribute(last)])
 
     def build(self) -> Any:
-        """Return the struct type; None if there are no fields."""
+        """Return the struct type; None without fields."""
         if not self._fields:
             return None
         columns: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for name, field in self._fields.items():
             attribute = _attribute(name)
-            if isinstance(field, _Shape):
+            if isinstance(field, _StructTree):
                 inner = field.build()
                 columns.append(
                     (attribute, inner) if field.required else (attribute, inner, msgspec.field(default_factory=inner))
@@ -135,8 +135,8 @@ class _Shape:
 
     @property
     def required(self) -> bool:
-        """Whether an answer must have anything of this."""
-        return any(field.required if isinstance(field, _Shape) else field[1] for field in self._fields.values())
+        """Whether a response must have any of these fields."""
+        return any(field.required if isinstance(field, _StructTree) else field[1] for field in self._fields.values())
 
 
 def _attribute(name: str) -> str:
@@ -144,12 +144,12 @@ def _attribute(name: str) -> str:
 
 
 def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
-    """Read any answer; raises MalformedError."""
+    """Return the columns of any response; raises MalformedError."""
     answer, dirty = parse_json(body)
     if paths.hits is None:
-        read, count = _columns(paths, max_hits, answer)
+        read, count = _read_columns(paths, max_hits, answer)
     else:
-        read, count = _rows(paths, paths.hits, max_hits, answer)
+        read, count = _read_rows(paths, paths.hits, max_hits, answer)
 
     def column(path: Path | None, take: Callable[[Any], Any]) -> list[Any] | None:
         values = None if path is None else read(path)
@@ -158,8 +158,8 @@ def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
         for index, value in enumerate(values):
             try:
                 values[index] = take(value)
-            except _UnfitError as unfit:
-                raise MalformedError(f"{paths.place(index, path)}: {unfit}") from None
+            except _WrongTypeError as error:
+                raise MalformedError(f"{paths.place(index, path)}: {error}") from None
         return values
 
     return Columns(
@@ -169,7 +169,7 @@ def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
         texts=column(paths.text, _take_text),
         documents=column(paths.document, _take_document),
         updated=column(paths.updated, _take_updated),
-        version=None if paths.version is None else _found(paths.version, answer, "index_version"),
+        version=None if paths.version is None else _evaluate(paths.version, answer, "index_version"),
         dirty=dirty,
     )
 
@@ -178,9 +178,9 @@ Read = Callable[[Path], list[Any] | None]
 """Gives the values of a path, one per hit; None where the answer does not have the column at all."""
 
 
-def _rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tuple[Read, int]:
+def _read_rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tuple[Read, int]:
     """Read hits that are items of a list, or a lone text where hits are texts."""
-    hits = _found(hits_path, answer, "hits")
+    hits = _evaluate(hits_path, answer, "hits")
     if isinstance(hits, str) and paths.text is not None and paths.text.steps == ():
         hits = [hits] if hits else []
     if not isinstance(hits, list):
@@ -194,14 +194,14 @@ def _rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tuple[Re
         for index, hit in enumerate(hits):
             try:
                 values.append(path.search(hit))
-            except _EVALUATION:
-                raise MalformedError(f"{paths.place(index, path)}: {_NO_FIT}") from None
+            except _EVALUATION_ERRORS:
+                raise MalformedError(f"{paths.place(index, path)}: {_NOT_APPLICABLE}") from None
         return values
 
     return read, len(hits)
 
 
-def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
+def _read_columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
     """Read hits that lie across lists side by side, which must be equally long."""
     mapped = {path.text: path for path in (paths.id, paths.score, paths.text, paths.document, paths.updated) if path}
     needed = [path.text for path in (paths.id or paths.text, paths.score) if path]
@@ -210,8 +210,8 @@ def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
     for name, path in mapped.items():
         try:
             column = path.column(answer, max_hits)
-        except _EVALUATION:
-            raise MalformedError(f"{name}: {_NO_FIT}") from None
+        except _EVALUATION_ERRORS:
+            raise MalformedError(f"{name}: {_NOT_APPLICABLE}") from None
         except MalformedError as error:
             raise MalformedError(f"{name}: {error}, though {paths.field(path)} is mapped to it") from None
         if column is None and name in needed:
@@ -233,7 +233,7 @@ def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
 def parse_json(body: bytes) -> tuple[Any, bool]:
     """Parse JSON, and what is often taken for it: with NaN, lone surrogates, broken UTF-8 or a byte order mark.
 
-    Gives the answer and whether its strings may hold what UTF-8 or a database refuses. Raises MalformedError.
+    Returns the value and whether its strings may hold what UTF-8 or a database refuses. Raises MalformedError.
     """
     try:
         return _decode(body), b"\\u0000" in body
@@ -253,23 +253,23 @@ def _parse_int(digits: str) -> int | float:
     return int(digits) if len(digits) < _LONG_INTEGER else math.inf
 
 
-def _found(path: Path, value: Any, place: str) -> Any:
+def _evaluate(path: Path, value: Any, place: str) -> Any:
     try:
         return path.search(value)
-    except _EVALUATION:
-        raise MalformedError(f"{place}: {_NO_FIT}") from None
+    except _EVALUATION_ERRORS:
+        raise MalformedError(f"{place}: {_NOT_APPLICABLE}") from None
 
 
-class _UnfitError(Exception):
-    """A value is not what its field takes; says what is wrong with it."""
+class _WrongTypeError(Exception):
+    """A value has another type than its field; says which."""
 
 
 def _take_id(value: Any) -> str | int:
     if value is None:
-        raise _UnfitError("missing")
+        raise _WrongTypeError("missing")
     if isinstance(value, str) or type(value) is int:
         return value
-    raise _UnfitError("neither a string nor a whole number")
+    raise _WrongTypeError("neither a string nor a whole number")
 
 
 def _take_document(value: Any) -> str | int | None:
@@ -277,24 +277,24 @@ def _take_document(value: Any) -> str | int | None:
 
 
 def _take_text(value: Any) -> str | None:
-    """Take a text, or what is written as content blocks: one, or a list whose texts are joined by line breaks."""
+    """Return a text, or the joined texts of content blocks."""
     if value is None or isinstance(value, str):
         return value
     blocks = value if isinstance(value, list) else [value]
     if not blocks or not all(isinstance(block, dict) and ("text" in block or "type" in block) for block in blocks):
-        raise _UnfitError("not a string")
+        raise _WrongTypeError("not a string")
     texts = [block.get("text") for block in blocks]
     return "\n".join(text for text in texts if isinstance(text, str)) or None
 
 
 def _take_score(value: Any) -> float:
     if value is None:
-        raise _UnfitError("missing")
+        raise _WrongTypeError("missing")
     if type(value) is not float and type(value) is not int:
-        raise _UnfitError("not a number")
+        raise _WrongTypeError("not a number")
     score = _number(value)
     if not math.isfinite(score):
-        raise _UnfitError("not a finite number")
+        raise _WrongTypeError("not a finite number")
     return score
 
 
@@ -302,7 +302,7 @@ def _take_updated(value: Any) -> str | float | None:
     if value is None or isinstance(value, str):
         return value
     if type(value) is not float and type(value) is not int:
-        raise _UnfitError("neither a time as text nor a number of seconds")
+        raise _WrongTypeError("neither a time as text nor a number of seconds")
     return _number(value)
 
 
@@ -313,11 +313,19 @@ def _number(value: float) -> float:
         return math.inf
 
 
-_UNSPEAKABLE = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+_UNSUPPORTED_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 """What msgspec does not take in the name of a field."""
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
-_EVALUATION = (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError)
-_NO_FIT = "the expression does not fit the answer"
+_EVALUATION_ERRORS = (
+    JMESPathError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+)
+_NOT_APPLICABLE = "the expression does not fit the answer"
 _ID: Any = str | int
 _SCORE: Any = float
 _TEXT: Any = str | None

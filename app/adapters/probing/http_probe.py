@@ -1,6 +1,6 @@
-"""Probes a retriever over HTTP: who we are to it, what must be looked up first, then every canary's question.
+"""Probes a retriever over HTTP: credentials, the lookup, then one request per canary.
 
-What is sent is compiled in compiling, what comes back read in answering; how bytes travel is left to the transport.
+Requests are compiled in request_templates, responses read in responses; how bytes travel is left to the transport.
 """
 
 import threading
@@ -29,7 +29,7 @@ Answers = list[tuple[int, Answer]]
 
 
 class HttpProbe:
-    """Asks everything that speaks HTTP and JSON.
+    """Probes everything that speaks HTTP and JSON.
 
     `user_agent` names the program; the run id is added, so that a retriever's log can say who asked and why. `limits`
     are those of all retrievers of the process.
@@ -51,15 +51,17 @@ class HttpProbe:
         self._limits = limits or Limits()
         self._compiled: dict[tuple[str, int], tuple[Retriever, Plan]] = {}
         """By slug and k."""
-        self._remembered: dict[str, CachingReader] = {}
+        self._readers: dict[str, CachingReader] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors = EMPTY) -> Iterator[Answers]:
-        """Ask everything; see `Probe`. `vectors` are those of the queries, where the retriever takes them.
+    def __call__(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
+    ) -> Iterator[Answers]:
+        """Send every query; see `Probe`. `vectors` are those of the queries, where the retriever takes them.
 
         Raises InvalidInputError at once if the retriever cannot be asked at all.
         """
-        return self._answers(self._compile(asking.retriever, asking.k), asking, asks, vectors)
+        return self._answers(self._compile(context.retriever, context.k), context, queries, vectors)
 
     def _compile(self, retriever: Retriever, k: int) -> Plan:
         """Compile a retriever once for as long as it is the same object, as that of a version is."""
@@ -69,53 +71,61 @@ class HttpProbe:
         return kept[1]
 
     def _answers(
-        self, plan: Plan, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors
+        self, plan: Plan, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors
     ) -> Iterator[Answers]:
-        retriever = asking.retriever
+        retriever = context.retriever
         try:
-            standing = _Standing(self._keyring, asking)
-            plan = self._looked_up(plan, asking, standing.identity)
+            credentials = _RunCredentials(self._keyring, context)
+            plan = self._with_lookup(plan, context, credentials.request_auth)
         except (CredentialError, _LookupError) as error:
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
             failure = failed_answer(error.outcome, error.detail, error.http_status, step=step)
-            yield [(ask.position, failure) for ask in asks]
+            yield [(item.position, failure) for item in queries]
             return
-        reader = CachingReader(plan.reader, self._remembered.get(retriever.slug))
-        requests = build_requests(plan, asking, asks, self._user_agent, vectors)
-        shown = {request.tag: request for request in requests} if asking.shows else {}
+        reader = CachingReader(plan.reader, self._readers.get(retriever.slug))
+        requests = build_requests(plan, context, queries, self._user_agent, vectors)
+        shown_requests = {request.tag: request for request in requests} if context.shows else {}
         exchanged = exchange(
-            iter(shown.values()) if shown else standing.signed(requests),
+            iter(shown_requests.values()) if shown_requests else credentials.signed(requests),
             policy=self._policy,
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
-            identity=standing.of_all,
-            peer=peer_of(asking, self._limits),
+            auth=credentials.shared_auth,
+            peer=peer_of(context, self._limits),
         )
         with closing(exchanged) as batches:
             for received in batches:
-                batch = [(position, standing.redaction.response(response)) for position, response in received]
-                standing.see([response for _, response in batch])
+                batch = [(position, credentials.redaction.response(response)) for position, response in received]
+                credentials.observe([response for _, response in batch])
                 yield [
-                    (position, _shown(read_answer(response, reader), shown.get(position), response, standing.identity))
+                    (
+                        position,
+                        _with_exchange(
+                            read_answer(response, reader),
+                            shown_requests.get(position),
+                            response,
+                            credentials.request_auth,
+                        ),
+                    )
                     for position, response in batch
                 ]
-        self._remember(retriever.slug, reader)
+        self._keep_reader(retriever.slug, reader)
 
-    def _looked_up(self, plan: Plan, asking: ProbeContext, identity: RequestAuth) -> Plan:
-        """Fetch what the templates need to know once per run. Raises _LookupError."""
-        lookup = asking.retriever.lookup
+    def _with_lookup(self, plan: Plan, context: ProbeContext, request_auth: RequestAuth) -> Plan:
+        """Return the plan with the looked-up value. Raises _LookupError."""
+        lookup = context.retriever.lookup
         if plan.lookup is None or lookup is None:
             return plan
-        request = lookup_request(plan.lookup, plan, asking, self._user_agent)
-        response = self._exchanged(asking, request, identity)
+        request = lookup_request(plan.lookup, plan, context, self._user_agent)
+        response = self._send(context, request, request_auth)
         problem = response_problem(response)
         if problem is not None:
             outcome, detail = problem
-            missing = missing_resource(lookup.url, asking.retriever.options)
+            missing = missing_resource(lookup.url, context.retriever.options)
             if response.status == HTTPStatus.NOT_FOUND and missing is not None:
                 what, named = missing
-                address = url_address(lookup.url, asking.retriever.options)
+                address = url_address(lookup.url, context.retriever.options)
                 message = f"{address} has no {what} '{named}' (HTTP 404). Check the {what} name"
                 raise _LookupError(outcome, message, response.status)
             raise _LookupError(outcome, f"the lookup of {lookup.name}: {detail}", response.status)
@@ -125,81 +135,81 @@ class HttpProbe:
             raise _LookupError(Outcome.MALFORMED, detail, response.status)
         return plan.bound({lookup.name: value})
 
-    def _exchanged(self, asking: ProbeContext, request: Request, identity: RequestAuth) -> Response:
+    def _send(self, context: ProbeContext, request: Request, request_auth: RequestAuth) -> Response:
         """Send one request within the limits of the retriever."""
-        retriever = asking.retriever
+        retriever = context.retriever
         exchanged = exchange(
             (request,),
             policy=self._policy,
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
-            identity=identity,
-            peer=peer_of(asking, self._limits),
+            auth=request_auth,
+            peer=peer_of(context, self._limits),
         )
         with closing(exchanged) as batches:
             return next(batch[0][1] for batch in batches if batch)
 
-    def _remember(self, slug: str, reader: CachingReader) -> None:
+    def _keep_reader(self, slug: str, reader: CachingReader) -> None:
         reader.forget()
         with self._lock:
-            self._remembered.pop(slug, None)
-            self._remembered[slug] = reader
-            while sum(one.bytes for one in self._remembered.values()) > CACHE_BYTES:
-                self._remembered.pop(next(iter(self._remembered)))  # the longest unused
+            self._readers.pop(slug, None)
+            self._readers[slug] = reader
+            while sum(one.bytes for one in self._readers.values()) > CACHE_BYTES:
+                self._readers.pop(next(iter(self._readers)))  # the longest unused
 
 
-class _Standing:
-    """Who we are to a retriever during a run. An OAuth2 token may run out in the middle: then it is renewed.
+class _RunCredentials:
+    """Credentials of a run; an OAuth2 token that runs out in the middle is renewed.
 
-    Raises CredentialError where there is no standing to begin with.
+    Raises CredentialError where there are none to begin with.
     """
 
-    def __init__(self, keyring: Keyring, asking: ProbeContext) -> None:
+    def __init__(self, keyring: Keyring, context: ProbeContext) -> None:
         self._keyring = keyring
-        self._asking = asking
-        self._renews = isinstance(asking.retriever.auth, OAuth2) and not asking.shows
+        self._asking = context
+        self._is_renewable = isinstance(context.retriever.auth, OAuth2) and not context.shows
         self._refused = False
-        self._take(self._identify())
+        self._set_auth(self._request_auth())
 
     @property
-    def of_all(self) -> RequestAuth:
-        """What of the identity is the same for all requests of the run."""
-        return replace(self.identity, headers=()) if self._renews else self.identity
+    def shared_auth(self) -> RequestAuth:
+        """The part that is the same for all requests of the run."""
+        return replace(self.request_auth, headers=()) if self._is_renewable else self.request_auth
 
     def signed(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Give each request, as it is drawn, the newest token."""
-        if not self._renews:
+        """Yield each request, as it is drawn, with the newest token."""
+        if not self._is_renewable:
             return requests
-        return (replace(request, headers=(*request.headers, *self.identity.headers)) for request in requests)
+        return (replace(request, headers=(*request.headers, *self.request_auth.headers)) for request in requests)
 
-    def see(self, responses: Sequence[Response]) -> None:
-        """Learn from answers that a token is refused, and renew what is about to run out."""
+    def observe(self, responses: Sequence[Response]) -> None:
+        """Drop a refused token, and renew what is about to run out."""
         if not self._refused and any(response.status == HTTPStatus.UNAUTHORIZED for response in responses):
             self._refused = True  # once a run: a token refused when fresh is not the token's fault
             self._keyring.forget(self._asking.retriever.auth)
-        if self._renews and responses:
+        if self._is_renewable and responses:
             with suppress(CredentialError):  # the one we have may still do
-                self._take(self._identify())
+                self._set_auth(self._request_auth())
 
-    def _take(self, identity: RequestAuth) -> None:
-        self.identity = identity
-        self.redaction = Redaction.of(identity, thorough=self._asking.shows)
+    def _set_auth(self, request_auth: RequestAuth) -> None:
+        self.request_auth = request_auth
+        self.redaction = Redaction.of(request_auth, thorough=self._asking.shows)
 
-    def _identify(self) -> RequestAuth:
+    def _request_auth(self) -> RequestAuth:
         retriever = self._asking.retriever
         headers = retriever.headers if self._asking.shows else secret_headers(retriever.headers)
         if retriever.auth is None and retriever.tls is None and not headers:
             return NO_AUTH
-        return self._keyring.identity(retriever.auth, retriever.tls, headers)
+        return self._keyring.request_auth(retriever.auth, retriever.tls, headers)
 
 
-def _shown(answer: Answer, request: Request | None, response: Response, identity: RequestAuth) -> Answer:
-    return answer if request is None else replace(answer, exchange=shown_exchange(request, response, identity))
+def _with_exchange(answer: Answer, request: Request | None, response: Response, request_auth: RequestAuth) -> Answer:
+    return answer if request is None else replace(answer, exchange=shown_exchange(request, response, request_auth))
 
 
 class _LookupError(Exception):
-    """What has to be looked up before anything can be asked is not to be had."""
+    """The value that is looked up once per run is not available."""
 
     def __init__(self, outcome: Outcome, detail: str, http_status: int | None) -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""The expressions of a response mapping, compiled: JMESPath, and plain field names wherever that is all they are."""
+"""Compiled expressions of a response mapping: JMESPath, or plain field names where that is all they are."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from app.domain.probing.retrievers import ResponseMapping
 
 
 class MalformedError(Exception):
-    """The answer is not of the mapped shape; the message says where, and quotes nothing of the answer."""
+    """The response does not have the mapped shape; the message says where, and quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class Path:
         if problem is not None:
             raise ValueError(f"{field}: {problem}")
         steps = _steps(node)
-        search = compiled.search if steps is None else partial(_walk, steps)
-        whole = _continued(node)
-        column = partial(_projected, whole) if whole["type"] in _PROJECTIONS else partial(_listed, search)
+        search = compiled.search if steps is None else partial(_follow_steps, steps)
+        whole = _extend_projection(node)
+        column = partial(_read_projection, whole) if whole["type"] in _PROJECTIONS else partial(_read_list, search)
         return cls(text=expression, search=search, steps=steps, column=column)
 
 
@@ -69,7 +69,7 @@ class Paths:
 
     @classmethod
     def of(cls, mapping: ResponseMapping) -> "Paths":
-        """Compile a mapping; raises ValueError beginning with the name of the field that is wrong."""
+        """Compile a mapping; raises ValueError beginning with the name of the wrong field."""
         if mapping.id is None and mapping.text is None:
             raise ValueError("id: either id or text must be mapped, else hits cannot be told apart")
         header = None
@@ -88,12 +88,12 @@ class Paths:
         )
 
     def field(self, path: Path) -> str:
-        """Name the field of the mapping that a path is of: `response.id`."""
+        """Field of the mapping a path belongs to: `response.id`."""
         names = ("id", "score", "text", "document", "updated")
         return next(f"response.{name}" for name in names if getattr(self, name) is path)
 
     def place(self, index: int, path: Path | None) -> str:
-        """Name a field of a hit as people would write it: `results[3].score`, or of columns `ids[0][3]`."""
+        """Place of a field of a hit, as people would write it: `results[3].score`, or of columns `ids[0][3]`."""
         if self.hits is None:
             text = "" if path is None or path.steps == () else path.text
             return text.replace("[*]", f"[{index}]") if text.count("[*]") == 1 else f"{text}[{index}]"
@@ -113,15 +113,15 @@ def _steps(node: Mapping[str, Any]) -> tuple[str, ...] | None:
     return None
 
 
-def _walk(steps: tuple[str, ...], value: Any) -> Any:
+def _follow_steps(steps: tuple[str, ...], value: Any) -> Any:
     """Follow field names as JMESPath does: what is not an object has no fields."""
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _listed(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[Any], int] | None:
-    """Read a column that is a list as it stands; a lone text, such as a whole context, is a list of one."""
+def _read_list(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[Any], int] | None:
+    """Read a column that is a list; a lone text, such as a whole context, is a list of one."""
     values = search(answer)
     if isinstance(values, str):
         values = [values] if values else []
@@ -132,7 +132,7 @@ def _listed(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[
     return values[:most], len(values)
 
 
-def _continued(node: Any) -> Any:
+def _extend_projection(node: Any) -> Any:
     """Let `docs.*.meta.source` go on to its end, as JMESPath says; the parser lets it end after `meta`."""
     if node["type"] != "subexpression" or node["children"][0]["type"] != "value_projection":
         return node
@@ -141,7 +141,7 @@ def _continued(node: Any) -> Any:
     return {**projection, "children": [source, {"type": "subexpression", "children": [item, *rest]}]}
 
 
-def _projected(node: Any, answer: Any, most: int) -> tuple[list[Any], int] | None:
+def _read_projection(node: Any, answer: Any, most: int) -> tuple[list[Any], int] | None:
     """Read a column that is a projection, item by item."""
     interpreter = TreeInterpreter()
     source, item, *condition = node["children"]

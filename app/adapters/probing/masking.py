@@ -1,4 +1,4 @@
-"""Takes secrets out of text that people will see: requests and answers as `try` shows them.
+"""Masks secrets in texts for people: requests and responses as `try` shows them.
 
 Which values are secret is said by credentials; this knows the forms in which a server may quote them.
 """
@@ -20,7 +20,7 @@ _QUOTABLE = 8
 def masked(text: str, secrets: Iterable[str]) -> str:
     """Replace every secret in `text` by three dots, also where it is encoded for a URL, in JSON, HTML or base64.
 
-    Overlapping finds become one: nothing of a secret is left beside another.
+    Overlapping occurrences become one: nothing of a secret is left beside another.
     """
     forms = {form for secret in secrets if len(secret.strip()) >= SHORTEST for form in _forms(secret)}
     parts: list[str] = []
@@ -33,9 +33,9 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Yield what a form covers, in time linear in the text also where it overlaps itself, as `aaaa` does.
+    """Yield the ranges a form covers, in time linear in the text also where it overlaps itself, as `aaaa` does.
 
-    Finds that overlap by its period are told as one. Others are few: overlapping by half or more is by the period.
+    Occurrences that overlap by its period are yielded as one; others are few, as overlapping by half is by the period.
     """
     start = text.find(form)
     period = _period(form) if start >= 0 else 0
@@ -49,7 +49,7 @@ def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
 
 
 def _period(form: str) -> int:
-    """Say by how much a form may be moved at least to match itself again (Knuth, Morris and Pratt, 1977)."""
+    """Least shift by which a form matches itself again (Knuth, Morris and Pratt, 1977)."""
     borders = [0]
     matched = 0
     for character in form[1:]:
@@ -61,7 +61,7 @@ def _period(form: str) -> int:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield the ways in which a server may quote a secret; those of a short one may be shorter than it."""
+    """Yield the forms in which a server may quote a secret; those of a short one may be shorter than it."""
     yield secret
     yield secret.strip()
     yield secret.encode(errors="replace").decode("latin-1")  # as a header read by the letter of HTTP
@@ -71,7 +71,7 @@ def _forms(secret: str) -> Iterator[str]:
         quote_plus(secret, errors="replace"),
     ):
         yield encoded
-        yield _PERCENT.sub(lambda found: found[0].lower(), encoded)
+        yield _PERCENT.sub(lambda match: match[0].lower(), encoded)
     for quoted in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         yield quoted
         yield quoted.replace("/", "\\/")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
 
     from app.adapters.probing.mcp_session import Session
 
-GOODBYE_SECONDS = 2.0
+CLOSE_SECONDS = 2.0
 """How long a server may take to hear that a session ends."""
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ Vectors = Mapping[str, Sequence[float]]
 
 
 class McpProbe:
-    """Calls tools. `user_agent` names the program; the run id is added, and goes along as `traceparent`."""
+    """Probes tools. `user_agent` names the program; the run id is added, and goes along as `traceparent`."""
 
     def __init__(
         self,
@@ -68,30 +68,32 @@ class McpProbe:
         self.user_agent = user_agent
         self.proxy = proxy
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors = EMPTY) -> Iterator[Batch]:
-        """Ask everything; see `Probe`. `vectors` are those of the queries, where the tool takes them.
+    def __call__(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
+    ) -> Iterator[Batch]:
+        """Send every query; see `Probe`. `vectors` are those of the queries, where the tool takes them.
 
         Raises InvalidInputError at once if the tool cannot be called at all, also where the SDK is not installed.
         """
-        plan = compile_retriever(asking.retriever, asking.k)
-        _check(asking, plan)
-        return run_in_background(partial(self._work, plan, asking, asks, vectors), "mcp probe")
+        plan = compile_retriever(context.retriever, context.k)
+        _check_configuration(context, plan)
+        return run_in_background(partial(self._work, plan, context, queries, vectors), "mcp probe")
 
     async def _work(
-        self, plan: Plan, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors, hand: Deliver
+        self, plan: Plan, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors, deliver: Deliver
     ) -> None:
-        """Answer every ask, also where the session breaks: what a hostile server does to the SDK is an answer."""
-        waiting = {ask.position for ask in asks}
+        """Answer every query, also where the session breaks: what a hostile server does to the SDK is an answer."""
+        waiting = {item.position for item in queries}
 
-        def answered(position: int, answer: Answer) -> None:
+        def deliver_answer(position: int, answer: Answer) -> None:
             waiting.discard(position)
-            hand(position, answer)
+            deliver(position, answer)
 
-        run = _Run(self, plan, asking)
+        run = _SessionRun(self, plan, context)
         step = Step.RETRIEVER
         try:
-            if asks:
-                await run.ask_all(asks, vectors, answered)
+            if queries:
+                await run.ask_all(queries, vectors, deliver_answer)
         except LocalResourceError:
             raise
         except (NoAnswerError, CredentialError) as error:
@@ -102,35 +104,35 @@ class McpProbe:
         finally:
             run.close()
         for position in sorted(waiting):
-            hand(position, failed_answer(outcome, detail, status, step=step))
+            deliver(position, failed_answer(outcome, detail, status, step=step))
 
 
-class _Run:
-    """One session and the threads its requests wait in; all that is known for the whole run."""
+class _SessionRun:
+    """One session of a run and the threads its requests wait in."""
 
-    def __init__(self, probe: McpProbe, plan: Plan, asking: ProbeContext) -> None:
+    def __init__(self, probe: McpProbe, plan: Plan, context: ProbeContext) -> None:
         self._probe = probe
         self._plan = plan
-        self._asking = asking
-        self._identity = NO_AUTH
+        self._asking = context
+        self._auth = NO_AUTH
         self._redaction = Redaction.of(NO_AUTH, thorough=False)
         self._stopping = threading.Event()
-        self._threads = ThreadPoolExecutor(asking.retriever.concurrency + 1, "mcp transport")
+        self._threads = ThreadPoolExecutor(context.retriever.concurrency + 1, "mcp transport")
 
-    async def ask_all(self, asks: Sequence[ProbeQuery], vectors: Vectors, hand: Deliver) -> None:
-        """Open the session, call, close it. Raises CredentialError and NoAnswerError, where none is to be had."""
+    async def ask_all(self, queries: Sequence[ProbeQuery], vectors: Vectors, deliver: Deliver) -> None:
+        """Open the session, call, close it. Raises CredentialError and NoAnswerError."""
         from app.adapters.probing.mcp_session import open_session  # noqa: PLC0415 - an extra, see _check
 
         retriever = self._asking.retriever
         shows = self._asking.shows
         secret = retriever.headers if shows else secret_headers(retriever.headers)
-        who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, secret)
-        self._identity = await self._in_thread(who)
-        self._redaction = Redaction.of(self._identity, thorough=shows)
+        who = partial(self._probe.keyring.request_auth, retriever.auth, retriever.tls, secret)
+        self._auth = await self._in_thread(who)
+        self._redaction = Redaction.of(self._auth, thorough=shows)
         opening = open_session(
             self._plan.url.render().decode(),
             retriever.tool or "",
-            self._carry,
+            self._send,
             # It takes two exchanges, with all that may be repeated of them.
             opening_seconds=2 * (retriever.retries + 1) * (retriever.timeout_seconds + RETRY_SECONDS),
             seconds=retriever.timeout_seconds,
@@ -143,27 +145,27 @@ class _Run:
 
             @asynccontextmanager
             async def lane() -> AsyncIterator[Any]:
-                yield lambda ask: self._ask(session, ask, vectors)
+                yield lambda item: self._ask(session, item, vectors)
 
             try:
-                await query_in_lanes(self._asking, asks, lane, hand, self._probe.limits)
+                await query_in_lanes(self._asking, queries, lane, deliver, self._probe.limits)
             except asyncio.CancelledError:
                 self._stopping.set()
                 raise
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._stopping.set()
         self._threads.shutdown()
 
-    async def _ask(self, session: "Session", ask: ProbeQuery, vectors: Vectors) -> Answer:
-        values: dict[str, Any] = {"query": ask.query.encode(errors="replace").decode()}  # no halves of characters
+    async def _ask(self, session: "Session", item: ProbeQuery, vectors: Vectors) -> Answer:
+        values: dict[str, Any] = {"query": item.query.encode(errors="replace").decode()}  # no halves of characters
         if vectors:
-            values["vector"] = vectors[ask.query]
+            values["vector"] = vectors[item.query]
         body = b"{}" if self._plan.body is None else self._plan.body.render(**values)
         trace, parent = self._asking.trace, None
         if trace is not None:
-            began = trace.begin(ask)
+            began = trace.begin(item)
             parent = None if "traceparent" in self._plan.header_names else began
         started = time.perf_counter()
         content = b""
@@ -178,10 +180,10 @@ class _Run:
                 answer = failed_answer(Outcome.REFUSED, "the tool answered that it failed", None, seconds)
             else:
                 answer = read_answer(Response(body=content, latency_seconds=seconds), self._plan.reader)
-        return replace(answer, exchange=self._shown(body, content)) if self._asking.shows else answer
+        return replace(answer, exchange=self._shown_exchange(body, content)) if self._asking.shows else answer
 
-    async def _carry(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
-        """Send a request of the SDK's. Raises ValueError for what cannot be a header."""
+    async def _send(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
+        """Send a request of the SDK. Raises ValueError for what cannot be a header."""
         retriever = self._asking.retriever
         ours = request_headers(self._plan, self._asking, self._probe.user_agent)
         ours = tuple([line for line in ours if line.partition(b":")[0].decode().lower() not in fields])
@@ -191,12 +193,12 @@ class _Run:
             method=method,
             headers=(*(header_line(name, value) for name, value in fields.items()), *ours),
             body=body if method == "POST" else None,
-            timeout_seconds=min(seconds, GOODBYE_SECONDS) if method == "DELETE" else seconds,
+            timeout_seconds=min(seconds, CLOSE_SECONDS) if method == "DELETE" else seconds,
             max_body_bytes=retriever.max_body_bytes,
             retries=0 if calls or method == "DELETE" else retriever.retries,  # calls are repeated as a whole
             wants_headers=True,
         )
-        response = await self._in_thread(partial(self._exchanged, request))
+        response = await self._in_thread(partial(self._exchange, request))
         if response.status == HTTPStatus.UNAUTHORIZED:
             self._probe.keyring.forget(retriever.auth)  # the next run asks for a fresh token
         return response
@@ -204,10 +206,10 @@ class _Run:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _exchanged(self, request: Request) -> Response:
+    def _exchange(self, request: Request) -> Response:
         """Send one request, unless the run is over before it is answered."""
         probe = self._probe
-        exchanged = exchange((request,), policy=probe.policy, concurrency=1, proxy=probe.proxy, identity=self._identity)
+        exchanged = exchange((request,), policy=probe.policy, concurrency=1, proxy=probe.proxy, auth=self._auth)
         with closing(exchanged) as batches:
             for batch in batches:
                 if batch:
@@ -216,8 +218,8 @@ class _Run:
                     break
         return Response(failure=Failure.UNREACHABLE, detail="the run ended first")
 
-    def _shown(self, body: bytes, content: bytes) -> Exchange:
-        hidden = self._identity.secrets
+    def _shown_exchange(self, body: bytes, content: bytes) -> Exchange:
+        hidden = self._auth.secrets
         return Exchange(
             method=f"tools/call {self._asking.retriever.tool}",
             url=masked(self._plan.url.render().decode(), hidden),
@@ -228,7 +230,7 @@ class _Run:
 
 
 def result_json(result: "CallToolResult") -> bytes:
-    """Give the result of a tool as one JSON answer.
+    """Return the result of a tool as one JSON response.
 
     Structured content stands for itself. Else texts that are JSON do: one for itself, several as a list, and a list
     under `result`, where servers put it in structured content. Else there are blocks of text under `content`.
@@ -236,7 +238,7 @@ def result_json(result: "CallToolResult") -> bytes:
     if result.structured_content is not None:
         return json.dumps(result.structured_content).encode()
     texts = [block.text for block in result.content if block.type == "text"]
-    values = [_json(text) for text in texts]
+    values = [_parse_container(text) for text in texts]
     if not texts or None in values:
         blocks = [{"type": "text", "text": text} for text in texts]
         return json.dumps({"content": blocks}).encode()
@@ -244,8 +246,8 @@ def result_json(result: "CallToolResult") -> bytes:
     return json.dumps({"result": value} if isinstance(value, list) else value).encode()
 
 
-def _json(text: str) -> Any:
-    """Read a list or an object; None = the text is neither."""
+def _parse_container(text: str) -> Any:
+    """Parse a list or an object; None = the text is neither."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -253,9 +255,9 @@ def _json(text: str) -> Any:
     return value if isinstance(value, dict | list) else None
 
 
-def _check(asking: ProbeContext, plan: Plan) -> None:
-    """Raise InvalidInputError for what HTTP does not mind and MCP does."""
-    retriever = asking.retriever
+def _check_configuration(context: ProbeContext, plan: Plan) -> None:
+    """Raise InvalidInputError for what HTTP takes and MCP does not."""
+    retriever = context.retriever
     problems = []
     if not retriever.tool:
         problems.append(Problem(path="tool", message="is missing; say the name of the tool to call"))

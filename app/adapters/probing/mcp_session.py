@@ -1,7 +1,7 @@
-"""A session with an MCP server by the protocol's own SDK, whose bytes travel by a transport of ours.
+"""A session with an MCP server by the protocol's own SDK, whose bytes travel by our transport.
 
-The only module that needs the extra `mcp`, so it is imported where a session is wanted and not before. What is asked,
-and what the result of a tool means, is left to the probe.
+The only module that needs the extra `mcp`, so it is imported where a session is needed and not before. What a call
+asks and its result means is left to the probe.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ for _name in ("mcp", "client"):  # the SDK's loggers quote what servers say, whe
 
 
 class Transport(Protocol):
-    """How the SDK's requests travel."""
+    """Carries the requests of the SDK."""
 
     async def __call__(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
         """Send one request; `fields` are headers of the protocol, `calls` says that it calls the tool.
@@ -71,7 +71,7 @@ class Session:
         params = {"name": self._tool, "arguments": arguments, "_meta": meta}
         request = CallToolRequest(params=CallToolRequestParams.model_validate(params))
         calling = self._client.session.send_request(request, CallToolResult)
-        return await _explained(calling, self._transport, self._seconds)
+        return await _wait_for(calling, self._transport, self._seconds)
 
 
 @asynccontextmanager
@@ -80,24 +80,24 @@ async def open_session(
 ) -> AsyncIterator[Session]:
     """Open a session and close it afterwards; opening it and every call may take so many seconds at the most.
 
-    Raises NoAnswerError where none is to be had.
+    Raises NoAnswerError.
     """
     transport = _Transport(carry)
     name, _, version = user_agent.partition("/")
     async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as http:
         streams = streamable_http_client(url, http_client=http, max_sse_event_size=max_bytes)
         client = Client(streams, client_info=Implementation(name=name, version=version), cache=None)
-        await _explained(client.__aenter__(), transport, opening_seconds)
+        await _wait_for(client.__aenter__(), transport, opening_seconds)
         try:
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 with suppress(NoAnswerError):  # the call says better what is wrong
-                    await _explained(_look_up(client, tool), transport, seconds)
+                    await _wait_for(_list_tool(client, tool), transport, seconds)
             yield Session(client, transport, tool, seconds)
         finally:
             await client.__aexit__(None, None, None)
 
 
-async def _look_up(client: Client, tool: str) -> None:
+async def _list_tool(client: Client, tool: str) -> None:
     """Let the SDK see the tool in the list: since 2026-07-28 it says there which arguments go along as headers."""
     cursor = None
     for _ in range(MAX_PAGES):
@@ -108,50 +108,56 @@ async def _look_up(client: Client, tool: str) -> None:
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """Carries the SDK's requests our way. It never raises: the SDK takes that for the end of the session.
+    """Sends the SDK's requests by our transport. It never raises: the SDK takes that for the end of the session.
 
-    What went wrong is answered as an error of the protocol, under a name nobody can guess, and found again by it.
+    A failure is answered as an error of the protocol, under a name nobody can guess, and found again by it.
     """
 
     def __init__(self, carry: Transport) -> None:
         self._carry = carry
         self._failures: dict[str, NoAnswerError] = {}
-        self._lost: NoAnswerError | None = None
+        self._connection_error: NoAnswerError | None = None
         self._resumptions = 0  # how many more there may be
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request and give what came of it."""
+        """Send one request and return its response."""
         body = await request.aread()
         message = json.loads(body) if body else {}
-        if not self._wanted(request, message):
+        if not self._is_sent(request, message):
             return httpx2.Response(405)
-        fields = {name: value for name, value in request.headers.items() if name in _FIELDS or name.startswith("mcp-")}
+        fields = {
+            name: value
+            for name, value in request.headers.items()
+            if name in _REQUEST_HEADERS or name.startswith("mcp-")
+        }
         if traceparent := _traceparent_of(message):
             fields["traceparent"] = traceparent
-        if message.get("method") == "initialize" and self._lost is not None:
-            return self._refused(message, self._lost)  # whoever could not be reached a moment ago
+        if message.get("method") == "initialize" and self._connection_error is not None:
+            return self._failure_response(message, self._connection_error)  # whoever could not be reached a moment ago
         try:
             response = await self._carry(request.method, fields, body, calls=message.get("method") == "tools/call")
         except ValueError:
-            return self._refused(message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header"))
-        problem, content = response_problem(response) or _flood_of(response), response.body
+            return self._failure_response(
+                message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header")
+            )
+        problem, content = response_problem(response) or _too_many_events(response), response.body
         if _is(response, "application/json") and "id" in message:
-            answer = _answer(content, message["id"])
+            answer = _answer_to(content, message["id"])
             if answer is None:  # for what answers nothing the SDK would wait in vain
                 problem = problem or (Outcome.MALFORMED, _NOT_MCP)
             elif response.failure is None:
                 problem, content = None, answer  # a bad status with an error of the protocol, which says more
         if problem is not None:
             error = NoAnswerError(*problem, response.status)
-            self._lost = error if error.outcome in _OUT_OF_REACH else None
-            return self._refused(message, error)
-        headers = {name: value for name, value in response.headers.items() if name in _ANSWERED}
+            self._connection_error = error if error.outcome in _OUT_OF_REACH else None
+            return self._failure_response(message, error)
+        headers = {name: value for name, value in response.headers.items() if name in _RESPONSE_HEADERS}
         if _is(response, _EVENTS):
             headers["content-type"] = _EVENTS  # a charset beside it would make another text of it than the one counted
         return httpx2.Response(response.status or 200, headers=headers, content=content)
 
-    def _wanted(self, request: httpx2.Request, message: Mapping[str, Any]) -> bool:
-        """Say whether a request is to be sent: what listens to a server's own news is not, which it must bear."""
+    def _is_sent(self, request: httpx2.Request, message: Mapping[str, Any]) -> bool:
+        """Whether a request is sent: one that listens to a server's own news is not, which it must bear."""
         if request.method == "GET":
             if "last-event-id" not in request.headers:
                 return False
@@ -162,49 +168,49 @@ class _Transport(httpx2.AsyncBaseTransport):
         return True
 
     def failure(self, data: Any) -> NoAnswerError | None:
-        """Find what went wrong by the data of an error; None = the server itself answered with this error."""
+        """Return the failure behind the data of an error; None = the server itself sent this error."""
         return self._failures.pop(data, None) if isinstance(data, str) else None
 
-    def _refused(self, message: Mapping[str, Any], error: NoAnswerError) -> httpx2.Response:
+    def _failure_response(self, message: Mapping[str, Any], error: NoAnswerError) -> httpx2.Response:
         if "id" not in message:
             return httpx2.Response(202)  # nobody waits for an answer; whatever is asked next fails as well
         name = secrets.token_hex(16)
         self._failures[name] = error
-        told = {"code": _NO_ANSWER, "message": "no answer", "data": name}
-        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": message["id"], "error": told})
+        error_body = {"code": _NO_ANSWER, "message": "no answer", "data": name}
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": message["id"], "error": error_body})
 
 
 def _traceparent_of(message: Mapping[str, Any]) -> str | None:
-    """Find what a call was given to descend from: the SDK hands messages on without saying whose they are."""
+    """Return the traceparent of a call: the SDK hands messages on without saying whose they are."""
     meta = (message.get("params") or {}).get("_meta") or {}
     traceparent: str | None = meta.get("traceparent")
     return traceparent
 
 
-async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) -> T:
-    """Wait; turn whatever the SDK raises into the reason why there is no answer, in words of our own."""
+async def _wait_for(work: Awaitable[T], transport: _Transport, seconds: float) -> T:
+    """Wait, and turn whatever the SDK raises into the reason why there is no answer."""
     try:
         async with asyncio.timeout(seconds + GRACE_SECONDS):
             return await work
     except TimeoutError:
         raise NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {seconds:g} s") from None
     except Exception as raised:  # noqa: BLE001 - a hostile answer may raise anything in the SDK
-        error = _first(raised)
+        error = _innermost(raised)
         if isinstance(error, MCPError):
-            raise (transport.failure(error.data) or _answered(error)) from None
+            raise (transport.failure(error.data) or _protocol_error(error)) from None
         # A result that is none, a tool that asks something back, a version nobody speaks.
         raise NoAnswerError(Outcome.MALFORMED, f"{_NOT_MCP} ({type(error).__name__})") from None
 
 
-def _first(error: Exception) -> Exception:
+def _innermost(error: Exception) -> Exception:
     """Take an error out of the groups it comes in."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _answered(error: MCPError) -> NoAnswerError:
-    """Say what an error of the protocol means; its message may quote anything."""
+def _protocol_error(error: MCPError) -> NoAnswerError:
+    """Return the meaning of an error of the protocol; its message may quote anything."""
     if error.message.startswith(_BY_THE_SDK):
         return NoAnswerError(Outcome.MALFORMED, _NOT_MCP)
     named = f"{error.code} ({_CODES[error.code]})" if error.code in _CODES else str(error.code)
@@ -215,16 +221,16 @@ def _is(response: Response, media_type: str) -> bool:
     return response.headers.get("content-type", "").lower().startswith(media_type)
 
 
-def _flood_of(response: Response) -> tuple[Outcome, str] | None:
-    """Find fault with a stream of too many events, which empty lines end: the SDK answers each that asks something."""
+def _too_many_events(response: Response) -> tuple[Outcome, str] | None:
+    """Return an error for a stream of too many events, which empty lines end: the SDK answers some of them."""
     lines = response.body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if _is(response, _EVENTS) else b""
     if lines.count(b"\n\n") > MAX_EVENTS:
         return Outcome.OVERSIZE, f"the answer has more than {MAX_EVENTS:,} events"
     return None
 
 
-def _answer(body: bytes, number: Any) -> bytes | None:
-    """Give the answer to a message; None = it is none. An error may come without the number of what was not read."""
+def _answer_to(body: bytes, number: Any) -> bytes | None:
+    """Return the answer to a message; None = it is none. An error may lack the number of what was not read."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -238,8 +244,8 @@ def _answer(body: bytes, number: Any) -> bytes | None:
 
 _EVENTS = "text/event-stream"
 _NOT_MCP = "the answer is not MCP's"
-_FIELDS = {"accept", "content-type", "last-event-id"}
-_ANSWERED = {"content-type", "mcp-session-id"}
+_REQUEST_HEADERS = {"accept", "content-type", "last-event-id"}
+_RESPONSE_HEADERS = {"content-type", "mcp-session-id"}
 _NO_ANSWER = -32099  # of the range that JSON-RPC leaves to implementations
 _OUT_OF_REACH = {Outcome.UNREACHABLE, Outcome.BLOCKED}
 _BY_THE_SDK = ("Failed to parse", "Unexpected content type", "SSE stream", "server answered a request", "Connection")

@@ -1,4 +1,4 @@
-"""Answers somebody pasted, read as if the retriever had just given them. Asks nobody."""
+"""Reads pasted responses as if the retriever had sent them; sends nothing."""
 
 from app.adapters.probing.request_templates import compile_reader
 from app.adapters.probing.responses import read_answer
@@ -9,7 +9,7 @@ from app.domain.probing.retrievers import Retriever
 
 
 def read_pasted(retriever: Retriever, k: int, body: bytes) -> Answer:
-    """Read the body of an answer by the retriever's mapping; raises InvalidInputError for a mapping that is none."""
+    """Read a response body by the retriever's mapping; raises InvalidInputError for a mapping that is none."""
     try:
         reader = compile_reader(retriever, k)
     except ValueError as error:

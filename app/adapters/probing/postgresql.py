@@ -1,4 +1,4 @@
-"""Where a PostgreSQL database is, as libpq takes it: parameters, addresses that were judged, files of certificates.
+"""Parameters of a PostgreSQL connection as libpq takes them: URL, permitted addresses, certificate files.
 
 Connecting is left to the probe.
 """
@@ -21,8 +21,8 @@ from app.domain.probing.retrievers import Tls
 
 PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-_NOWHERE = "/dev/null/nowhere"
-"""No file can be there; libpq takes that for having none, and an empty name for its own place in the home folder."""
+_NO_FILE = "/dev/null/nowhere"
+"""A path without a file; libpq takes an empty name for its own place in the home folder."""
 OWN_PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
         "options": "",
@@ -30,24 +30,23 @@ OWN_PARAMETERS: Mapping[str, str] = MappingProxyType(
         "target_session_attrs": "any",
         "channel_binding": "prefer",
         "gssencmode": "disable",  # Kerberos would ask servers nobody judged
-        "passfile": _NOWHERE,
-        "sslrootcert": _NOWHERE,
-        "sslcert": _NOWHERE,
-        "sslkey": _NOWHERE,
-        "sslcrl": _NOWHERE,
+        "passfile": _NO_FILE,
+        "sslrootcert": _NO_FILE,
+        "sslcert": _NO_FILE,
+        "sslkey": _NO_FILE,
+        "sslcrl": _NO_FILE,
         "sslcrldir": "",
     }
 )
-"""What libpq else takes from the environment and the home folder of whoever runs us (PostgreSQL's manual, libpq,
-"Environment Variables"). A `PGSERVICE` it heeds in any case; that one can add to these, and replace none."""
+"""Values that libpq would otherwise take from the environment and the home folder (PostgreSQL's manual, libpq,
+"Environment Variables"). A `PGSERVICE` can add to these, and replace none."""
 
 SAFE_AUTH = "scram-sha-256,md5,none"
-"""How a server may ask who we are that did not prove who it is: never for the password itself. Asking for nothing, as
-a server does that trusts our address or certificate, gives nothing away."""
+"""Authentication methods for a server that did not prove who it is: never the password itself."""
 
 
 def parse_target(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
-    """Split the URL into host, port and parameters; raises ValueError for what would lead libpq elsewhere."""
+    """Return host, port and parameters of the URL; raises ValueError for what would lead libpq elsewhere."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or PORT
@@ -72,14 +71,14 @@ def parse_target(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
 
 
 def received_bytes(connection: int) -> int | None:
-    """Count what a TCP connection, given by its file descriptor, has brought so far; None = the system does not tell.
+    """Return the bytes a TCP connection, given by its file descriptor, has received; None = not counted here.
 
     Linux keeps the count in `tcp_info.tcpi_bytes_received` (linux/tcp.h).
     """
     place = socket.socket(fileno=connection)
     try:
-        info = place.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTED.size)
-        return int(_COUNTED.unpack(info)[0])
+        info = place.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        return int(_TCP_INFO.unpack(info)[0])
     except (AttributeError, OSError, struct.error):
         return None
     finally:
@@ -87,7 +86,7 @@ def received_bytes(connection: int) -> int | None:
 
 
 def tls_files(tls: Tls | None, folder: Path) -> dict[str, str]:
-    """Write the PEM texts to files that only we can read, and name them as libpq does."""
+    """Write the PEM texts to files that only we can read; returns their paths by libpq's names."""
     texts = {} if tls is None else {"sslrootcert": tls.authority, "sslcert": tls.certificate, "sslkey": tls.key}
     files = {}
     for name, text in texts.items():
@@ -100,7 +99,7 @@ def tls_files(tls: Tls | None, folder: Path) -> dict[str, str]:
 
 
 async def permitted_addresses(host: str, port: int, policy: AddressPolicy) -> dict[str, str]:
-    """Resolve a host and give libpq its permitted addresses, which it tries in turn and resolves no more."""
+    """Resolve a host and return its permitted addresses for libpq, which then resolves nothing itself."""
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -117,5 +116,5 @@ async def permitted_addresses(host: str, port: int, policy: AddressPolicy) -> di
     }
 
 
-_COUNTED = struct.Struct("=128xQ")
+_TCP_INFO = struct.Struct("=128xQ")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")  # a comma would be a list to libpq, a slash a folder of sockets

@@ -1,4 +1,4 @@
-"""The real `Probe`: whatever a retriever speaks, with the embedder before it and the scorer behind it."""
+"""The real `Probe`: one adapter per dialect, with the embedder before it and the scorer behind it."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -23,21 +23,23 @@ EMBEDDING_BATCH = 256
 """Queries embedded before the caller gets a chance to stop."""
 
 
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
 
 class DialectProbe(Protocol):
-    """Asks retrievers of one dialect; `vectors` are those of the queries, where a retriever takes them."""
+    """Probes retrievers of one dialect; `vectors` are those of the queries, where a retriever takes them."""
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors = EMPTY) -> Iterator[Answers]:
-        """Ask everything; see `Probe`."""
+    def __call__(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
+    ) -> Iterator[Answers]:
+        """Send every query; see `Probe`."""
         ...
 
 
 class RetrieverProbe:
-    """Asks any retriever. `user_agent` names the program to all of them.
+    """Probes any retriever. `user_agent` names the program to all of them.
 
-    The limits of a retriever hold over everything that asks it by this probe, those of embedders and rerankers too; a
+    The limits of a retriever hold over everything that queries it by this probe, those of embedders and rerankers too; a
     process has one.
     """
 
@@ -46,32 +48,32 @@ class RetrieverProbe:
         limits = Limits()
         self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy, limits=limits)
         self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, proxy=proxy, limits=limits)
-        self._speakers: dict[Dialect, DialectProbe] = {
+        self._dialects: dict[Dialect, DialectProbe] = {
             Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
             Dialect.SQL: SqlProbe(policy, limits=limits),
             Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
         }
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Answers]:
-        """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
-        retriever = asking.retriever
-        speak = self._speakers[retriever.dialect]
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:
+        """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable retriever."""
+        retriever = context.retriever
+        probe_dialect = self._dialects[retriever.dialect]
         if retriever.embedder is None or not needs_vector(retriever):
-            answers = speak(asking, asks)
+            answers = probe_dialect(context, queries)
         else:
-            speak(asking, ())  # raises at once where the retriever cannot be asked; asks nobody
-            answers = self._by_vector(speak, asking, asks, retriever.embedder)
-        addressed = _addressed(retriever, answers)
-        return self._scored(asking, asks, addressed) if retriever.scorer.kind in _OUTSIDE else addressed
+            probe_dialect(context, ())  # raises at once where the retriever cannot be asked; asks nobody
+            answers = self._embed_and_query(probe_dialect, context, queries, retriever.embedder)
+        addressed = _with_addresses(retriever, answers)
+        return self._with_scores(context, queries, addressed) if retriever.scorer.kind in _EXTERNAL else addressed
 
-    def _by_vector(
-        self, speak: DialectProbe, asking: ProbeContext, asks: Sequence[ProbeQuery], embedder: Embedder
+    def _embed_and_query(
+        self, probe_dialect: DialectProbe, context: ProbeContext, queries: Sequence[ProbeQuery], embedder: Embedder
     ) -> Iterator[Answers]:
-        """Embed every query, then ask; a query that could not be embedded has the embedder's outcome for its own."""
+        """Embed, then query; a failed embedding is the outcome of its query."""
         vectors: dict[str, Sequence[float]] = {}
-        for start in range(0, len(asks), EMBEDDING_BATCH):
-            some = asks[start : start + EMBEDDING_BATCH]
-            embedded = yield from _pausing(self.embed.in_peace(embedder, [ask.query for ask in some]))
+        for start in range(0, len(queries), EMBEDDING_BATCH):
+            chunk = queries[start : start + EMBEDDING_BATCH]
+            embedded = yield from _wait_with_pauses(self.embed.in_peace(embedder, [item.query for item in chunk]))
             vectors |= {query: vector.tolist() for query, vector in embedded.vectors.items()}
             failure = Answer(
                 outcome=embedded.outcome,
@@ -80,19 +82,19 @@ class RetrieverProbe:
                 detail=f"the embedder: {embedded.detail}",
                 step=Step.EMBEDDER,
             )
-            yield [(ask.position, failure) for ask in some if ask.query not in vectors]
-        answers = speak(asking, [ask for ask in asks if ask.query in vectors], vectors)
+            yield [(item.position, failure) for item in chunk if item.query not in vectors]
+        answers = probe_dialect(context, [item for item in queries if item.query in vectors], vectors)
         with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             yield from batches
 
-    def _scored(
-        self, asking: ProbeContext, asks: Sequence[ProbeQuery], answers: Iterator[Answers]
+    def _with_scores(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery], answers: Iterator[Answers]
     ) -> Iterator[Answers]:
-        """Have the first hits judged by the scorer outside the retriever, for as long as there is patience with it."""
-        retriever = asking.retriever
+        """Have the first hits scored by the external scorer, until its breaker opens."""
+        retriever = context.retriever
         decimals = decimals_of(retriever.score_precision)
-        queries = {ask.position: ask.query for ask in asks}
-        patience = ScorerBreaker()
+        texts_by_position = {item.position: item.query for item in queries}
+        breaker = ScorerBreaker()
         with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             for batch in batches:
                 texts = {
@@ -101,20 +103,20 @@ class RetrieverProbe:
                     if answer.outcome is Outcome.OK and answer.ranking
                 }
                 with_text = [(position, text) for position, text in texts.items() if text is not None]
-                pairs = [(queries[position], text) for position, text in with_text]
-                scoring = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs, patience)
-                scores, why = yield from _pausing(scoring)
+                pairs = [(texts_by_position[position], text) for position, text in with_text]
+                scoring = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs, breaker)
+                scores, reason = yield from _wait_with_pauses(scoring)
                 relevance = dict(zip([position for position, _ in with_text], scores, strict=True))
                 yield [
-                    (position, _with_relevance(answer, relevance.get(position), why, decimals))
+                    (position, _with_relevance(answer, relevance.get(position), reason, decimals))
                     if position in texts
                     else (position, answer)
                     for position, answer in batch
                 ]
 
 
-def _addressed(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Answers]:
-    """Add to every answer that is no measurement the host and port of whoever failed."""
+def _with_addresses(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Answers]:
+    """Add host and port of what failed to every answer that is no measurement."""
     urls = {
         Step.RETRIEVER: retriever.url,
         Step.EMBEDDER: "" if retriever.embedder is None else retriever.embedder.endpoint.url,
@@ -130,26 +132,26 @@ def _addressed(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Ans
             ]
 
 
-def _pausing(waiting: Generator[None, None, Found]) -> Generator[Answers, None, Found]:
+def _wait_with_pauses(waiting: Generator[None, None, ResultT]) -> Generator[Answers, None, ResultT]:
     """Wait for vectors or scores; yields no answers now and then, which lets the caller stop."""
     with closing(waiting):
         while True:
             try:
                 next(waiting)
             except StopIteration as stop:
-                found: Found = stop.value
+                found: ResultT = stop.value
                 return found
             yield []
 
 
-def _with_relevance(answer: Answer, relevance: float | None, why: str | None, decimals: int) -> Answer:
+def _with_relevance(answer: Answer, relevance: float | None, reason: str | None, decimals: int) -> Answer:
     if answer.ranking is None:
         return answer
     if relevance is None:
-        return replace(answer, unscored=why or "the first hit came without a text")
+        return replace(answer, unscored=reason or "the first hit came without a text")
     return replace(
         answer, ranking=round_ranking(replace(answer.ranking, relevance=relevance, fingerprint=None), decimals)
     )
 
 
-_OUTSIDE = {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+_EXTERNAL = {ScorerKind.EMBEDDING, ScorerKind.RERANK}

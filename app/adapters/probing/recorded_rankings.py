@@ -1,4 +1,4 @@
-"""A `Probe` that asks nobody: its answers are rankings made earlier, of a TREC run, by the keys of the canaries."""
+"""A `Probe` that sends nothing: its answers are the rankings of a TREC run, by the keys of the canaries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,15 +8,15 @@ from app.domain.runs.rankings import decimals_of, round_ranking
 
 
 class RankingsProbe:
-    """Answers with (name, score) lists by key. Where the run is silent nothing was found: that is a measurement."""
+    """Answers with (name, score) lists by key. A key without a list found nothing: that is a measurement."""
 
     def __init__(self, rankings: Mapping[str, Sequence[tuple[str, float]]]) -> None:
         self._rankings = rankings
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
-        """Give every answer at once; see `Probe`. What the run calls a document stands as chunk id and as document."""
-        decimals = decimals_of(asking.retriever.score_precision)
-        yield [(ask.position, _answer(self._rankings.get(ask.key, ())[: asking.k], decimals)) for ask in asks]
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
+        """Yield every answer at once; see `Probe`. A document of the run is chunk id and document here."""
+        decimals = decimals_of(context.retriever.score_precision)
+        yield [(item.position, _answer(self._rankings.get(item.key, ())[: context.k], decimals)) for item in queries]
 
 
 def _answer(hits: Sequence[tuple[str, float]], decimals: int) -> Answer:

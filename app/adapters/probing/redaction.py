@@ -1,6 +1,6 @@
-"""Takes our own secrets out of answers before they are read: a retriever may echo what it was sent.
+"""Removes secrets from responses before they are read: a retriever may echo what it was sent.
 
-Done afterwards it would be too late: a mapping can turn a text around, and what was read is stored and shown.
+Afterwards would be too late: a mapping can turn a text around, and what was read is stored and shown.
 """
 
 import json
@@ -21,23 +21,23 @@ _CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|passw|credential|session
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The secrets of one exchange. `thorough`: in every encoding and however short, for answers shown to people."""
+    """Secrets of one exchange. `thorough`: in every encoding and however short, for responses shown to people."""
 
     secrets: tuple[str, ...]
     thorough: bool
     _bytes: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, identity: RequestAuth, *, thorough: bool) -> "Redaction":
-        """Prepare for the answers to an identity."""
-        secrets = identity.secrets if thorough else tuple(one for one in identity.secrets if len(one) >= LEAST)
+    def of(cls, auth: RequestAuth, *, thorough: bool) -> "Redaction":
+        """Redaction of the responses to requests with this authentication."""
+        secrets = auth.secrets if thorough else tuple(one for one in auth.secrets if len(one) >= LEAST)
         forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], one.replace("/", "\\/"))}
         # The longest first: of a secret that holds another nothing may be left, and equal answers must read equal.
         longest = sorted(forms, key=lambda form: (-len(form), form))
         return cls(secrets, thorough, tuple(form.encode(errors="replace") for form in longest))
 
     def body(self, body: bytes) -> bytes:
-        """Return a body without them; the same object where none is in it."""
+        """Body without the secrets; the same object where none is in it."""
         if self.thorough and self.secrets:
             return masked(body.decode("utf-8", errors="surrogateescape"), self.secrets).encode(errors="surrogateescape")
         for secret in self._bytes:
@@ -46,7 +46,7 @@ class Redaction:
         return body
 
     def response(self, response: Response) -> Response:
-        """Return a response without them; the same object where there is nothing to take out."""
+        """Response without the secrets; the same object where none is in it."""
         if not self.secrets:
             return response
         body = self.body(response.body)
@@ -55,9 +55,9 @@ class Redaction:
 
 
 def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers whose values are taken for secrets: those of telling names, and whatever is no plain words.
+    """Return the headers whose values count as secrets: by name, and values that are no plain words.
 
-    `x-tenant: acme-corporation` says nothing secret, `x-tenant: 7f3c-41d9-aa02` may: nobody can tell it from a key.
+    `x-tenant: acme-corporation` is not secret, `x-tenant: 7f3c-41d9-aa02` may be: it looks like a key.
     """
     return {
         name: value

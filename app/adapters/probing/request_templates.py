@@ -1,4 +1,4 @@
-"""What a retriever is sent, compiled once per run and rendered per canary; sends nothing itself."""
+"""Requests of a retriever, compiled once per run and rendered per canary; sends nothing."""
 
 import json
 import re
@@ -27,13 +27,13 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLookup:
-    """Where a value is fetched once per run, and where it stands in the answer."""
+    """URL of a value that is fetched once per run, and its path in the response."""
 
     url: Template
     path: Path
 
     def value_in(self, body: bytes) -> str | None:
-        """Read the value from an answer; None where there is none to use."""
+        """Value in a response; None where there is none to use."""
         try:
             value: Any = self.path.search(msgspec.json.decode(body))
         except (msgspec.MsgspecError, JMESPathError, ValueError, TypeError, RecursionError):
@@ -43,7 +43,7 @@ class CompiledLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A retriever's configuration, compiled."""
+    """Compiled configuration of a retriever."""
 
     url: Template
     body: Template | None
@@ -54,14 +54,14 @@ class Plan:
     reader: Reader
 
     def bound(self, values: Mapping[str, str]) -> "Plan":
-        """Fill what became known for the whole run."""
+        """Plan with values that became known for the whole run."""
         body = None if self.body is None else self.body.bind(**values)
         return replace(self, url=self.url.bind(**values), body=body)
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemCollector:
-    """Compiles parts of a configuration and keeps what is wrong with them, so that everything is said at once."""
+    """Compiles parts of a configuration and collects their errors, so that all are reported at once."""
 
     problems: list[Problem] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class ProblemCollector:
 
 
 def compile_retriever(retriever: Retriever, k: int) -> Plan:
-    """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
+    """Return what is the same for all probes of a run; raises InvalidInputError with everything wrong."""
     attempt = ProblemCollector()
     problems = attempt.problems
     if retriever.method not in METHODS:
@@ -111,14 +111,14 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
 
 
 def placeholder_names(retriever: Retriever) -> tuple[str, ...]:
-    """Name what the templates of a retriever may hold."""
+    """Names that the templates of a retriever may hold."""
     looked_up = () if retriever.lookup is None else (retriever.lookup.name,)
     embedded = () if retriever.embedder is None else ("vector",)
     return ("query", "k", *retriever.options, *looked_up, *embedded)
 
 
 def needs_vector(retriever: Retriever) -> bool:
-    """Whether its questions hold the vector of the query; an embedder may also be there for the scorer alone."""
+    """Whether its templates hold the vector of the query; an embedder may also serve the scorer alone."""
     templates = json.dumps([retriever.url, dict(retriever.query_parameters), retriever.json])
     return retriever.embedder is not None and bool(
         _VECTOR.search(templates) or (retriever.sql is not None and _SQL_VECTOR.search(retriever.sql))
@@ -126,7 +126,7 @@ def needs_vector(retriever: Retriever) -> bool:
 
 
 def compile_reader(retriever: Retriever, k: int) -> Reader:
-    """Compile how its answers are read; raises ValueError naming the field that is wrong."""
+    """Return the reader of its responses; raises ValueError naming the field that is wrong."""
     of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
     return compile_mapping(
         retriever.response,
@@ -138,65 +138,65 @@ def compile_reader(retriever: Retriever, k: int) -> Reader:
 
 def build_requests(
     plan: Plan,
-    asking: ProbeContext,
-    asks: Sequence[ProbeQuery],
+    context: ProbeContext,
+    queries: Sequence[ProbeQuery],
     user_agent: str,
     vectors: Mapping[str, Sequence[float]],
 ) -> Iterator[Request]:
-    """Render one request per ask, as they are drawn."""
-    retriever = asking.retriever
-    headers = request_headers(plan, asking, user_agent)
+    """Yield one request per query, as they are drawn."""
+    retriever = context.retriever
+    headers = request_headers(plan, context, user_agent)
     url = None if plan.url.names else plan.url.render().decode()
     nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
     values: dict[str, Any] = {}
-    for ask in asks:
-        values["query"] = ask.query
+    for item in queries:
+        values["query"] = item.query
         if vectors:
-            values["vector"] = vectors[ask.query]
+            values["vector"] = vectors[item.query]
         yield Request(
-            tag=ask.position,
+            tag=item.position,
             url=plan.url.render(**values).decode() if url is None else url,
             method=retriever.method,
             headers=headers
-            if asking.trace is None
-            else request_headers(plan, asking, user_agent, asking.trace.begin(ask)),
+            if context.trace is None
+            else request_headers(plan, context, user_agent, context.trace.begin(item)),
             body=nothing if plan.body is None else plan.body.render(**values),
             timeout_seconds=retriever.timeout_seconds,
             max_body_bytes=retriever.max_body_bytes,
             retries=retriever.retries,
-            wants_headers=plan.reader.wants_headers or asking.shows,
+            wants_headers=plan.reader.wants_headers or context.shows,
         )
 
 
-def lookup_request(lookup: CompiledLookup, plan: Plan, asking: ProbeContext, user_agent: str) -> Request:
-    """Render the request that fetches what is looked up once per run."""
-    retriever = asking.retriever
+def lookup_request(lookup: CompiledLookup, plan: Plan, context: ProbeContext, user_agent: str) -> Request:
+    """Return the request of the lookup."""
+    retriever = context.retriever
     return Request(
         url=lookup.url.render().decode(),
         method="GET",
-        headers=request_headers(plan, asking, user_agent),
+        headers=request_headers(plan, context, user_agent),
         timeout_seconds=retriever.timeout_seconds,
         max_body_bytes=retriever.max_body_bytes,
         retries=retriever.retries,
     )
 
 
-def request_headers(plan: Plan, asking: ProbeContext, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
-    """Give the header lines of every request of a run: who asks, and for which run.
+def request_headers(plan: Plan, context: ProbeContext, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
+    """Return the header lines of every request of a run: program, run and trace.
 
     `parent` is the traceparent of one probe, where those are traced.
     """
     headers = plan.headers
     if "user-agent" not in plan.header_names:
-        headers = (*headers, header_line("user-agent", f"{user_agent} (+run {asking.run_id})"))
+        headers = (*headers, header_line("user-agent", f"{user_agent} (+run {context.run_id})"))
     if "traceparent" not in plan.header_names:
-        run = traceparent(asking.run_id) if asking.trace is None else asking.trace.traceparent
+        run = traceparent(context.run_id) if context.trace is None else context.trace.traceparent
         headers = (*headers, f"traceparent: {parent or run}".encode())
     return headers
 
 
 def traceparent(run_id: str) -> str:
-    """Give the W3C Trace Context of a run: both the trace and the span its probes descend from; ids are never zero."""
+    """W3C Trace Context of a run: the trace and the span its probes descend from; ids are never zero."""
     run = blake2b(run_id.encode(), digest_size=24).hexdigest()
     return f"00-{run[:32]}-{run[32:]}-01"
 

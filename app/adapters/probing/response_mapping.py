@@ -1,4 +1,4 @@
-"""Response mappings: an answer's bytes in, a ranking out, or one sentence saying what is not as mapped."""
+"""Response mappings: the bytes of a response in, a ranking out, or one sentence saying what is not as mapped."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ VERSION_LENGTH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What was read from one answer."""
+    """Ranking and index version of one response."""
 
     ranking: Ranking
     index_version: str | None = None
 
 
 class Reader:
-    """Reads answers of one shape; made by `compile_mapping`."""
+    """Reads responses of one shape; made by `compile_mapping`."""
 
     def __init__(self, mapping: ResponseMapping, max_hits: int, scale: Scale | None, decimals: int | None) -> None:
         paths = Paths.of(mapping)
@@ -43,11 +43,11 @@ class Reader:
         self._read_typed = compile_typed_reader(paths, max_hits)
 
     def same_as(self, other: "Reader") -> bool:
-        """Whether both read every answer alike."""
+        """Whether both read every response alike."""
         return self._identity == other._identity  # noqa: SLF001 - another of the same class
 
     def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
-        """Read one answer; `headers` have lower-case names. Raises MalformedError, and nothing else."""
+        """Read one response; `headers` have lower-case names. Raises MalformedError, and nothing else."""
         columns = None if self._read_typed is None else self._read_typed(body)
         if columns is None:
             columns = read_generically(self._paths, self._max_hits, body)
@@ -61,9 +61,9 @@ class Reader:
 def compile_mapping(
     mapping: ResponseMapping, max_hits: int, *, scale: Scale | None = None, decimals: int | None = None
 ) -> Reader:
-    """Compile a mapping. Hits after the first `max_hits` are ignored; then duplicates are dropped.
+    """Return the reader of a mapping. Hits after the first `max_hits` are ignored, then duplicates.
 
-    `scale` is the one the scores must lie on, `decimals` what they are rounded to (None: they stay as they are).
+    `scale` is the one the scores must lie on, `decimals` what they are rounded to (None: not at all).
     Raises ValueError naming the field whose expression is wrong.
     """
     return Reader(mapping, max_hits, scale, decimals)

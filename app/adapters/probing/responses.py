@@ -1,4 +1,4 @@
-"""From responses to answers: whether there is one, what its status says, then its shape. Asks nobody."""
+"""Turns responses into answers: transport failure, status, then the mapped shape. Sends nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ SHOWN_CHARACTERS = 200_000
 
 
 def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
-    """Turn a response into an answer: first whether there is one, then its status, then its shape."""
+    """Return the answer of a response: first its failure, then its status, then its shape."""
     status, seconds = response.status, response.latency_seconds
     problem = response_problem(response)
     if problem is not None:
@@ -46,20 +46,20 @@ def failed_answer(
     *,
     step: Step = Step.RETRIEVER,
 ) -> Answer:
-    """Answer that there is no measurement, and why."""
+    """Return the answer of a probe without a measurement."""
     return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
 
 
-def shown_exchange(request: Request, response: Response, identity: RequestAuth) -> Exchange:
-    """Prepare for people what went over the wire: bodies capped, and every secret masked wherever it is."""
-    secrets = identity.secrets
+def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> Exchange:
+    """Return request and response for people: bodies capped, every secret masked."""
+    secrets = auth.secrets
     # What is a secret as a whole is masked as a whole: in a text it could not be told from a word when it is short.
-    lines = [(*_named(line), False) for line in request.headers] + [(*_named(line), True) for line in identity.headers]
+    lines = [(*_named(line), False) for line in request.headers] + [(*_named(line), True) for line in auth.headers]
     body = response.body[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
     sent = request.body.decode("utf-8", errors="replace") if request.body else None
     return Exchange(
         method=request.method,
-        url=masked(request.url, secrets) + _masked_query(request.url, identity.query),
+        url=masked(request.url, secrets) + _masked_query(request.url, auth.query),
         request_headers={
             name: MASK if secret or value in secrets else masked(value, secrets)
             for name, value, secret in lines
@@ -86,7 +86,7 @@ def _masked_query(url: str, query: Mapping[str, str]) -> str:
 
 
 class CachingReader:
-    """A reader that knows the answers of the run before: an equal body reads equal, so it need not be read again."""
+    """A reader that keeps the readings of the run before: an equal body reads equal, so it is read once."""
 
     def __init__(self, reader: Reader, before: "CachingReader | None") -> None:
         self.reader = reader
@@ -95,11 +95,11 @@ class CachingReader:
         self.bytes = 0
 
     def forget(self) -> None:
-        """Let go of the run before."""
+        """Drop the readings of the run before."""
         self._before = {}
 
     def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
-        """Read one answer; see `Reader.read`."""
+        """Read one response; see `Reader.read`."""
         if self.reader.wants_headers:
             return self.reader.read(body, headers)
         reading = self._before.get(body) or self.reader.read(body, headers)

@@ -5,11 +5,11 @@ from app.domain.probing.probe_failures import url_address
 from app.domain.probing.retrievers import ProbeContext
 
 
-def peer_of(asking: ProbeContext, limits: Limits) -> Peer:
+def peer_of(context: ProbeContext, limits: Limits) -> Peer:
     """Give the retriever as a peer in these limits, by slug and address.
 
     The address, since definitions that are only tried often have the same slug.
     """
-    retriever = asking.retriever
+    retriever = context.retriever
     address = url_address(retriever.url, retriever.options) or retriever.url
-    return Peer(limits=limits, name=f"{retriever.slug} at {address}", defined_at=asking.defined_at)
+    return Peer(limits=limits, name=f"{retriever.slug} at {address}", defined_at=context.defined_at)

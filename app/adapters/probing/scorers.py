@@ -1,4 +1,4 @@
-"""Relevance measured outside the retriever: cosines of an embedder, scores of a reranker.
+"""Relevance from services beside the retriever: cosines of an embedder, scores of a reranker.
 
 What scales mean is said in the domain's relevance; how bytes travel is left to the transport. Shapes:
 https://docs.cohere.com/reference/rerank, https://jina.ai/reranker/ and https://huggingface.github.io/text-embeddings-inference/
@@ -25,44 +25,44 @@ from app.domain.probing.relevance import scale_relevance
 from app.domain.probing.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
 MAX_SCORES = 50_000
-"""How many scores are remembered, of all rerankers together."""
+"""Most scores cached, of all rerankers together."""
 SCORE_SECONDS = 3_600.0
-"""For how long: a reranker that changed is heard of within that time."""
+"""Age after which a score is requested again, so that a changed reranker is noticed."""
 
 MAX_FAILURES = 5
-"""After so many pairs in a row without an answer a scorer is left alone: one that hangs must not hold up a run."""
+"""Pairs in a row without an answer that open the breaker: a scorer that hangs must not hold up a run."""
 
 Pair = tuple[str, str]
 """A query and the text of its first hit."""
-Found = tuple[dict[Pair, float], Counter[str]]
-"""Relevance or scores, and why there are none of the others."""
+ScoreResult = tuple[dict[Pair, float], Counter[str]]
+"""Relevance by pair, and the reasons why others have none."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ScorerBreaker:
-    """What a run has had to bear of its scorer: a circuit breaker that never closes again."""
+    """Circuit breaker of a run for its scorer; once open it stays open."""
 
     failures: int = 0
-    """Pairs in a row that were not answered."""
-    given_up: str | None = None
-    """Why nothing more is asked."""
+    """Pairs in a row without an answer."""
+    open_reason: str | None = None
+    """Why it is open; None = it is closed."""
 
-    def bear(self, reason: str, *, pairs: int = 1) -> str:
-        """Hear that so many pairs were not answered, for this reason; gives what is to be told of them."""
+    def record_failure(self, reason: str, *, pairs: int = 1) -> str:
+        """Count pairs without an answer; returns the reason to report for them."""
         self.failures += pairs
-        if self.failures >= MAX_FAILURES and self.given_up is None:
-            self.given_up = f"{reason}; it was left alone for the rest of the run"
-        return self.given_up or reason
+        if self.failures >= MAX_FAILURES and self.open_reason is None:
+            self.open_reason = f"{reason}; it was left alone for the rest of the run"
+        return self.open_reason or reason
 
-    def relax(self) -> None:
-        """Hear that a pair was answered."""
+    def record_success(self) -> None:
+        """Reset the count, as a pair was answered."""
         self.failures = 0
 
 
 class RelevanceScorer:
     """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads.
 
-    `clock` counts seconds; `limits` are those of all services of the process.
+    `clock` counts seconds.
     """
 
     def __init__(
@@ -80,35 +80,35 @@ class RelevanceScorer:
         self._caller = EndpointClient(
             policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy, limits=limits or Limits()
         )
-        self._memory = _Memory(clock)
+        self._cache = _ScoreCache(clock)
 
     def of_first_hits(
-        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], patience: ScorerBreaker
+        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], breaker: ScorerBreaker
     ) -> Generator[None, None, tuple[list[float | None], str | None]]:
-        """Give the relevance in [0, 1] of each (query, text), and one sentence why some are None, else None.
+        """Return the relevance in [0, 1] of each (query, text), and one sentence if some are None.
 
-        A scorer of kind embedding without an embedder of its own takes that of the retriever. A text that is blank
-        has no relevance. `patience` is that of the run: once it has given up, nobody is asked. Yields where nothing
-        came for a while, so that the caller may stop. Raises ValueError for a scorer that needs nobody outside or lacks
-        whom it needs, and InvalidInputError for one that cannot be asked at all.
+        A scorer of kind embedding without an embedder of its own takes that of the retriever. A blank text has no
+        relevance. Once the `breaker` of the run is open, nothing is sent. Yields where nothing came for a while, so
+        that the caller may stop. Raises ValueError for a scorer that measures nothing outside or has no endpoint, and
+        InvalidInputError for one that cannot be asked at all.
         """
         distinct = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
         blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
         embedder = scorer.embedder or retriever_embedder
         if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
-            found, why = yield from self._cosines(embedder, distinct, patience)
+            relevance, reasons = yield from self._cosines(embedder, distinct, breaker)
         elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
-            found, why = yield from self._scores(scorer, scorer.reranker, distinct, patience)
+            relevance, reasons = yield from self._scores(scorer, scorer.reranker, distinct, breaker)
         else:
             raise ValueError(f"A scorer of kind {scorer.kind} without its endpoint measures nothing from outside.")
-        relevances = [found.get(pair) for pair in pairs]
-        return relevances, _told(blank + why, relevances)
+        relevances = [relevance.get(pair) for pair in pairs]
+        return relevances, _summarize_reasons(blank + reasons, relevances)
 
     def _cosines(
-        self, embedder: Embedder, pairs: Sequence[Pair], patience: ScorerBreaker
-    ) -> Generator[None, None, Found]:
-        if patience.given_up is not None:
-            return {}, Counter({patience.given_up: len(pairs)})
+        self, embedder: Embedder, pairs: Sequence[Pair], breaker: ScorerBreaker
+    ) -> Generator[None, None, ScoreResult]:
+        if breaker.open_reason is not None:
+            return {}, Counter({breaker.open_reason: len(pairs)})
         embedded = yield from self._embed.in_peace(embedder, [text for pair in pairs for text in pair])
         vectors = embedded.vectors
         cosines: dict[Pair, float] = {}
@@ -117,48 +117,48 @@ class RelevanceScorer:
                 cosines[query, text] = scale_relevance(Scale.COSINE, cosine(vectors[query], vectors[text]))
         reason = f"the embedder: {embedded.detail or embedded.outcome}"
         if cosines:
-            patience.relax()
+            breaker.record_success()
         elif pairs:
             # One request holds many pairs. What is refused is refused at once; only what hangs costs the run its time.
-            reason = patience.bear(reason, pairs=len(pairs) if embedded.outcome is Outcome.TIMEOUT else 1)
+            reason = breaker.record_failure(reason, pairs=len(pairs) if embedded.outcome is Outcome.TIMEOUT else 1)
         return cosines, Counter({reason: len(pairs) - len(cosines)})
 
     def _scores(
-        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], patience: ScorerBreaker
-    ) -> Generator[None, None, Found]:
+        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], breaker: ScorerBreaker
+    ) -> Generator[None, None, ScoreResult]:
         scale = scorer.scale or Scale.SIMILARITY
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
         name = (endpoint.url, secret, scorer.model, scale)
-        scores = self._memory.look_up(name, pairs)
-        missing = [pair for pair in pairs if pair not in scores]
-        why: Counter[str] = Counter()
-        fresh: dict[Pair, float] = {}
+        scores = self._cache.get(name, pairs)
+        uncached = [pair for pair in pairs if pair not in scores]
+        reasons: Counter[str] = Counter()
+        received: dict[Pair, float] = {}
         # First as many as patience can bear: who fails is not sent everything before the first failure is heard.
-        for some in (missing[:MAX_FAILURES], missing[MAX_FAILURES:]):
-            bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in some]
+        for chunk in (uncached[:MAX_FAILURES], uncached[MAX_FAILURES:]):
+            bodies = [] if breaker.open_reason is not None else [_body(scorer.model, scale, pair) for pair in chunk]
             with closing(self._caller.ask(endpoint, bodies)) as answers:
                 for call in answers:
                     if call is None:
                         yield
                         continue
                     try:
-                        fresh[some[call.number]] = _read(call)
-                        patience.relax()
-                    except _UnscoredError as error:
-                        why[f"the reranker: {error}"] += 1
-                        patience.bear(f"the reranker: {error}")
-                    if patience.given_up is not None:
+                        received[chunk[call.number]] = _call_score(call)
+                        breaker.record_success()
+                    except _NoScoreError as error:
+                        reasons[f"the reranker: {error}"] += 1
+                        breaker.record_failure(f"the reranker: {error}")
+                    if breaker.open_reason is not None:
                         break
-        if patience.given_up is not None:
-            why = Counter({patience.given_up: len(missing) - len(fresh)})
-        self._memory.keep(name, fresh)
-        found: dict[Pair, float] = {}
-        for pair, score in (scores | fresh).items():
+        if breaker.open_reason is not None:
+            reasons = Counter({breaker.open_reason: len(uncached) - len(received)})
+        self._cache.put(name, received)
+        relevance: dict[Pair, float] = {}
+        for pair, score in (scores | received).items():
             try:
-                found[pair] = scale_relevance(scale, score)
+                relevance[pair] = scale_relevance(scale, score)
             except ValueError:  # never clipped in silence
-                why[f"the reranker: its score is outside the declared scale, {scale}"] += 1
-        return found, why
+                reasons[f"the reranker: its score is outside the declared scale, {scale}"] += 1
+        return relevance, reasons
 
 
 class _Item(msgspec.Struct):
@@ -171,35 +171,35 @@ class _Results(msgspec.Struct):
     results: list[_Item]
 
 
-class _UnscoredError(Exception):
+class _NoScoreError(Exception):
     """There is no score; says why, and quotes nothing."""
 
 
-def _read(call: CallOutcome) -> float:
+def _call_score(call: CallOutcome) -> float:
     if call.problem is not None:
-        raise _UnscoredError(call.problem[1])
+        raise _NoScoreError(call.problem[1])
     return read_score(call.body)
 
 
 def read_score(body: bytes) -> float:
-    """Read the score of the one text that was asked about: Cohere's and Jina's shape, or the bare list of TEI.
+    """Return the score of the one text of a request: Cohere's and Jina's shape, or the bare list of TEI.
 
     Raises an error saying what is wrong with it.
     """
     try:
         items = _LIST.decode(body) if body.lstrip()[:1] == b"[" else _RESULTS.decode(body).results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _UnscoredError("the answer is not a list of results with index and score") from None
+        raise _NoScoreError("the answer is not a list of results with index and score") from None
     if len(items) != 1 or items[0].index != 0:
-        raise _UnscoredError("the answer does not hold exactly one result for one text")
+        raise _NoScoreError("the answer does not hold exactly one result for one text")
     score = items[0].score if items[0].relevance_score is None else items[0].relevance_score
     if score is None:
-        raise _UnscoredError("the result has neither relevance_score nor score")
+        raise _NoScoreError("the result has neither relevance_score nor score")
     return score
 
 
 def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:
-    """Write Cohere's and Jina's shape where there is a model to name, else TEI's, which serves a single one."""
+    """Body in Cohere's and Jina's shape where a model is named, else in TEI's, which serves a single one."""
     query, text = (part.encode(errors="replace").decode() for part in pair)  # halves of characters cannot travel
     if model is not None:
         return msgspec.json.encode({"model": model, "query": query, "documents": [text], "top_n": 1})
@@ -207,11 +207,11 @@ def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:
     return msgspec.json.encode({"query": query, "texts": [text], "truncate": True, "raw_scores": scale is Scale.LOGIT})
 
 
-def _told(why: Counter[str], relevances: Sequence[float | None]) -> str | None:
+def _summarize_reasons(reasons: Counter[str], relevances: Sequence[float | None]) -> str | None:
     if None not in relevances:
         return None
-    reason = why.most_common(1)[0][0]
-    return f"{reason} (and other reasons)" if len(why) > 1 else reason  # of how many is said of the whole run
+    reason = reasons.most_common(1)[0][0]
+    return f"{reason} (and other reasons)" if len(reasons) > 1 else reason  # of how many is said of the whole run
 
 
 _LIST = msgspec.json.Decoder(list[_Item])
@@ -221,15 +221,15 @@ Name = tuple[str, bytes, str | None, Scale]
 """A reranker: its URL, a digest of the credentials it is asked with, its model and scale."""
 
 
-class _Memory:
-    """Scores by reranker and pair, for a while, the longest unused forgotten first."""
+class _ScoreCache:
+    """Scores by reranker and pair, for a while, the least recently used dropped first."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._scores: OrderedDict[tuple[Name, bytes], tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def look_up(self, name: Name, pairs: Sequence[Pair]) -> dict[Pair, float]:
+    def get(self, name: Name, pairs: Sequence[Pair]) -> dict[Pair, float]:
         since = self._clock() - SCORE_SECONDS
         scores: dict[Pair, float] = {}
         with self._lock:
@@ -241,7 +241,7 @@ class _Memory:
                     scores[pair] = score
         return scores
 
-    def keep(self, name: Name, scores: Mapping[Pair, float]) -> None:
+    def put(self, name: Name, scores: Mapping[Pair, float]) -> None:
         now = self._clock()
         with self._lock:
             for pair, score in scores.items():

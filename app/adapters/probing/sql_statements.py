@@ -1,11 +1,11 @@
-"""SQL statements with named parameters, for psycopg: `:query` becomes `%(query)s`, unless it stands in a text."""
+"""SQL statements with named parameters for psycopg: `:query` becomes `%(query)s`, unless it stands in a text."""
 
 import re
 from collections.abc import Sequence
 
 
 def compile_statement(sql: str, names: Sequence[str]) -> tuple[str, frozenset[str]]:
-    """Give the statement as psycopg takes it and the names of its parameters.
+    """Return the statement as psycopg takes it, and the names of its parameters.
 
     Texts, quoted names, dollar-quoted texts and comments are left alone, and `::` is a cast (PostgreSQL's manual,
     section 4.1). Raises ValueError for a parameter that is not among `names`, for none that changes with the canary,

@@ -1,6 +1,6 @@
-"""Request templates: JSON bodies and URLs with `{{ query }}`, `{{ k }}` and others, compiled once, rendered per canary.
+"""Templates of JSON bodies and URLs with `{{ query }}`, `{{ k }}` and others, compiled once and rendered per canary.
 
-A value is always encoded for the place it lands in, so no query breaks out of it. What names mean is left to callers.
+A value is always encoded for its place, so no query breaks out of it. What names mean is left to callers.
 """
 
 import json
@@ -17,7 +17,7 @@ Part = bytes | tuple[str, Encode]
 
 
 class Template:
-    """Fixed pieces and holes between them; made by `json_template` and `url_template`."""
+    """Fixed pieces and placeholders between them; made by `json_template` and `url_template`."""
 
     __slots__ = ("_parts",)
 
@@ -37,14 +37,14 @@ class Template:
         return frozenset(part[0] for part in self._parts if not isinstance(part, bytes))
 
     def bind(self, /, **values: Value) -> "Template":
-        """Fill some names now, for good: what does not change within a run costs nothing per canary."""
+        """Template with some names filled: what does not change within a run costs nothing per canary."""
         return Template(
             part if isinstance(part, bytes) or part[0] not in values else part[1](values[part[0]])
             for part in self._parts
         )
 
     def render(self, /, **values: Value) -> bytes:
-        """Fill every remaining name."""
+        """Bytes with every remaining name filled."""
         return b"".join([part if isinstance(part, bytes) else part[1](values[part[0]]) for part in self._parts])
 
 
@@ -60,7 +60,7 @@ def json_template(document: Any, names: Sequence[str], field_names: Sequence[str
 def url_template(url: str, parameters: Mapping[str, Any], names: Sequence[str]) -> Template:
     """Compile a URL and the query parameters to append to it; a list repeats its parameter, None leaves it out.
 
-    Placeholders may stand behind the host only: where the request goes is never a matter of what is asked.
+    Placeholders may stand behind the host only: where a request goes is never a matter of the query.
     Raises ValueError for an unknown or unclosed placeholder, one out of place, or what is not an http(s) URL.
     """
     try:
@@ -73,8 +73,8 @@ def url_template(url: str, parameters: Mapping[str, Any], names: Sequence[str]) 
     if "{{" in split.netloc:
         raise ValueError("placeholders may not stand in the host of a URL")
     parts: list[Part] = [f"{split.scheme}://{split.netloc}".encode()]
-    parts += _text_parts(split.path or "/", names, _in_path, _as_written)
-    query: list[list[Part]] = [_text_parts(split.query, names, _percent, _as_written)] if split.query else []
+    parts += _text_parts(split.path or "/", names, _path_segment, _keep_escapes)
+    query: list[list[Part]] = [_text_parts(split.query, names, _percent, _keep_escapes)] if split.query else []
     for name, value in parameters.items():
         for item in value if isinstance(value, list | tuple) else [value]:
             if item is not None:
@@ -90,14 +90,14 @@ def _json_parts(node: Any, names: Sequence[str], field_names: Sequence[str]) -> 
     if isinstance(node, str):
         alone = _PLACEHOLDER.fullmatch(node.strip())
         if alone:
-            return [(_known(alone[1], names), _json)]
-        return [b'"', *_text_parts(node, names, _inside_string, _inside_string), b'"']
+            return [(_check_name(alone[1], names), _json)]
+        return [b'"', *_text_parts(node, names, _json_text, _json_text), b'"']
     if isinstance(node, Mapping):
         parts = [b"{"]
         for number, (key, value) in enumerate(node.items()):
             if any(name not in field_names for name in _PLACEHOLDER.findall(str(key))):
                 raise ValueError("names of fields may hold placeholders of options alone")
-            named = _text_parts(str(key), field_names, _inside_string, _inside_string)
+            named = _text_parts(str(key), field_names, _json_text, _json_text)
             parts += [b',"' if number else b'"', *named, b'":', *_json_parts(value, names, field_names)]
         return [*parts, b"}"]
     if isinstance(node, list | tuple):
@@ -112,18 +112,18 @@ def _json_parts(node: Any, names: Sequence[str], field_names: Sequence[str]) -> 
 
 
 def _text_parts(text: str, names: Sequence[str], value: Encode, fixed: Encode) -> list[Part]:
-    """Split a text at its placeholders, encoding what is filled in by `value` and what is written there by `fixed`."""
+    """Split a text at its placeholders; `value` encodes what is filled in, `fixed` the text around."""
     parts: list[Part] = []
     end = 0
     for match in _PLACEHOLDER.finditer(text):
-        parts += [fixed(text[end : match.start()]), (_known(match[1], names), value)]
+        parts += [fixed(text[end : match.start()]), (_check_name(match[1], names), value)]
         end = match.end()
     if "{{" in text[end:]:
         raise ValueError("a placeholder is opened by {{ and not closed by }}")
     return [*parts, fixed(text[end:])]
 
 
-def _known(name: str, names: Sequence[str]) -> str:
+def _check_name(name: str, names: Sequence[str]) -> str:
     if name not in names:
         known = ", ".join(f"{{{{ {known} }}}}" for known in names)
         raise ValueError(f"{{{{ {name} }}}} is not a known placeholder; there are {known}")
@@ -137,7 +137,7 @@ def _json(value: Value) -> bytes:
         return json.dumps(value).encode()
 
 
-def _inside_string(value: Value) -> bytes:
+def _json_text(value: Value) -> bytes:
     return _json(str(value))[1:-1]
 
 
@@ -145,11 +145,11 @@ def _percent(value: Value) -> bytes:
     return quote(str(value), safe="", errors="replace").encode()
 
 
-def _in_path(value: Value) -> bytes:
+def _path_segment(value: Value) -> bytes:
     return _percent(value).replace(b".", b"%2E")  # ".." must not walk up
 
 
-def _as_written(value: Value) -> bytes:
+def _keep_escapes(value: Value) -> bytes:
     return quote(str(value), safe="%/?:@!$&'()*+,;=-._~[]", errors="replace").encode()
 
 

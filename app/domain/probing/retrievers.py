@@ -258,7 +258,7 @@ class Trace(Protocol):
         """Parent of requests of the run as a whole, such as a lookup."""
         ...
 
-    def begin(self, ask: ProbeQuery) -> str:
+    def begin(self, item: ProbeQuery) -> str:
         """Begin the span of a probe, from any thread; returns the traceparent to send with it, always the same one."""
         ...
 
@@ -281,7 +281,7 @@ class ProbeContext:
 class Probe(Protocol):
     """Sends queries to a retriever; the first of the two seams where tests put a fake."""
 
-    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Yield batches of (position, answer) as answers come in, each position once.
 
         A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are
