@@ -1,1 +1,1 @@
-"""The network: retrievers that are asked and hooks that are told."""
+"""The network: retrievers, hooks and other services."""

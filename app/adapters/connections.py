@@ -1,7 +1,7 @@
 """Connections of clients: bounded in number, and closed where a request does not come in time.
 
-uvicorn keeps a connection on which no request, or half of one, ever comes for as long as the client likes. Those are
-closed here, the oldest first where there are too many, so that half of the descriptors stay free for the worker.
+uvicorn keeps a connection without a complete request for as long as the client likes. Those are closed here, the
+oldest first where there are too many, so that half of the descriptors stay free for the worker.
 """
 
 import asyncio

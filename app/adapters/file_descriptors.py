@@ -1,4 +1,4 @@
-"""File descriptors and memory of this process: how many there may be, and whether an error says that they ran out."""
+"""File descriptors and memory of this process: their limit, and whether an error means that they ran out."""
 
 import errno
 import os
@@ -7,15 +7,15 @@ from typing import Final
 
 LOCAL_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 """Errors of this process or machine: they say nothing about the peer."""
-_WANTED = 65_536
+_TARGET = 65_536
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files as far as the hard one allows; gives how many there may be."""
+    """Raise the soft limit of open files as far as the hard one allows; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
+    target = _TARGET if hard == resource.RLIM_INFINITY else min(hard, _TARGET)
     if soft == resource.RLIM_INFINITY or soft >= target:
-        return _WANTED if soft == resource.RLIM_INFINITY else soft
+        return _TARGET if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     return target
 

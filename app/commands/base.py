@@ -1,4 +1,4 @@
-"""What all commands share and what costs nothing to import: how refusals are said, and the options many have.
+"""What all commands share and what costs nothing to import: error output and common options.
 
 What opens a store or a server is in `resources`: it loads the whole service, which `--version` does without.
 """
@@ -17,22 +17,22 @@ REFUSED, INTERRUPTED, UNREAD = 2, 130, 141
 
 
 def flush_output() -> None:
-    """Give out what is still held of the result. Raises BrokenPipeError where nobody reads it any more."""
+    """Write out the buffered result. Raises BrokenPipeError where nobody reads it any more."""
     sys.stdout.flush()
 
 
 def discard_output() -> None:
-    """Forget what is still held of the result, since nobody reads it."""
+    """Discard the buffered result, since nobody reads it."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
     os.close(sink)
 
 
 class Commands(TyperGroup):
-    """A group of commands that says refusals plainly, whichever command they come from."""
+    """A group of commands that prints refusals plainly, whichever command they come from."""
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:
-        """Read the arguments, or answer those that are answered at once, such as --help."""
+        """Parse the arguments, or answer those that are answered at once, such as --help."""
         try:
             return super().make_context(*arguments, **named)
         except BrokenPipeError as error:
@@ -67,7 +67,7 @@ class Commands(TyperGroup):
 
 
 def examples(*lines: str) -> str:
-    """Write the examples that end a command's help."""
+    """Examples that end a command's help."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 

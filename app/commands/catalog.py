@@ -1,4 +1,4 @@
-"""Commands on what should be: canary files against a service's definitions, and its schema.
+"""Commands on definitions: canary files against those of a service, and its schema.
 
 They work on the store of the settings or, where that makes sense, on a running service over its API.
 """
@@ -112,15 +112,15 @@ def migrate(*, data_dir: DataDir = None) -> None:
     """
     settings = load_settings(os.environ, data_dir=data_dir, auto_migrate=False)
     file = database_file(settings)
-    made = file is not None and not file.exists()
+    is_new = file is not None and not file.exists()
     create_database_file(settings)
     store = Store(settings.database)
     try:
-        before, wanted = revisions(store)
+        before, target = revisions(store)
         migrate_store(store)
-        moved = "has the schema already" if before == wanted else f"migrated from {before or 'nothing'}"
-        typer.echo(f"{store.place}: {moved}, now at {wanted}")
-        if made:
+        summary = "has the schema already" if before == target else f"migrated from {before or 'nothing'}"
+        typer.echo(f"{store.place}: {summary}, now at {target}")
+        if is_new:
             terminal.note(
                 f"NEW: there was no database at {file}, so an empty one was made. If one was to be upgraded, it is "
                 "elsewhere: --data-dir or COALMINE_DATA_DIR say where"
@@ -142,10 +142,10 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
         files, notes = written.files, written.notes
     if path == "-" and len(files) > 1:
         raise typer.BadParameter(f"{to} is {len(files)} files; say the folder to write them to", param_hint="PATH")
-    strange = [name for name in files if not FORMATS[to].files.fullmatch(name)]
-    if strange:  # a service elsewhere may be anybody's
+    unexpected = [name for name in files if not FORMATS[to].files.fullmatch(name)]
+    if unexpected:  # a service elsewhere may be anybody's
         raise CoalmineError(
-            f"the service names a file that is none of {to}'s: {plain(strange[0])}; nothing was written"
+            f"the service names a file that is none of {to}'s: {plain(unexpected[0])}; nothing was written"
         )
     for name, text in files.items():
         if path == "-":
@@ -160,7 +160,7 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
 
 
 def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:
-    """Show what files change, or would; whether that is anything."""
+    """Show what files change, or would; returns whether anything."""
     documents = read_files(paths)
     changes: Sequence[Mapping[str, Any]]
     if server is not None:
@@ -172,14 +172,14 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
                 settings.secret_key, settings.data_dir, store, loopback=True, keep=not dry_run, readable=False
             )
             if dry_run:
-                found = applying.diff(store, vault, documents, managed_by=FILE, now=now())
+                changed = applying.diff(store, vault, documents, managed_by=FILE, now=now())
             else:
-                found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
+                changed = applying.apply(store, vault, documents, managed_by=FILE, now=now())
             notes = suite_power.notes_on_plan(store, documents, managed_by=FILE)
             hooks = [hook.data() for hook in documents.hooks]
             unreachable = notes_on_hooks(hook_addresses(settings), hooks, addresses_of)
             notes += [f"hook {slug}: {note}" for slug, note in unreachable]
-        changes = [asdict(change) for change in found]
+        changes = [asdict(change) for change in changed]
     terminal.show_plan(changes, applied=not dry_run)
     terminal.warn(find_warnings(documents))
     for line in notes:

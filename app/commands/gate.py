@@ -13,7 +13,7 @@ from app import serving, terminal
 from app.adapters.probing.recorded_rankings import RankingsProbe
 from app.commands.base import Paths, examples
 from app.commands.files import read_files
-from app.commands.imports import source_of
+from app.commands.imports import file_source
 from app.commands.resources import now
 from app.config import load_settings
 from app.domain.model import Verdict
@@ -74,7 +74,7 @@ def check(
     documents = read_files(paths, sends=False)
     terminal.warn(documents.unset)
     if rankings is not None:
-        ranked = read_run(source_of(rankings))
+        ranked = read_run(file_source(rankings))
         chosen = gate.choose_targets(documents, check=slug, url=NOWHERE)
         targets, notes = judged_by_rank(chosen, ranked, file=str(rankings), as_documents=as_documents)
         probe: Probe = RankingsProbe(ranked)
@@ -84,9 +84,9 @@ def check(
         targets = gate.choose_targets(documents, check=slug, url=url)
         probe = build_probe(load_settings(os.environ))
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
-    named = [(target.check.slug, target.size) for target in targets]
+    sizes = [(target.check.slug, target.size) for target in targets]
     reports = []
-    with serving.stopped_by_signals(), terminal.progress(named) as bar:
+    with serving.stopped_by_signals(), terminal.progress(sizes) as bar:
         for number, target in enumerate(targets):
             saved = _saved(target.check.slug, before, alone=len(targets) == 1)
             report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number), before=saved)
@@ -104,5 +104,5 @@ def check(
 
 
 def _saved(check: str, before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> Mapping[str, Any] | None:
-    """Find the saved report of a check; the only one there is stands in where only one check is measured."""
+    """Return the saved report of a check; a single one serves any check where only one is measured."""
     return before.get(check) or (next(iter(before.values())) if alone and len(before) == 1 else None)

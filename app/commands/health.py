@@ -1,4 +1,4 @@
-"""The health check of the image, `python -m app.commands.health`: a worker's sign of life, or `/livez` of the service.
+"""The health check of the image, `python -m app.commands.health`: a worker's heartbeat file, else `/livez`.
 
 A worker alone listens nowhere, so it touches a file of its own in the data folder; the name has the host's, since
 containers may share the folder. Standard library alone: an engine starts this every few seconds.
@@ -12,21 +12,21 @@ from pathlib import Path
 from urllib.request import urlopen
 
 SILENT_SECONDS = 30.0
-"""How old a sign of life may be."""
+"""Most seconds since the last heartbeat."""
 
 
 def sign_of_life(data_dir: Path) -> Path:
-    """Return the file that the worker of this host touches while its threads are alive."""
+    """Path of the file that the worker of this host touches while its threads are alive."""
     return data_dir / f"worker-{socket.gethostname()}.alive"
 
 
 def is_alive(file: Path, now: float) -> bool:
-    """Whether a sign of life is young enough; `now` in seconds since 1970. Raises FileNotFoundError."""
+    """Whether the file is young enough; `now` in seconds since 1970. Raises FileNotFoundError."""
     return now - file.stat().st_mtime <= SILENT_SECONDS
 
 
 def check(data_dir: Path, port: str) -> bool:
-    """Whether what runs in this container is healthy: its worker where it is one alone, else its service."""
+    """Whether this container is healthy: its worker where it is one alone, else its service."""
     try:
         return is_alive(sign_of_life(data_dir), time.time())
     except FileNotFoundError:
@@ -38,5 +38,5 @@ def check(data_dir: Path, port: str) -> bool:
 
 
 if __name__ == "__main__":
-    found = check(Path(os.environ.get("COALMINE_DATA_DIR", "data")), os.environ.get("COALMINE_PORT", "8000"))
-    sys.exit(0 if found else 1)
+    healthy = check(Path(os.environ.get("COALMINE_DATA_DIR", "data")), os.environ.get("COALMINE_PORT", "8000"))
+    sys.exit(0 if healthy else 1)

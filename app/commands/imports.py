@@ -80,11 +80,11 @@ def import_suite(  # noqa: PLR0913 - options of a command
     builder = SuiteBuilder(
         as_document=as_documents, grades=parse_grades(grades), columns=parse_columns(column or (), form)
     )
-    imported = _read(form, _files(paths, split), suite or _slug(paths[0]), builder)
+    imported = _read(form, _list_files(paths, split), suite or _suite_slug(paths[0]), builder)
     documents = Documents(suites=(imported.suite,))
     notes: Sequence[str] = ()
     if to is not None:
-        _write(to, write_canary_file(documents))
+        _write_file(to, write_canary_file(documents))
         notes = suite_notes(documents)
     elif server is not None:
         changes, notes = connect_server(server).import_documents(import_pages(documents), dry_run=dry_run)
@@ -94,11 +94,11 @@ def import_suite(  # noqa: PLR0913 - options of a command
             require_own_key(settings)
             vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=False, readable=False)
             if dry_run:
-                found = applying.diff(store, vault, documents, managed_by=API, now=now())
+                planned = applying.diff(store, vault, documents, managed_by=API, now=now())
             else:
-                found = applying.apply(store, vault, documents, managed_by=API, now=now())
+                planned = applying.apply(store, vault, documents, managed_by=API, now=now())
             notes = suite_power.notes_on_plan(store, documents, managed_by=API)
-        terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
+        terminal.show_plan([asdict(change) for change in planned], applied=not dry_run, most=_SHOWN)
     terminal.warn(find_warnings(documents))
     for line in (*imported.notes, *notes):
         terminal.note(f"Note: {plain(line)}.")
@@ -106,8 +106,8 @@ def import_suite(  # noqa: PLR0913 - options of a command
     terminal.note(f"Suite {imported.suite.slug}: {size}.")
 
 
-def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Source:
-    """Give a file as a source, packed or not; `moved` hears of the bytes that were read of it."""
+def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> Source:
+    """Return a file as a source, packed or not; `advance` is called with the number of bytes read."""
 
     def lines() -> Iterator[str]:
         with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
@@ -119,9 +119,9 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
                     message = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
                     raise InvalidInputError([Problem(file=str(path), line=number + 1, message=message)]) from error
                 if number % _BLOCK == 0:
-                    moved(raw.tell() - before)
+                    advance(raw.tell() - before)
                     before = raw.tell()
-            moved(raw.tell() - before)
+            advance(raw.tell() - before)
 
     return Source(name=str(path), lines=lines)
 
@@ -129,31 +129,31 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
 def _read(form: str, files: Sequence[Path], suite: str, builder: SuiteBuilder) -> ImportedSuite:
     # Each file is looked into before it is read, which moves the bar by a block at most.
     with terminal.reading([(file.name, file.stat().st_size) for file in files]) as bar:
-        sources = [source_of(file, bar(number)) for number, file in enumerate(files)]
+        sources = [file_source(file, bar(number)) for number, file in enumerate(files)]
         FORMATS[form].read(sources, builder)
     return builder.build(suite)
 
 
-def _files(paths: Iterable[Path], split: str) -> list[Path]:
-    """List the files of the paths; of a folder those in it and, for BEIR, the qrels of the split."""
+def _list_files(paths: Iterable[Path], split: str) -> list[Path]:
+    """Return the files of the paths; of a folder those in it and, for BEIR, the qrels of the split."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-        judged = sorted((path / "qrels").glob(f"{split}.tsv*"))
-        if (path / "qrels").is_dir() and not judged:
-            there = ", ".join(sorted(one.name for one in (path / "qrels").iterdir()))
-            message = f"has no qrels/{split}.tsv; there are: {there}; choose with --split"
+        inner = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        qrels = sorted((path / "qrels").glob(f"{split}.tsv*"))
+        if (path / "qrels").is_dir() and not qrels:
+            names = ", ".join(sorted(one.name for one in (path / "qrels").iterdir()))
+            message = f"has no qrels/{split}.tsv; there are: {names}; choose with --split"
             raise InvalidInputError([Problem(file=str(path), message=message)])
-        files += [*inside, *judged]
-        if not inside and not judged:
+        files += [*inner, *qrels]
+        if not inner and not qrels:
             raise InvalidInputError([Problem(file=str(path), message="is an empty folder")])
     return files
 
 
-def _slug(path: Path) -> str:
+def _suite_slug(path: Path) -> str:
     words = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in path.name.split(".")[0].lower())
     slug = "-".join(word for word in words.split("-") if word)[:64]
     if not slug:
@@ -161,7 +161,7 @@ def _slug(path: Path) -> str:
     return slug
 
 
-def _write(to: str, text: str) -> None:
+def _write_file(to: str, text: str) -> None:
     if to == "-":
         typer.echo(text, nl=False)
         return

@@ -1,4 +1,4 @@
-"""`coalmine quality`: the checklist of retrieval quality for a check, by what its canaries last got."""
+"""`coalmine quality`: the retrieval quality report of a check, from stored answers."""
 
 from typing import Annotated, Literal
 

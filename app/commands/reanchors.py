@@ -1,4 +1,4 @@
-"""`coalmine reanchor`: judgments whose chunks were renamed, what is proposed in their place, and saying yes or no."""
+"""`coalmine reanchor`: lists, accepts and rejects the judgments proposed for renamed chunks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from app.services.diagnosis.reanchoring import ProposalIds
 app = typer.Typer(rich_markup_mode=None)
 
 _BY = "command line"
-_LONGEST = 60
-_MOST = 1_000
+_MAX_TEXT = 60
+_MAX_PROPOSALS = 1_000
 
 
 @app.command(
@@ -44,39 +44,41 @@ def reanchor(
     Canaries that a file owns are not changed: the patch to commit is written to stdout, where the file cannot be read
     the canaries as they would be.
     """
-    accepted, rejected = _named("--accept", accept), _named("--reject", reject)
+    accepted, rejected = _parse_ids("--accept", accept), _parse_ids("--reject", reject)
     decides = bool(accept or reject)
     if server is not None:
         service = connect_server(server)
         if decides:
-            _show_decision(service.decide_reanchors(check, {"accept": _wish(accepted), "reject": _wish(rejected)}))
+            _show_decision(
+                service.decide_reanchors(check, {"accept": _ids_json(accepted), "reject": _ids_json(rejected)})
+            )
         else:
             _show_proposals(check, service.reanchors(check))
         return
     with open_database(data_dir) as (_, store):
         if decides:
-            found = reanchoring.decide(store, check, accept=accepted, reject=rejected, by=_BY, now=now())
-            _show_decision(found)
+            decision = reanchoring.decide(store, check, accept=accepted, reject=rejected, by=_BY, now=now())
+            _show_decision(decision)
         else:
-            listed = reanchoring.list_all(store, check, state=ReanchorState.PROPOSED, limit=_MOST)
+            listed = reanchoring.list_all(store, check, state=ReanchorState.PROPOSED, limit=_MAX_PROPOSALS)
             _show_proposals(check, listed[::-1])
 
 
-def _named(option: str, text: str) -> ProposalIds:
+def _parse_ids(option: str, text: str) -> ProposalIds:
     if text.strip() == "all":
         return None
     ids = [one.strip() for one in text.split(",") if one.strip()]
-    strange = [one for one in ids if not (one.isascii() and one.isdecimal()) or len(one) > _DIGITS]
-    if strange:
-        told = f"'{plain(strange[0])[:_LONGEST]}' is no id of a proposal; name ids such as 4,7, or all"
-        raise InvalidInputError([Problem(path=option, message=told)])
+    invalid = [one for one in ids if not (one.isascii() and one.isdecimal()) or len(one) > _MAX_DIGITS]
+    if invalid:
+        message = f"'{plain(invalid[0])[:_MAX_TEXT]}' is no id of a proposal; name ids such as 4,7, or all"
+        raise InvalidInputError([Problem(path=option, message=message)])
     return [int(one) for one in ids]
 
 
-_DIGITS = 18
+_MAX_DIGITS = 18
 
 
-def _wish(wanted: ProposalIds) -> Any:
+def _ids_json(wanted: ProposalIds) -> Any:
     return "all" if wanted is None else [str(one) for one in wanted]
 
 
@@ -100,35 +102,35 @@ def _show_proposals(check: str, proposals: Sequence[ReanchorView]) -> None:
 
 
 def _chunk(chunk: Mapping[str, Any]) -> str:
-    named = [shorten(str(chunk[name]), _LONGEST) for name in ("id", "document", "text") if chunk.get(name)]
+    named = [shorten(str(chunk[name]), _MAX_TEXT) for name in ("id", "document", "text") if chunk.get(name)]
     return " · ".join(named)
 
 
-def _show_decision(found: ReanchorDecision) -> None:
-    """Write patches to stdout, ready for `git apply`, and what became of each proposal to stderr."""
-    for patch in found["patches"]:
-        typer.echo(_harmless(patch["diff"] or patch["yaml"]), nl=False)
+def _show_decision(decision: ReanchorDecision) -> None:
+    """Write patches to stdout, ready for `git apply`, and the state of each proposal to stderr."""
+    for patch in decision["patches"]:
+        typer.echo(_without_controls(patch["diff"] or patch["yaml"]), nl=False)
         if patch["diff"] is None:
             place = f"{plain(str(patch['file']))} is not as it was applied, or not here" if patch["file"] else "no file"
             terminal.note(f"No patch could be written ({place}): these are the canaries as they would be.")
     groups = (
-        ("Accepted, and in force", found["accepted"]),
-        ("Rejected", found["rejected"]),
-        ("Waiting for their files: commit the patch and apply them", found["to_commit"]),
-        ("Outdated, as the judgment is not there any more", found["outdated"]),
-        ("Decided before", found["unchanged"]),
+        ("Accepted, and in force", decision["accepted"]),
+        ("Rejected", decision["rejected"]),
+        ("Waiting for their files: commit the patch and apply them", decision["to_commit"]),
+        ("Outdated, as the judgment is not there any more", decision["outdated"]),
+        ("Decided before", decision["unchanged"]),
     )
-    for told, group in groups:
+    for heading, group in groups:
         if group:
             listed = ", ".join(f"{plain(one['id'])} ({plain(one['key'])})" for one in group)
-            terminal.note(f"{told}: {listed}")
+            terminal.note(f"{heading}: {listed}")
     if not any(group for _, group in groups):
         terminal.note("No proposal waits for an answer.")
 
 
-def _harmless(text: str) -> str:
-    """Take out what a terminal would obey; ours holds nothing of the kind, but a service elsewhere may be anybody's."""
-    return _OBEYED.sub("", text)
+def _without_controls(text: str) -> str:
+    """Remove control characters; ours has none, but another service may send anything."""
+    return _CONTROLS.sub("", text)
 
 
-_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")

@@ -1,4 +1,4 @@
-"""`coalmine replay`: the detector led over traces in a file, or over a check's own history."""
+"""`coalmine replay`: runs the detector over traces in a file, or over a check's own history."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 class Format(StrEnum):
-    """How what came of it is written."""
+    """Format of the output."""
 
     TABLE = "table"
     JSON = "json"
@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class ReplayResult:
-    """What there is to tell of one history: its alarms, and whom each named on the last run before it recovered."""
+    """Alarms of one history, and the culprits each named on the last run before it recovered."""
 
     key: str
     alarms: list[int] = field(default_factory=list)
@@ -43,8 +43,8 @@ class ReplayResult:
     culprits: dict[Key, None] = field(default_factory=dict)
     standing: Sequence[Key] = ()
 
-    def hear(self, number: int, reading: Reading, culprits: Sequence[Key]) -> None:
-        """Take in what the detector says of run `number`."""
+    def add(self, number: int, reading: Reading, culprits: Sequence[Key]) -> None:
+        """Add the reading of run `number`."""
         if reading.change is Change.OPENED:
             self.alarms.append(number)
         if reading.change is Change.CLOSED:
@@ -54,7 +54,7 @@ class ReplayResult:
             self.standing = culprits
 
     def end(self) -> None:
-        """Keep whom the alarm named."""
+        """Keep the culprits of the alarm."""
         self.culprits.update(dict.fromkeys(self.standing))
         self.standing = ()
 
@@ -102,7 +102,7 @@ def _replay_file(file: Path, form: Format) -> None:
                 result = _replayed(one, bar(0))
                 results.append(result)
                 if form is Format.JSON:
-                    _line({"key": result.key, **_common(result)})
+                    _write_json_line({"key": result.key, **_result_json(result)})
     if form is Format.TABLE:
         rows = [
             (plain(one.key), _numbers(one.alarms), _numbers(one.closed), shorten(_numbers(list(one.culprits)), _SHOWN))
@@ -113,7 +113,7 @@ def _replay_file(file: Path, form: Format) -> None:
         typer.echo(f"An alarm in {alarmed:,} of {counted(len(results), 'trace')}.")
 
 
-def _replayed(trace: Trace, moved: Callable[[int], None]) -> ReplayResult:
+def _replayed(trace: Trace, advance: Callable[[int], None]) -> ReplayResult:
     members = Members(
         keys=tuple(range(trace.base_lost.shape[1])), groups=grouped([[f"topic:{topic}"] for topic in trace.topics])
     )
@@ -121,40 +121,40 @@ def _replayed(trace: Trace, moved: Callable[[int], None]) -> ReplayResult:
     after = Runs(lost=trace.after_lost, ndcg=trace.after_ndcg)
     result = ReplayResult(key=trace.key)
     for number, (_, reading) in enumerate(replay(members, healthy, after), 1):
-        result.hear(number, reading, [one.position for one in reading.culprits])
-        moved(1)
+        result.add(number, reading, [one.position for one in reading.culprits])
+        advance(1)
     result.end()
     return result
 
 
 def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
-    with open_database(data_dir) as (_, store), terminal.counting(slug) as moved:
-        runs = replay_check(store, slug, moved=moved)
+    with open_database(data_dir) as (_, store), terminal.counting(slug) as advance:
+        runs = replay_check(store, slug, moved=advance)
     first = next((place for place, one in enumerate(runs, 1) if one.learned), 0)
     warming, after = ReplayResult(key=slug), ReplayResult(key=slug)
     for number, one in enumerate(runs, 1):
         if first and number > first:
-            after.hear(number - first, one.reading, one.culprits)
+            after.add(number - first, one.reading, one.culprits)
         else:
-            warming.hear(number, one.reading, one.culprits)
+            warming.add(number, one.reading, one.culprits)
     warming.end()
     after.end()
     if form is Format.JSON:
-        _line({"key": slug, **_common(after), "runs": len(runs), "warm_up": _common(warming)})
+        _write_json_line({"key": slug, **_result_json(after), "runs": len(runs), "warm_up": _result_json(warming)})
         return
     columns = ("run", "alarm", "severity", "since", "culprits", "why")
-    terminal.show_table(Table(title="", columns=columns, rows=tuple(_changes(runs))))
+    terminal.show_table(Table(title="", columns=columns, rows=tuple(_change_rows(runs))))
     learned = f"the first baseline was learned after {first:,}" if first else "no baseline was learned yet"
     typer.echo(f"{counted(len(runs), 'measured run')}; {learned}.")
-    if differing := _differing(runs):
+    if differing := _count_differing(runs):
         terminal.note(
             f"Note: the evidence of {counted(differing, 'run')} differs from what was stored when it ended; older runs "
             "were pruned, or the suite was changed in the meantime."
         )
 
 
-def _changes(runs: Sequence[Retraced]) -> Iterator[tuple[str, ...]]:
-    """Write a row for each opening, escalation and closing."""
+def _change_rows(runs: Sequence[Retraced]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each opening, escalation and closing."""
     for one in runs:
         if one.reading.change is not None:
             yield (
@@ -167,18 +167,18 @@ def _changes(runs: Sequence[Retraced]) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _differing(runs: Sequence[Retraced]) -> int:
-    """Count the runs for which something else is stored."""
+def _count_differing(runs: Sequence[Retraced]) -> int:
+    """Return the number of runs whose stored evidence differs."""
     pairs = [(one.reading.evidence, one.stored.evidence) for one in runs if one.stored is not None]
     return sum(now != then for now, then in pairs)
 
 
-def _common(result: ReplayResult) -> dict[str, Any]:
+def _result_json(result: ReplayResult) -> dict[str, Any]:
     return {"alarms": result.alarms, "closed": result.closed, "culprits": list(result.culprits)}
 
 
-def _line(document: Mapping[str, Any]) -> None:
-    """Write JSON for programs and terminals: keys of others may hold signs that a terminal obeys, so all is ASCII."""
+def _write_json_line(document: Mapping[str, Any]) -> None:
+    """Write JSON in ASCII: keys of others may hold characters that a terminal obeys."""
     typer.echo(json.dumps(document))
 
 

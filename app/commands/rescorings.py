@@ -1,4 +1,4 @@
-"""`coalmine rescore`: history judged anew by corrected judgments, with what that changes."""
+"""`coalmine rescore`: re-scores past runs by corrected judgments, and shows what that changes."""
 
 import os
 import time
@@ -22,8 +22,8 @@ from app.store.engine import Store
 
 app = typer.Typer(rich_markup_mode=None)
 
-_LOOK_SECONDS = 0.5
-_Moved = Callable[[int, int], None]
+_POLL_SECONDS = 0.5
+_Advance = Callable[[int, int], None]
 
 
 @app.command(
@@ -46,33 +46,35 @@ def rescore(
     start = now() - timedelta(seconds=_seconds(since)) if since is not None else None
     if server is not None:
         service = connect_server(server)
-        asked = service.rescore(check, time_text(start))
+        started = service.rescore(check, time_text(start))
         with terminal.counting(check) as moved:
-            result = _followed(asked, lambda: service.rescoring(str(asked["id"])), moved)
+            result = _wait_until_finished(started, lambda: service.rescoring(str(started["id"])), moved)
     else:
         with open_database(data_dir) as (_, store), terminal.counting(check) as moved:
-            result = _here(store, rescoring.ask(store, check, since=start, now=now()), moved)
+            result = _rescore_here(store, rescoring.ask(store, check, since=start, now=now()), moved)
     _show(result, start)
 
 
-def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
-    """Do it in this process; while a worker is at it already, wait for that."""
+def _rescore_here(store: Store, rescoring_id: int, moved: _Advance) -> Mapping[str, Any]:
+    """Re-score in this process; while a worker already does, wait for it."""
     owner = f"{rescoring.COMMAND}{os.getpid()}:{uuid4().hex[:8]}"
 
-    def carried_on() -> Mapping[str, Any]:
+    def work_and_show() -> Mapping[str, Any]:
         if rescoring.claim(store, owner=owner, now=now(), only=rescoring_id) is not None:
             rescoring.carry_on(store, rescoring_id, owner=owner, clock=now, moved=moved)
         return rescoring.show(store, rescoring_id)
 
     try:
-        return _followed(carried_on(), carried_on, moved)
+        return _wait_until_finished(work_and_show(), work_and_show, moved)
     except KeyboardInterrupt:
         rescoring.release(store, owner=owner)
         terminal.note("What is re-scored stays; run it again to go on.")
         raise
 
 
-def _followed(rescoring: Mapping[str, Any], look: Callable[[], Mapping[str, Any]], moved: _Moved) -> Mapping[str, Any]:
+def _wait_until_finished(
+    rescoring: Mapping[str, Any], poll: Callable[[], Mapping[str, Any]], moved: _Advance
+) -> Mapping[str, Any]:
     while True:
         moved(int(rescoring["progress"]["runs_done"]), int(rescoring["progress"]["runs_total"]))
         if rescoring["status"] == "failed":
@@ -81,20 +83,20 @@ def _followed(rescoring: Mapping[str, Any], look: Callable[[], Mapping[str, Any]
             )
         if rescoring["status"] == "finished":
             return rescoring
-        time.sleep(_LOOK_SECONDS)
-        rescoring = look()
+        time.sleep(_POLL_SECONDS)
+        rescoring = poll()
 
 
-def _show(found: Mapping[str, Any], start: datetime | None) -> None:
-    count = int(found["progress"]["runs_done"])
-    reaches = datetime.fromisoformat(found["since"]) if found["since"] else None
+def _show(result: Mapping[str, Any], start: datetime | None) -> None:
+    count = int(result["progress"]["runs_done"])
+    reaches = datetime.fromisoformat(result["since"]) if result["since"] else None
     since = f" since {reaches:%Y-%m-%d %H:%M} UTC" if reaches else ""
-    if not count and not found["note"]:
-        typer.echo(f"{plain(str(found['check']))}: no run has ended{since}, so there is nothing to judge anew.")
+    if not count and not result["note"]:
+        typer.echo(f"{plain(str(result['check']))}: no run has ended{since}, so there is nothing to judge anew.")
         return
-    typer.echo(f"{plain(str(found['check']))}: {counted(count, 'run')}{since}, judged anew")
-    typer.echo(f"measures version {plain(str(found['measures_version']))}")
-    sides = [found["before"] or {}, found["after"] or {}]
+    typer.echo(f"{plain(str(result['check']))}: {counted(count, 'run')}{since}, judged anew")
+    typer.echo(f"measures version {plain(str(result['measures_version']))}")
+    sides = [result["before"] or {}, result["after"] or {}]
     rows = [
         ("coverage", *[number(side.get("coverage")) for side in sides]),
         ("health_score", *[number(side.get("health_score")) for side in sides]),
@@ -106,8 +108,8 @@ def _show(found: Mapping[str, Any], start: datetime | None) -> None:
     terminal.show_table(Table(title="", columns=("", "before", "after"), rows=tuple(rows)))
     if start is not None and (reaches is None or reaches < start):
         terminal.note("Note: it was asked for from further back before; all of its runs are counted.")
-    if found["note"]:
-        terminal.note(f"Note: {plain(str(found['note']))}.")
+    if result["note"]:
+        terminal.note(f"Note: {plain(str(result['note']))}.")
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""What commands work on: the store of the settings, or a running service."""
+"""Resources of commands: the store of the settings, or a running service."""
 
 import os
 from collections.abc import Iterator
@@ -18,35 +18,35 @@ from app.store.engine import Store, from_us
 
 @contextmanager
 def open_database(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
-    """Open the database of the settings and say which it is: a folder is easily mistaken for another."""
+    """Open the database of the settings and print which it is: a folder is easily mistaken for another."""
     settings = load_settings(os.environ, data_dir=data_dir)
     file = database_file(settings)
-    made = file is not None and not file.exists()
+    is_new = file is not None and not file.exists()
     store = open_store(settings, create=create)
     try:
-        terminal.note(f"Database: {store.place}{' (new)' if made else ''}")
+        terminal.note(f"Database: {store.place}{' (new)' if is_new else ''}")
         yield settings, store
     finally:
         store.close()
 
 
 def require_own_key(settings: Settings) -> None:
-    """Refuse to make up a key that would be of no use to a service on another machine. Raises ConfigurationError."""
+    """Refuse to generate a key that a service on another machine would not have. Raises ConfigurationError."""
     generated = settings.embedded or (settings.data_dir / KEY_FILE).exists()
     if settings.secret_key is None and not generated:
         raise ConfigurationError("COALMINE_SECRET_KEY must be set to the service's own, or it cannot read the secrets")
 
 
 def connect_server(url: str) -> Server:
-    """Speak to a running service, with the key of the environment."""
+    """Client of a running service, with the key of the environment."""
     return Server(url, read_api_key(os.environ), user_agent=USER_AGENT)
 
 
 def format_time(microseconds: int | None) -> str:
-    """Write a stored time for a table; nothing where there is none."""
+    """Text of a stored time for a table; "" without one."""
     return (time_text(from_us(microseconds).replace(microsecond=0)) or "") if microseconds is not None else ""
 
 
 def now() -> datetime:
-    """Tell the time."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`coalmine secrets`: changing the key that stored secrets are encrypted under."""
+"""`coalmine secrets`: changes the key that stored secrets are encrypted under."""
 
 from typing import Annotated
 

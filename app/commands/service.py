@@ -147,7 +147,7 @@ def demo(
 
 @contextmanager
 def _ending(settings: Settings) -> Iterator[serving.Ending]:
-    """Make Ctrl-C and SIGTERM a clean end, and say so."""
+    """End cleanly on Ctrl-C and SIGTERM, and say so."""
     try:
         with serving.stopped_by_signals() as ending:
             yield ending
@@ -166,5 +166,5 @@ def _say_stopping(settings: Settings) -> None:
 
 
 def _program() -> str:
-    """Name the command as it was called, to be copied."""
+    """Name of the command as it was called, to be copied."""
     return sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"

@@ -1,4 +1,4 @@
-"""`coalmine try`: one query put to a retriever of canary files, or of a running service, and everything in between."""
+"""`coalmine try`: sends one query to a retriever of canary files, or of a running service, and shows everything."""
 
 import json
 import os
@@ -35,7 +35,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 class Format(StrEnum):
-    """How what came of it is written."""
+    """Format of the output."""
 
     TEXT = "text"
     JSON = "json"
@@ -73,12 +73,12 @@ def try_(  # noqa: PLR0913 - options of a command
     """
     body = None if answer is None else answer.read_bytes().decode(errors="replace")
     if server is not None:
-        wish = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
+        request = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
         if url is not None:
-            wish["retriever"] = {"url": url}
-        trial: Mapping[str, Any] = connect_server(server).try_retriever(_named(paths, retriever), wish)
+            request["retriever"] = {"url": url}
+        trial: Mapping[str, Any] = connect_server(server).try_retriever(_server_slug(paths, retriever), request)
     else:
-        document = _chosen(paths, retriever)
+        document = _file_retriever(paths, retriever)
         document = document if url is None else document.at(url)
         if body is not None:
             trial = trials.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
@@ -88,12 +88,12 @@ def try_(  # noqa: PLR0913 - options of a command
     if form is Format.JSON:
         typer.echo(_json_text(trial))
     else:
-        _show(trial)
+        _print_trial(trial)
     if trial["outcome"] != Outcome.OK:
         raise typer.Exit(NOT_MEASURED)
 
 
-def _named(paths: Sequence[Path] | None, retriever: str | None) -> str:
+def _server_slug(paths: Sequence[Path] | None, retriever: str | None) -> str:
     if paths:
         raise InvalidInputError([Problem(message="--server tries what the service has in force; leave out the files")])
     if retriever is None:
@@ -101,24 +101,24 @@ def _named(paths: Sequence[Path] | None, retriever: str | None) -> str:
     return retriever
 
 
-def _chosen(paths: Sequence[Path] | None, named: str | None) -> RetrieverDocument:
+def _file_retriever(paths: Sequence[Path] | None, slug: str | None) -> RetrieverDocument:
     if not paths:
         raise InvalidInputError([Problem(message="name the canary files of the retriever, or a service with --server")])
-    known = {document.slug: document for document in read_files(paths, retrievers_alone=True).retrievers}
-    if named is not None and named not in known:
-        told = f"the files define no retriever '{named}'{did_you_mean(named, known)}"
-        raise InvalidInputError([Problem(path="--retriever", message=told)])
-    if named is None and len(known) != 1:
-        told = (
-            f"the files define {len(known)} retrievers; name one of: {', '.join(known)}"
-            if known
+    retrievers = {document.slug: document for document in read_files(paths, retrievers_alone=True).retrievers}
+    if slug is not None and slug not in retrievers:
+        message = f"the files define no retriever '{slug}'{did_you_mean(slug, retrievers)}"
+        raise InvalidInputError([Problem(path="--retriever", message=message)])
+    if slug is None and len(retrievers) != 1:
+        message = (
+            f"the files define {len(retrievers)} retrievers; name one of: {', '.join(retrievers)}"
+            if retrievers
             else ("the files define no retriever")
         )
-        raise InvalidInputError([Problem(path="--retriever", message=told)])
-    return known[named] if named is not None else next(iter(known.values()))
+        raise InvalidInputError([Problem(path="--retriever", message=message)])
+    return retrievers[slug] if slug is not None else next(iter(retrievers.values()))
 
 
-def _show(trial: Mapping[str, Any]) -> None:
+def _print_trial(trial: Mapping[str, Any]) -> None:
     typer.echo(headline(trial))
     for name in ("detail", "unscored"):
         if trial[name]:
@@ -138,39 +138,41 @@ def _show(trial: Mapping[str, Any]) -> None:
         reasons = [f"# {plain(name)}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
         count = plain(str(suggested["hits"]))
         title = f"Suggestion {number} reads {count} {plural(suggested['hits'], 'hit')}; put this under the retriever:"
-        _section(title, [*reasons, *map(_harmless, suggested["yaml"].splitlines())])
+        _section(title, [*reasons, *map(_without_controls, suggested["yaml"].splitlines())])
 
 
 def headline(trial: Mapping[str, Any]) -> str:
-    """Say in a line how it went."""
+    """Summary of a trial in one line."""
     status = f", HTTP {plain(str(trial['http_status']))}" if trial["http_status"] else ""
-    took = f" in {trial['latency_seconds'] * 1000:.0f} ms" if trial["latency_seconds"] else ""
-    told = f"{plain(trial['retriever'])}: {plain(outcome_word(str(trial['outcome'])))}{status}{took}"
+    duration = f" in {trial['latency_seconds'] * 1000:.0f} ms" if trial["latency_seconds"] else ""
+    message = f"{plain(trial['retriever'])}: {plain(outcome_word(str(trial['outcome'])))}{status}{duration}"
     if trial["outcome"] != Outcome.OK:
-        return told
-    found = len(trial["hits"])
-    told += f", {counted(found, 'hit')}"
-    if (trial["returned"] or 0) > found:
-        more = trial["returned"] - found
-        told += f" ({more} more {'was a duplicate' if more == 1 else 'were duplicates'})"
+        return message
+    hits = len(trial["hits"])
+    message += f", {counted(hits, 'hit')}"
+    if (trial["returned"] or 0) > hits:
+        more = trial["returned"] - hits
+        message += f" ({more} more {'was a duplicate' if more == 1 else 'were duplicates'})"
     top, scorer = trial["top_score"], trial["scorer"]
-    return told if top is None else f"{told}, top score {top:.3f} by {plain(str(scorer['kind']))}{_by_scale(scorer)}"
+    return (
+        message if top is None else f"{message}, top score {top:.3f} by {plain(str(scorer['kind']))}{_by_scale(scorer)}"
+    )
 
 
 def _by_scale(scorer: Mapping[str, Any]) -> str:
-    """Say what a score on a distance scale became: what counts as relevant there is not seen from the scores."""
+    """Note on what a score on a distance scale became: the scores do not show what counts as relevant."""
     if scorer.get("scale") != Scale.DISTANCE or scorer["kind"] != ScorerKind.SCORE:
         return ""
     return " (1 / (1 + distance): at the default minimum of 0.5 a distance up to 1 is relevant)"
 
 
-def _harmless(line: str) -> str:
-    """Take out what a terminal would obey and keep the spaces, which mean something in YAML."""
+def _without_controls(line: str) -> str:
+    """Remove control characters and keep the spaces, which mean something in YAML."""
     return " ".join(map(plain, line.split(" ")))
 
 
 def _json_text(trial: Mapping[str, Any]) -> str:
-    """Write JSON for programs and terminals: what is no plain character is escaped, as only within texts it can be."""
+    """JSON for programs and terminals: characters that are not plain are escaped, which only texts can hold."""
     text = json.dumps(trial, indent=2, ensure_ascii=False)
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
@@ -193,7 +195,7 @@ def _response_lines(response: Mapping[str, Any]) -> list[str]:
 
 
 def _body_lines(body: str | None) -> list[str]:
-    """Lay out a body, see `shown_json`, and cut it for a screen."""
+    """Lines of a body, laid out and cut for a screen."""
     text = shown_json(body or "")
     lines = [" " * (len(line) - len(line.lstrip(" "))) + shorten(line, _WIDEST) for line in text.splitlines()]
     more = len(lines) - _SHOWN_LINES

@@ -1,4 +1,4 @@
-"""A Coalmine service elsewhere, as the command line uses it: plan, apply and export over its REST API."""
+"""Client of a Coalmine service for the command line: plan, apply, export and more over its REST API."""
 
 import json
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ from app.domain.errors import (
     UnauthorizedError,
 )
 
-ANYWHERE = AddressPolicy(name="server", deny_private=False)
+ANY_ADDRESS = AddressPolicy(name="server", deny_private=False)
 """Whoever runs the command says where the service is."""
 TIMEOUT_SECONDS = 120.0
 MAX_BODY_BYTES = 100_000_000
 
 
 class Server:
-    """A service at `url`, asked with the API key where one is given.
+    """A service at `url`, called with the API key where one is given.
 
-    Every call raises an error of our tree where the service refuses or cannot be asked; no message holds the key.
+    Every call raises an error of our tree where the service refuses or cannot be reached; no message holds the key.
     """
 
     def __init__(self, url: str, key: str | None, *, user_agent: str) -> None:
@@ -54,39 +54,41 @@ class Server:
     def import_documents(
         self, pages: list[dict[str, Any]], *, dry_run: bool
     ) -> tuple[list[Mapping[str, Any]], list[str]]:
-        """Apply documents in one transaction, or say what that would change: `kind, name, action, fields, note`.
+        """Apply documents in one transaction, or return what that would change, and notes on it.
 
-        Beside the changes it gives what there is to note of them; nothing, where the service is of an older release.
+        A change has `kind, name, action, fields, note`; a service of an older release sends no notes.
         """
         body = json.dumps(pages).encode()
-        answer = self._ask("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", body)
+        answer = self._send("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", body)
         try:
-            told = json.loads(answer.body)
-            changes: list[Mapping[str, Any]] = told["changes"]
-            return changes, [str(line) for line in told.get("notes", ())]
+            document = json.loads(answer.body)
+            changes: list[Mapping[str, Any]] = document["changes"]
+            return changes, [str(line) for line in document.get("notes", ())]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
 
     def export(self) -> str:
-        """Read everything in force as a canary file."""
+        """Everything in force as a canary file."""
         try:
-            return self._ask("GET", "/v1/export", None).body.decode()
+            return self._send("GET", "/v1/export", None).body.decode()
         except UnicodeDecodeError as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
 
     def export_suite(self, form: str, suite: str | None) -> tuple[Mapping[str, str], list[str]]:
-        """Read a suite as another tool's files: (texts by name, what they cannot hold)."""
-        named = "" if suite is None else f"&suite={quote(suite, safe='')}"
-        answer = self._ask("GET", f"/v1/export?format={form}{named}", None)
+        """Return a suite as another tool's files: (texts by name, what they cannot hold)."""
+        suite_query = "" if suite is None else f"&suite={quote(suite, safe='')}"
+        answer = self._send("GET", f"/v1/export?format={form}{suite_query}", None)
         try:
-            told = json.loads(answer.body)
-            return {str(name): str(text) for name, text in told["files"].items()}, [str(line) for line in told["notes"]]
+            document = json.loads(answer.body)
+            return {str(name): str(text) for name, text in document["files"].items()}, [
+                str(line) for line in document["notes"]
+            ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
 
-    def try_retriever(self, slug: str, wish: Mapping[str, Any]) -> dict[str, Any]:
-        """Put one query to a retriever the service has; gives what came of it, see `POST /v1/retrievers/{slug}/try`."""
-        answer = self._ask("POST", f"/v1/retrievers/{quote(slug, safe='')}/try", json.dumps(wish).encode())
+    def try_retriever(self, slug: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one query to a retriever of the service, see `POST /v1/retrievers/{slug}/try`."""
+        answer = self._send("POST", f"/v1/retrievers/{quote(slug, safe='')}/try", json.dumps(request).encode())
         try:
             trial: dict[str, Any] = json.loads(answer.body)
             msgspec.convert(trial, Trial)
@@ -95,40 +97,40 @@ class Server:
         return trial
 
     def rescore(self, check: str, since: str | None) -> Mapping[str, Any]:
-        """Ask for a check's past runs to be judged by the judgments in force there; gives the re-scoring."""
+        """Start re-scoring a check's past runs by the judgments in force there."""
         body = json.dumps({} if since is None else {"since": since}).encode()
         return self._rescoring("POST", f"/v1/checks/{quote(check, safe='')}/rescorings", body)
 
     def reanchors(self, check: str) -> list[ReanchorView]:
-        """Read what is proposed in the place of judgments of a check, oldest first."""
-        found: list[ReanchorView] = []
+        """Proposals in the place of judgments of a check, oldest first."""
+        views: list[ReanchorView] = []
         path, after = f"/v1/checks/{quote(check, safe='')}/reanchors?state=proposed&limit=500", ""
         while True:
             page = self._reanchoring("GET", path + after, None, _ReanchorPage)
-            found += page["items"]
+            views += page["items"]
             if not page["next"]:
-                return found[::-1]
+                return views[::-1]
             after = f"&after={quote(page['next'], safe='')}"
 
-    def decide_reanchors(self, check: str, wish: Mapping[str, Any]) -> ReanchorDecision:
+    def decide_reanchors(self, check: str, request: Mapping[str, Any]) -> ReanchorDecision:
         """Accept or reject proposals; see `POST /v1/checks/{slug}/reanchors`."""
         path = f"/v1/checks/{quote(check, safe='')}/reanchors"
-        decided: ReanchorDecision = self._reanchoring("POST", path, json.dumps(wish).encode(), ReanchorDecision)
+        decided: ReanchorDecision = self._reanchoring("POST", path, json.dumps(request).encode(), ReanchorDecision)
         return decided
 
     def _reanchoring(self, method: str, path: str, body: bytes | None, shape: Any) -> Any:
         try:
-            return msgspec.convert(json.loads(self._ask(method, path, body).body), shape)
+            return msgspec.convert(json.loads(self._send(method, path, body).body), shape)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
 
     def rescoring(self, rescoring_id: str) -> Mapping[str, Any]:
-        """Read how far a re-scoring is."""
+        """Progress of a re-scoring."""
         return self._rescoring("GET", f"/v1/rescorings/{quote(rescoring_id, safe='')}", None)
 
     def quality(self, check: str) -> QualityReport:
-        """Read the quality report of a check, see `GET /v1/checks/{slug}/quality`."""
-        answer = self._ask("GET", f"/v1/checks/{quote(check, safe='')}/quality", None)
+        """Quality report of a check, see `GET /v1/checks/{slug}/quality`."""
+        answer = self._send("GET", f"/v1/checks/{quote(check, safe='')}/quality", None)
         try:
             return msgspec.convert(json.loads(answer.body), QualityReport)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -136,13 +138,13 @@ class Server:
 
     def _rescoring(self, method: str, path: str, body: bytes | None) -> Mapping[str, Any]:
         try:
-            found: Mapping[str, Any] = json.loads(self._ask(method, path, body).body)
-            str(found["id"]), str(found["status"]), int(found["progress"]["runs_done"])
+            views: Mapping[str, Any] = json.loads(self._send(method, path, body).body)
+            str(views["id"]), str(views["status"]), int(views["progress"]["runs_done"])
         except (ValueError, KeyError, TypeError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
-        return found
+        return views
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Response:
+    def _send(self, method: str, path: str, body: bytes | None) -> Response:
         request = Request(
             url=self._url + path,
             method=method,
@@ -151,18 +153,18 @@ class Server:
             timeout_seconds=TIMEOUT_SECONDS,
             max_body_bytes=MAX_BODY_BYTES,
         )
-        answer = send_one(request, policy=ANYWHERE)
+        answer = send_one(request, policy=ANY_ADDRESS)
         if answer.failure is not None and (answer.status is None or answer.status < HTTPStatus.MULTIPLE_CHOICES):
             raise CoalmineError(f"{self._url} cannot be asked: {answer.detail or answer.failure}")
         if answer.status not in {HTTPStatus.OK, HTTPStatus.ACCEPTED}:
-            raise self._refusal(answer)
+            raise self._error_of(answer)
         return answer
 
-    def _refusal(self, answer: Response) -> CoalmineError:
+    def _error_of(self, answer: Response) -> CoalmineError:
         status = answer.status or 0
         try:
             problem = json.loads(answer.body)
-            detail, errors = str(problem["detail"]), [_problem(one) for one in problem.get("errors", ())]
+            detail, errors = str(problem["detail"]), [_read_problem(one) for one in problem.get("errors", ())]
         except (ValueError, KeyError, TypeError, AttributeError):
             return CoalmineError(f"{self._url} answered {status}; is Coalmine there?")
         if status == HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -178,8 +180,8 @@ class _ReanchorPage(TypedDict):
     next: str | None
 
 
-def _problem(told: Mapping[str, Any]) -> Problem:
-    return Problem(message=str(told["message"]), path=str(told["path"]) if told.get("path") else None)
+def _read_problem(document: Mapping[str, Any]) -> Problem:
+    return Problem(message=str(document["message"]), path=str(document["path"]) if document.get("path") else None)
 
 
 _ERRORS: Mapping[int, type[CoalmineError]] = {

@@ -1,13 +1,13 @@
-"""What a trial that another service tells of is made of, as far as it is shown: `msgspec.convert` holds it to this.
+"""The fields of a trial that a service returns and the command line shows; `msgspec.convert` checks them.
 
-Whoever answers at an address need not be Coalmine, or mean well.
+Whatever answers at an address need not be Coalmine.
 """
 
 from typing import NotRequired, TypedDict
 
 
 class Request(TypedDict):
-    """What was sent."""
+    """Request that was sent."""
 
     method: str
     url: str
@@ -16,7 +16,7 @@ class Request(TypedDict):
 
 
 class Response(TypedDict):
-    """What came back."""
+    """Response that was received."""
 
     status: int | None
     body: str | None
@@ -24,7 +24,7 @@ class Response(TypedDict):
 
 
 class Hit(TypedDict):
-    """What the mapping read."""
+    """Hit as the mapping read it."""
 
     rank: int
     id: str
@@ -44,7 +44,7 @@ class Suggestion(TypedDict):
 
 
 class Scored(TypedDict):
-    """How relevance is told."""
+    """Source of relevance."""
 
     kind: str
     scale: NotRequired[str | None]

@@ -1,4 +1,4 @@
-"""The embedder of a retriever: how it answers known texts now and did once, and accepting it as it is now."""
+"""Routes of the embedder of a retriever: the last finding, and a new reference."""
 
 from fastapi import APIRouter, Depends
 

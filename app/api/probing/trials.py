@@ -1,4 +1,4 @@
-"""Trying a retriever: one query, and everything between the request and the hits. Nothing is stored."""
+"""Route of trials of a retriever: one query, and everything between the request and the hits. Nothing is stored."""
 
 from uuid import uuid4
 
@@ -19,9 +19,9 @@ from app.services.probing import trials
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
-# Not the routes' threads: retrievers that hang must not keep others from their pages.
+# Apart from the routes' threads, so that retrievers that hang block no pages.
 PROBE_LIMITER = CapacityLimiter(4)
-# What asks nobody, and may still be much to read, waits for no retriever either.
+# Reading a large pasted response waits for no retriever.
 PARSE_LIMITER = CapacityLimiter(4)
 
 
@@ -31,22 +31,22 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
 
     Changing more than how the answer is read takes scope admin, as defining retrievers does.
     """
-    wish = parse_document(TryRequest, body)
-    if trials.changes_request(wish.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
+    trial = parse_document(TryRequest, body)
+    if trials.changes_request(trial.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
 
     def attempt() -> TrialView:
-        document = trials.stored_retriever(store, vault, slug, wish.retriever)
-        return run_trial(request, document, wish)
+        document = trials.stored_retriever(store, vault, slug, trial.retriever)
+        return run_trial(request, document, trial)
 
-    return await anyio.to_thread.run_sync(attempt, limiter=PROBE_LIMITER if wish.answer is None else PARSE_LIMITER)
+    return await anyio.to_thread.run_sync(attempt, limiter=PROBE_LIMITER if trial.answer is None else PARSE_LIMITER)
 
 
-def run_trial(request: Request, document: RetrieverDocument, wish: TryRequest) -> TrialView:
-    """Do what was wished: ask, or read the pasted answer. Takes as long as the retriever's time-outs allow."""
-    if wish.answer is not None:
+def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) -> TrialView:
+    """Send the query, or read the pasted response. Takes as long as the retriever's time-outs allow."""
+    if trial.answer is not None:
         read: trials.ReadAnswer = request.app.state.read
-        return trials.try_answer(read, document, wish.answer, wish.query, k=wish.k, suggests=wish.suggest)
+        return trials.try_answer(read, document, trial.answer, trial.query, k=trial.k, suggests=trial.suggest)
     return trials.try_retriever(
-        request.app.state.probe, document, wish.query, k=wish.k, run_id=f"try-{uuid4().hex}", suggests=wish.suggest
+        request.app.state.probe, document, trial.query, k=trial.k, run_id=f"try-{uuid4().hex}", suggests=trial.suggest
     )

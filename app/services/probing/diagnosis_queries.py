@@ -1,4 +1,4 @@
-"""Asks a retriever the extra questions of diagnoses: gently, within a time, and no more once it stops answering."""
+"""Sends the extra queries of diagnoses: within a time, and none once the retriever stops answering."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -15,7 +15,7 @@ from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery, Retri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBudget:
-    """How long may be asked."""
+    """Time limit for queries."""
 
     clock: Callable[[], datetime]
     until: datetime
@@ -25,17 +25,17 @@ class TimeBudget:
     def of(
         cls, seconds: float, clock: Callable[[], datetime], stopping: Callable[[], bool] = lambda: False
     ) -> "TimeBudget":
-        """Begin now."""
+        """Budget that begins now."""
         return cls(clock=clock, until=clock() + timedelta(seconds=seconds), stopping=stopping)
 
     def is_spent(self) -> bool:
-        """Whether nothing more should be asked."""
+        """Whether no more queries may be sent."""
         return self.stopping() or self.clock() >= self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Put:
-    """A question on its way: its canary, and its place among that canary's questions."""
+class _QueuedQuestion:
+    """A question in the queue: its canary, and its place among that canary's questions."""
 
     subject: int
     place: int
@@ -44,38 +44,41 @@ class _Put:
 
 
 ReportProgress = Callable[[int, int], None]
-"""Hears how many questions are answered, of how many; at first none."""
+"""Called with the number of answered questions and of all; at first with 0."""
 
 
 def ask_questions(
     probe: Probe,
     retriever: Retriever,
-    asked: Sequence[tuple[str, Sequence[Question]]],
+    questions_by_canary: Sequence[tuple[str, Sequence[Question]]],
     budget: TimeBudget,
     *,
     run_id: str,
     progress: ReportProgress = lambda _answered, _of: None,
 ) -> list[list[Answer | None]]:
-    """Ask every canary's questions, given with its key; None = there was no time left for it, or no point.
+    """Return the answers to every canary's questions, given with its key; None = not asked in time.
 
-    The first question of every canary comes before the second of any, so that what time there is goes to what tells
-    most. The retriever's own concurrency and rate hold, and so does its breaker.
+    The first question of every canary comes before the second of any, so that a short time yields the most telling
+    answers. The retriever's own concurrency, rate and circuit breaker hold.
     """
-    answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in asked]
+    answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in questions_by_canary]
     breaker = CircuitBreaker(limit=retriever.breaker)
-    retriever = _unscored(retriever)
-    answered, total = 0, sum(len(questions) for _, questions in asked)
+    retriever = _without_external_scorer(retriever)
+    answered, total = 0, sum(len(questions) for _, questions in questions_by_canary)
     progress(answered, total)
-    for k, block in _blocks(asked):
+    for k, block in _group_by_k(questions_by_canary):
         if budget.is_spent() or breaker.is_open:
             break
         asking = ProbeContext(retriever=retriever, k=k, run_id=run_id)
-        asks = [ProbeQuery(position=number, query=put.question.query, key=put.key) for number, put in enumerate(block)]
+        asks = [
+            ProbeQuery(position=number, query=queued.question.query, key=queued.key)
+            for number, queued in enumerate(block)
+        ]
         with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             for batch in batches:
                 for position, answer in batch:
-                    put = block[position]
-                    answers[put.subject][put.place] = answer
+                    queued = block[position]
+                    answers[queued.subject][queued.place] = answer
                 answered += len(batch)
                 progress(answered, total)
                 breaker = breaker.after(answer for _, answer in batch)
@@ -84,20 +87,22 @@ def ask_questions(
     return answers
 
 
-def _blocks(asked: Sequence[tuple[str, Sequence[Question]]]) -> Iterator[tuple[int, list[_Put]]]:
-    """Give what is asked together, in order: a probe asks for one number of hits."""
-    rounds = [
-        _Put(subject=subject, place=place, key=key, question=questions[place])
-        for place in range(max((len(questions) for _, questions in asked), default=0))
-        for subject, (key, questions) in enumerate(asked)
+def _group_by_k(
+    questions_by_canary: Sequence[tuple[str, Sequence[Question]]],
+) -> Iterator[tuple[int, list[_QueuedQuestion]]]:
+    """Yield (k, questions) in order: a probe requests one number of hits."""
+    queue = [
+        _QueuedQuestion(subject=subject, place=place, key=key, question=questions[place])
+        for place in range(max((len(questions) for _, questions in questions_by_canary), default=0))
+        for subject, (key, questions) in enumerate(questions_by_canary)
         if place < len(questions)
     ]
-    for k, block in groupby(rounds, key=lambda put: put.question.k):
+    for k, block in groupby(queue, key=lambda queued: queued.question.k):
         yield k, list(block)
 
 
-def _unscored(retriever: Retriever) -> Retriever:
-    """Leave scorers beside the retriever alone: of these answers only ranks and the retriever's own scores count."""
+def _without_external_scorer(retriever: Retriever) -> Retriever:
+    """Return the retriever without its external scorer: diagnoses need ranks and own scores alone."""
     if not is_external(retriever.scorer):
         return retriever
     return replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))

@@ -1,6 +1,6 @@
-"""Whether the embedder of a retriever still is the one it was: its known texts, asked anew in every run.
+"""Checks the embedder of a retriever in every run: its vectors of known texts against those of its reference.
 
-The asking is done outside of transactions, the judging in the domain; alerting looks at what a run found.
+Requests are made outside of transactions, the comparison is the domain's; alerting reads the findings.
 """
 
 import json
@@ -37,7 +37,7 @@ _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderRecord:
-    """What a run found of its retriever's embedder."""
+    """Finding of a run about its retriever's embedder."""
 
     embedder_id: int
     outcome: Outcome
@@ -48,39 +48,39 @@ class EmbedderRecord:
 def check_embedder(
     store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime
 ) -> EmbedderRecord | None:
-    """Ask the embedder for its known texts and compare; None where the retriever has no embedder.
+    """Embed the known texts and compare; None where the retriever has no embedder.
 
     The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
-    all; whatever it does is part of the finding.
+    all; its failures are findings.
     """
     embedder = watched_embedder(retriever)
     if embedder is None:
         return None
     pairs = embedding_canaries(embedder)
     embedded = embed(embedder, distinct_texts(pairs), refresh=True)
-    row = _in_force(store, run_id, embedder, embedded, now=now)
-    where = _where(embedder)
+    row = _load_or_learn(store, run_id, embedder, embedded, now=now)
+    host = _host(embedder)
     if embedded.outcome is not Outcome.OK or row.vectors is None:
-        body = _unanswered(embedded, f"the embedder at {where} does not answer: {embedded.detail}")
+        body = _failure_body(embedded, f"the embedder at {host} does not answer: {embedded.detail}")
     else:
-        found = compare_embedder(ReferenceVectors(pairs=pairs, vectors=row.vectors), embedded.vectors, where=where)
-        if row.learned_run == run_id and found.kind is EmbedderChange.SAME:
-            found = replace(found, reason=f"the embedder at {where} was learned by {len(row.vectors)} texts")
-        body = _found(found)
+        finding = compare_embedder(ReferenceVectors(pairs=pairs, vectors=row.vectors), embedded.vectors, where=host)
+        if row.learned_run == run_id and finding.kind is EmbedderChange.SAME:
+            finding = replace(finding, reason=f"the embedder at {host} was learned by {len(row.vectors)} texts")
+        body = _finding_body(finding)
     return EmbedderRecord(embedder_id=row.id, outcome=embedded.outcome, body=body)
 
 
 def save_record(connection: Connection, run_id: int, finding: EmbedderRecord | None) -> None:
-    """Keep what a run found, inside the transaction that ends it."""
+    """Save the finding of a run, inside the transaction that ends it."""
     if finding is not None:
         embedders.save_finding(connection, run_id, finding.embedder_id, finding.body)
 
 
 def embedder_view(store: Store, slug: str) -> EmbedderView:
-    """Read what is known of a retriever's embedder, nulls where no run has asked one. Raises NotFoundError."""
+    """Return the last finding about a retriever's embedder, nulls where there is none. Raises NotFoundError."""
     with store.read() as connection:
         retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        row = embedders.newest_embedder(connection, retriever.id) or _UNKNOWN
+        row = embedders.newest_embedder(connection, retriever.id) or _NO_EMBEDDER
         times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
     return EmbedderView(
         retriever=slug,
@@ -88,35 +88,35 @@ def embedder_view(store: Store, slug: str) -> EmbedderView:
         reference=None
         if row.vectors is None
         else EmbedderReference(
-            run=_id(row.learned_run),
+            run=_run_id(row.learned_run),
             at=shapes.time_text(row.learned_at),
             dimensions=len(next(iter(row.vectors.values()))),
             texts=len(row.vectors),
         ),
         finding=shapes.finding_shape(row.finding),
-        run=_id(row.seen_run),
+        run=_run_id(row.seen_run),
         at=shapes.time_text(times.get(row.seen_run or 0)),
-        since_run=_id(row.since_run),
+        since_run=_run_id(row.since_run),
         since=shapes.time_text(times.get(row.since_run or 0)),
     )
 
 
-_UNKNOWN = EmbedderRow(
+_NO_EMBEDDER = EmbedderRow(
     id=0, model="", vectors=None, learned_at=None, learned_run=None, finding=None, seen_run=None, since_run=None
 )
 
 
 def reset_reference(store: Store, slug: str) -> None:
-    """Let the next run learn the embedder as it is then. Raises NotFoundError where there is no such retriever."""
+    """Let the next run learn a new reference. Raises NotFoundError where there is no such retriever."""
     with store.write() as connection:
         retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
         embedders.forget(connection, retriever.id)
 
 
-def _in_force(
+def _load_or_learn(
     store: Store, run_id: int, embedder: Embedder, embedded: EmbeddingResult, *, now: datetime
 ) -> EmbedderRow:
-    """Give what is known of an embedder; what it says now is learned where nothing is."""
+    """Return the row of an embedder; these vectors become its reference where it has none."""
     digest = _digest(embedder)
     with store.read() as connection:
         retriever_id = embedders.retriever_of(connection, run_id)
@@ -132,18 +132,18 @@ def _in_force(
 
 
 def _digest(embedder: Embedder) -> bytes:
-    """Name an embedder by what its reference depends on: 16 bytes."""
+    """Return 16 bytes that name an embedder by what its reference depends on."""
     pairs = [(pair.key, pair.texts, pair.similar) for pair in embedding_canaries(embedder)]
-    told = [embedder.endpoint.url, embedder.model, embedder.dimensions, pairs]
-    return blake2b(json.dumps(told).encode(), digest_size=16).digest()
+    parts = [embedder.endpoint.url, embedder.model, embedder.dimensions, pairs]
+    return blake2b(json.dumps(parts).encode(), digest_size=16).digest()
 
 
-def _where(embedder: Embedder) -> str:
-    """Say where an embedder is: the path and what follows may hold secrets."""
+def _host(embedder: Embedder) -> str:
+    """Return host and port of an embedder: path and query may hold secrets."""
     return urlsplit(embedder.endpoint.url).netloc.rpartition("@")[2]
 
 
-def _unanswered(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
+def _failure_body(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
     return {
         "outcome": str(embedded.outcome),
         "http_status": embedded.http_status,
@@ -154,7 +154,7 @@ def _unanswered(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
     }
 
 
-def _found(finding: EmbedderFinding) -> dict[str, Any]:
+def _finding_body(finding: EmbedderFinding) -> dict[str, Any]:
     return {
         "outcome": str(Outcome.OK),
         "http_status": None,
@@ -174,5 +174,5 @@ def _found(finding: EmbedderFinding) -> dict[str, Any]:
     }
 
 
-def _id(run: int | None) -> str | None:
+def _run_id(run: int | None) -> str | None:
     return None if run is None else str(run)

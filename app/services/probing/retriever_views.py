@@ -1,4 +1,4 @@
-"""What is known of retrievers beside what they are: which checks ask them, and how their probes ended last."""
+"""Checks that use a retriever, with the probe outcomes of their last runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.store.runs import results
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrieverCheck:
-    """A check that asks a retriever, with what its newest ended run found of it."""
+    """A check that uses a retriever, with its last ended run."""
 
     check: str
     suite: str
@@ -20,13 +20,13 @@ class RetrieverCheck:
     """None before the first."""
     ended_at: datetime | None
     outcomes: Mapping[str, int]
-    """How its probes ended: how many by outcome; empty where the run could not be carried out."""
+    """Number of probes by outcome; empty where the run could not be executed."""
     latency: Mapping[str, float | None]
-    """Its percentiles in seconds, of what was measured."""
+    """Percentiles in seconds."""
 
 
 def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
-    """Read which checks in force ask which retriever, by its slug."""
+    """Return the checks in force by the slug of their retriever."""
     checks: dict[str, list[RetrieverCheck]] = {}
     with store.read() as connection:
         newest = results.latest_bodies(connection)
@@ -34,12 +34,12 @@ def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
         for check in definitions.list_definitions(connection, "check"):
             run_id, body = newest.get(check.id, (None, {}))
             checks.setdefault(str(check.body["retriever"]), []).append(
-                _asking(check.slug, check.body, run_id, body, times)
+                _retriever_check(check.slug, check.body, run_id, body, times)
             )
     return checks
 
 
-def _asking(
+def _retriever_check(
     check: str,
     definition: Mapping[str, Any],
     run_id: int | None,

@@ -1,6 +1,6 @@
-"""Trying a retriever: one query put to it, and all that is between the request and the hits, for people to look at.
+"""Trials of a retriever: one query, and everything between the request and the hits. Nothing is stored.
 
-Nothing is stored. Where the mapping finds nothing, or not all of it, mappings are suggested that would.
+Where the mapping reads nothing, or not all of it, mappings are suggested.
 """
 
 import json
@@ -44,22 +44,22 @@ from app.services.catalog.vault import Vault
 from app.store.engine import Store
 
 SHOWN_CHARACTERS = 20_000
-"""How much of a body is shown."""
+"""Characters of a body that are shown."""
 SUGGESTED_FROM = 200_000
-"""How many characters of a pasted answer mappings are suggested from; of one that came, the probe gives no more."""
+"""Characters of a pasted response that mappings are suggested from; the probe keeps no more of a received one."""
 NO_ANSWER = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
 LOWER_MINIMUM = "lower their min_relevance_score, choose another scale, or leave the scorer out"
-"""What to do where good answers are less relevant than canaries ask, in the words of canary files."""
-_SOME, _LONGEST_ADDRESS = 3, 2_000
-_HARMLESS: Mapping[str, frozenset[str] | None] = {
+"""Advice where good hits are below the minimum of canaries, in the words of canary files."""
+_LEAST_HITS, _MAX_ADDRESS = 3, 2_000
+_READING_PARTS: Mapping[str, frozenset[str] | None] = {
     "response": None,
     "scorer": frozenset({"kind", "scale", "anchor"}),
     "score_precision": None,
 }
-"""What may be tried otherwise by whoever may not define retrievers: how answers are read, not who is asked what."""
+"""Parts that may be changed in a trial without scope admin: how responses are read, not what is sent where."""
 
 ReadAnswer = Callable[[Retriever, int, bytes], Answer]
-"""Reads the body of an answer by a retriever's mapping, asking nobody; the second number is k."""
+"""Reads a response body by a retriever's mapping; the second argument is k."""
 
 
 def try_retriever(
@@ -72,10 +72,10 @@ def try_retriever(
     suggests: bool = False,
     shows: int = SHOWN_CHARACTERS,
 ) -> TrialView:
-    """Ask a retriever one query, once, and show everything; see `answer_view`.
+    """Send a retriever one query, once, and return everything; see `answer_view`.
 
-    It takes no longer than the retriever's time-outs allow: nothing is asked twice. `shows` says how many characters
-    of its answer are given. Raises InvalidInputError where it cannot be asked at all; whatever it answers is shown.
+    It takes no longer than the retriever's time-outs allow: there are no retries. `shows` is the number of characters
+    of the response. Raises InvalidInputError where it cannot be asked at all; every answer is a result.
     """
     retriever = replace(document.to_domain(), retries=0)
     asking = ProbeContext(retriever=retriever, k=k, run_id=run_id, shows=True)
@@ -99,16 +99,16 @@ def read_pasted(read: ReadAnswer, document: RetrieverDocument, body: str, *, k: 
 
 
 def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[str, Any]) -> RetrieverDocument:
-    """Give a retriever in force with its secrets, some of its parts replaced for once; of `request`, key by key.
+    """Return a stored retriever with its secrets and changed parts; `request` is changed key by key.
 
-    Raises NotFoundError, and InvalidInputError for what makes no retriever or would send a stored secret to another
-    address than the one it was stored for.
+    Raises NotFoundError, and InvalidInputError for an invalid retriever or where a stored secret would be sent to
+    another address than the one it was stored for.
     """
     definition = find(store, "retriever", slug)
-    given = dict(overrides)
-    if isinstance(given.get("request"), Mapping):
-        given["request"] = {**definition.body["request"], **given["request"]}
-    body = {**definition.body, **given}
+    changes = dict(overrides)
+    if isinstance(changes.get("request"), Mapping):
+        changes["request"] = {**definition.body["request"], **changes["request"]}
+    body = {**definition.body, **changes}
     if body["slug"] != slug:
         raise InvalidInputError([Problem(path="slug", message=f"is not the '{slug}' of the address")])
     kept = vault.decrypt(definition.secrets)
@@ -118,17 +118,17 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
 
 
 def suggestion_views(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
-    """Suggest mappings for a parsed answer, best first, each applied to it; see `suggestion_shape`."""
+    """Return the suggested mappings of a parsed response, best first, each applied to it."""
     shaped = [suggestion_view(one, document, answer) for one in suggest_mappings(answer, query=query)]
     return [one for one in shaped if one is not None]
 
 
 def changes_request(overrides: Mapping[str, Any]) -> bool:
-    """Whether these change more than how an answer is read: where requests go, what they say or prove."""
+    """Whether overrides change more than how a response is read: addresses, requests, authentication."""
     for name, value in overrides.items():
-        if name not in _HARMLESS:
+        if name not in _READING_PARTS:
             return True
-        allowed = _HARMLESS[name]
+        allowed = _READING_PARTS[name]
         if allowed is not None and not (isinstance(value, Mapping) and value.keys() <= allowed):
             return True
     return False
@@ -143,23 +143,31 @@ def answer_view(
     suggests: bool = False,
     shows: int = SHOWN_CHARACTERS,
 ) -> TrialView:
-    """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
+    """Return the trial of an answer; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
 
-    They may where an answer came that the mapping does not read, or reads no hit or no text from, for example, or where
-    they were asked for. `remarks` are sentences without full stops on what deserves a second look.
+    They may where a response came that the mapping does not read, or reads no hit or no text from, for example, or
+    where they are requested. `remarks` are sentences without full stops on doubtful results.
     """
     retriever = document.to_domain()
     scorer = retriever.scorer
     ranking, exchange = answer.ranking, answer.exchange
     inputs = _inputs(retriever, query, k)
     result = evaluate(inputs, build_responses(inputs, [answer])).results.get(0)
-    lacks = () if ranking is None else missing_fields(retriever.response, present_fields([ranking]))
-    wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(lacks)
-    suggestions = _suggestions(document, exchange, query) if wanted and exchange is not None else []
-    remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in lacks]
-    remarks += [] if ranking is None else _doubts(retriever, ranking)
-    remarks += [] if exchange is None else [*exchange.remarks, *_whereabouts(retriever, answer, exchange)]
-    if wanted and not suggestions and exchange is not None and exchange.response_body and (suggests or not lacks):
+    missing = () if ranking is None else missing_fields(retriever.response, present_fields([ranking]))
+    suggests_now = (
+        suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(missing)
+    )
+    suggestions = _suggestions(document, exchange, query) if suggests_now and exchange is not None else []
+    remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in missing]
+    remarks += [] if ranking is None else _ranking_remarks(retriever, ranking)
+    remarks += [] if exchange is None else [*exchange.remarks, *_endpoint_remarks(retriever, answer, exchange)]
+    if (
+        suggests_now
+        and not suggestions
+        and exchange is not None
+        and exchange.response_body
+        and (suggests or not missing)
+    ):
         remarks.append("no list of hits was recognised in this answer")
     return {
         "retriever": document.slug,
@@ -183,7 +191,7 @@ def answer_view(
 
 
 def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
-    """Return what a run of a single query works with that expects nothing."""
+    """Return the inputs of a run of a single query that expects nothing."""
     return RunInputs(
         check="",
         suite_slug="",
@@ -194,52 +202,52 @@ def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
     )
 
 
-def _doubts(retriever: Retriever, ranking: Ranking) -> list[str]:
-    """Say what speaks against ids and scores being what they are mapped as."""
-    doubts = []
-    if retriever.response.id is not None and len(ranking) >= _SOME and are_ranks(ranking.ids):
-        doubts.append("the ids only count the hits, as ranks do: in another answer they may be those of other chunks")
+def _ranking_remarks(retriever: Retriever, ranking: Ranking) -> list[str]:
+    """Return remarks on ids and scores that are hardly what they are mapped as."""
+    remarks = []
+    if retriever.response.id is not None and len(ranking) >= _LEAST_HITS and are_ranks(ranking.ids):
+        remarks.append("the ids only count the hits, as ranks do: in another answer they may be those of other chunks")
     order = score_order([score for score in ranking.scores if score is not None])
     scale = retriever.scorer.scale if retriever.scorer.kind is ScorerKind.SCORE else None
     if order == "in no order":
-        doubts.append("the hits are not in order of score: ranks follow the answer's order")
+        remarks.append("the hits are not in order of score: ranks follow the answer's order")
     elif scale is Scale.DISTANCE and order == "falling":
-        doubts.append("the largest distances come first: are these scores similarities?")
+        remarks.append("the largest distances come first: are these scores similarities?")
     elif scale not in {None, Scale.DISTANCE} and order == "rising":
-        doubts.append(f"the lowest scores come first, though the scale is {scale}: are they distances?")
-    return doubts + _below_minimum(retriever.scorer, ranking)
+        remarks.append(f"the lowest scores come first, though the scale is {scale}: are they distances?")
+    return remarks + _relevance_remarks(retriever.scorer, ranking)
 
 
-def _below_minimum(scorer: Scorer, ranking: Ranking) -> list[str]:
-    """Say that canaries that set no minimum of their own are degraded by an answer like this, though it may be good."""
+def _relevance_remarks(scorer: Scorer, ranking: Ranking) -> list[str]:
+    """Return a remark where the answer degrades canaries without a minimum of their own."""
     if scorer.kind is not ScorerKind.SCORE or not ranking:
         return []
     relevance = [score_relevance(scorer, score) for score in ranking.scores]
-    least = DEFAULT_MIN_RELEVANCE
-    low = sum(one is not None and one < least for one in relevance)
-    if relevance[0] is None or relevance[0] >= least:
+    minimum = DEFAULT_MIN_RELEVANCE
+    low = sum(one is not None and one < minimum for one in relevance)
+    if relevance[0] is None or relevance[0] >= minimum:
         return []
-    told = (
+    hits = (
         f"{low} of {counted(len(relevance), 'hit')}, the first among them, {'has' if low == 1 else 'have'} a relevance"
     )
-    told += (
-        f" below {least:g}, the minimum of canaries that set none: such an answer degrades them, even if it is right; "
-    )
-    return [told + LOWER_MINIMUM]
+    canaries = f"below {minimum:g}, the minimum of canaries that set none"
+    return [f"{hits} {canaries}: such an answer degrades them, even if it is right; {LOWER_MINIMUM}"]
 
 
-def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> list[str]:
-    """Say where an answer points instead, and that it does not tell its index version."""
+def _endpoint_remarks(retriever: Retriever, answer: Answer, exchange: Exchange) -> list[str]:
+    """Return remarks on redirects, missing resources and a missing index version."""
     status, target = exchange.http_status or 0, exchange.response_headers.get("location")
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and target:
-        return [f"it points to {target[:_LONGEST_ADDRESS]}"]
+        return [f"it points to {target[:_MAX_ADDRESS]}"]
     if status == HTTPStatus.NOT_FOUND:
         missing = missing_resource(retriever.url, retriever.options)
-        said = "check the path of the URL" if missing is None else f"check the {missing[0]} '{missing[1]}' and the URL"
-        return [f"HTTP 404 means that there is nothing at this address: {said}"]
+        advice = (
+            "check the path of the URL" if missing is None else f"check the {missing[0]} '{missing[1]}' and the URL"
+        )
+        return [f"HTTP 404 means that there is nothing at this address: {advice}"]
     version = retriever.response.index_version
-    unseen = version is not None and version.startswith("header:") and not exchange.url
-    if version is None or unseen or answer.ranking is None or answer.index_version is not None:
+    is_pasted = version is not None and version.startswith("header:") and not exchange.url
+    if version is None or is_pasted or answer.ranking is None or answer.index_version is not None:
         return []
     return [f"mapped `index_version: {version}` was not found"]
 

@@ -1,4 +1,4 @@
-"""The pages of retrievers: which there are and how they answered last, and one with all that is known of it."""
+"""Pages of retrievers: the list with their last probe outcomes, one retriever, and archiving it."""
 
 import json
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 @router.get("/retrievers")
 def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show every retriever with the checks that ask it, and how it answered them last."""
-    found = definitions.list_all(store, "retriever")
+    """Show every retriever with its checks and their last probe outcomes."""
+    retrievers = definitions.list_all(store, "retriever")
     return render(
-        request, "probing/retrievers.html", retrievers=found, asked_by=retriever_views.checks_by_retriever(store)
+        request, "probing/retrievers.html", retrievers=retrievers, checks=retriever_views.checks_by_retriever(store)
     )
 
 
@@ -42,17 +42,17 @@ def show_retriever(request: Request, store: StoreDep, slug: str, saved: str = ""
 @router.post("/retrievers/{slug}/archive")
 @needs(Scope.ADMIN)
 def archive_retriever(request: Request, store: StoreDep, slug: str) -> Response:
-    """Take a retriever out of force; its history stays."""
+    """Archive a retriever; its history stays."""
     try:
         definitions.archive(store, "retriever", slug, now=datetime.now(UTC))
     except ConflictError as error:
-        return _page(request, store, slug, refused=str(error), status=409)
+        return _page(request, store, slug, problem=str(error), status=409)
     wake(request)
     return RedirectResponse("/retrievers", status_code=303)
 
 
 def _page(
-    request: Request, store: Store, slug: str, *, saved: bool = False, refused: str = "", status: int = 200
+    request: Request, store: Store, slug: str, *, saved: bool = False, problem: str = "", status: int = 200
 ) -> HTMLResponse:
     definition = definitions.find(store, "retriever", slug)
     body = definition.body
@@ -67,22 +67,22 @@ def _page(
         body=body,
         preset=PRESETS[str(body["preset"])],
         secrets=secrets,
-        sent=_laid_out(body["request"].get("json")),
-        parameters=_laid_out(body["request"].get("query")),
-        relevance=_relevance(body),
-        asked_by=asked_by,
+        request_json=_json_text(body["request"].get("json")),
+        query_json=_json_text(body["request"].get("query")),
+        relevance=_relevance_source(body),
+        checks=asked_by,
         saved=saved,
         setup=list_setup_steps(store, retriever=slug) if saved and not asked_by else (),
-        refused=refused,
+        problem=problem,
     )
 
 
-def _laid_out(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
 
 
-def _relevance(body: Mapping[str, Any]) -> str:
-    """Say where the relevance of a hit comes from."""
+def _relevance_source(body: Mapping[str, Any]) -> str:
+    """Return where the relevance of a hit comes from."""
     scorer = body["scorer"]
     if scorer["kind"] == "score":
         return f"from its scores: {SCALES[scorer['scale']]}"
