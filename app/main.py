@@ -1,4 +1,4 @@
-"""The service put together: settings in, FastAPI app out. The only place that names the real adapters."""
+"""The service put together: settings in, FastAPI app out."""
 
 import logging
 import os
@@ -20,8 +20,6 @@ from starlette.routing import BaseRoute
 
 from app import __version__, metrics
 from app.adapters.delivery.name_lookup import addresses_of
-from app.adapters.delivery.outward_ping import Pinger
-from app.adapters.delivery.sending import Sender
 from app.adapters.probing.pasted_answers import read_pasted
 from app.adapters.probing.probe import RetrieverProbe
 from app.api import deps, service
@@ -39,26 +37,32 @@ from app.api.problems import install_problems
 from app.api.runs import progress, rescoring
 from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
-from app.config import Settings, read_trace_endpoint
-from app.domain.addresses import AddressPolicy, LookUp, hook_policy, parse_allow, retriever_policy
+from app.config import Settings
+from app.domain.addresses import LookUp
 from app.domain.delivery.hooks import Send
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.canary_files import Documents, read_canary_files
-from app.formats.catalog.stored_bodies import read_body
 from app.formats.files import canary_paths, canary_texts, read_secret
-from app.services.alerts.alert_links import Links
 from app.services.catalog import api_keys, applying
 from app.services.catalog.references import FILE
-from app.services.catalog.vault import Vault, open_vault, require_key
+from app.services.catalog.vault import Vault, open_vault
 from app.services.delivery.hook_views import notes_on_hooks
-from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis.on_demand import OnDemand
 from app.services.runs.config_fingerprint import config_hash
 from app.services.store_watch import report_store
 from app.store.engine import Store
-from app.store.migrate import is_migrated, migrate
 from app.web.site import PAGES, install_pages
+from app.wiring import (
+    build_links,
+    build_ping,
+    build_probe,
+    build_sender,
+    build_tracing,
+    expect_secret_key,
+    hook_addresses,
+    open_store,
+)
 from app.worker import Engine, Worker, untraced
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted
@@ -66,14 +70,13 @@ if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted
 
 logger = logging.getLogger("coalmine")
 
-USER_AGENT = f"coalmine/{__version__}"
 SHARED_SETTINGS = ("retriever_allow", "hook_allow", "retention_days", "public_url", "dashboard_url", "runbook_url")
-"""What every replica should be told alike."""
+"""Settings that all replicas should share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What a process holds open: the store, the vault, its metrics and, where wanted, a worker."""
+    """Open resources of a process: store, vault, metrics, probe and, unless it only serves, a worker."""
 
     settings: Settings
     store: Store
@@ -87,7 +90,7 @@ class Service:
 
 
 def create_app(service_: Service) -> FastAPI:
-    """Build the app around an opened service; its lifespan runs the embedded worker."""
+    """Return the app of an opened service; its lifespan runs the embedded worker."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -96,7 +99,7 @@ def create_app(service_: Service) -> FastAPI:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_reload_on_hangup, service_)
             if service_.worker is None:
-                tasks.start_soon(_keep_snapshot, service_)
+                tasks.start_soon(_refresh_snapshot, service_)
             yield
             tasks.cancel_scope.cancel()
         if service_.worker is not None:
@@ -143,9 +146,9 @@ def create_app(service_: Service) -> FastAPI:
 
 @cache
 def _routes() -> Sequence[BaseRoute]:
-    """Give the routes of the API and the pages, all behind the one dependency.
+    """Return the routes of the API and the pages, all behind the one dependency.
 
-    One of a process, whatever the number of its apps: FastAPI works out each route at its first request, which takes
+    One list per process, whatever the number of its apps: FastAPI prepares each route at its first request, which takes
     longer than most answers.
     """
     routes = APIRouter(
@@ -200,12 +203,12 @@ def open_service(
         applied = None
         if settings.canaries is not None:
             applied = apply_canaries(settings.canaries, store, vault, environment)
-            _warn_of_hooks(settings, applied)
+            _log_unreachable_hooks(settings, applied)
     except BaseException:
         store.close()
         raise
     exposition = metrics.Exposition.create()
-    exposition.process.config_in_force(_agreed(settings, applied))
+    exposition.process.config_in_force(_shared_config_hash(settings, applied))
     with suppress(StoreUnavailableError):
         exposition.snapshot.refresh(store)
     worker = None
@@ -239,94 +242,8 @@ def open_service(
     )
 
 
-def open_store(settings: Settings, *, create: bool = True) -> Store:
-    """Open the database with the schema of this release, migrating it where that goes without asking.
-
-    Raises ConfigurationError saying what to do where it does not, and where there is no file of SQLite and `create`
-    does not allow to make one.
-    """
-    file = database_file(settings)
-    if create:
-        create_database_file(settings)
-    elif file is not None and not file.exists():
-        raise ConfigurationError(
-            f"there is no database at {file}; --data-dir or COALMINE_DATA_DIR say where yours is, and "
-            "`coalmine serve` or `coalmine apply` make a new one"
-        )
-    store = Store(settings.database, bodies=read_body)
-    try:
-        _prepare_store(settings, store)
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
-def expect_secret_key(settings: Settings) -> None:
-    """Refuse to make up a key beyond loopback, before anything is written. Raises ConfigurationError."""
-    require_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
-
-
-def database_file(settings: Settings) -> Path | None:
-    """Say where the file of SQLite is; None where the database is no file."""
-    name = settings.database.removeprefix("sqlite:///").partition("?")[0]
-    return Path(name) if settings.embedded and name != ":memory:" else None
-
-
-def create_database_file(settings: Settings) -> None:
-    """Create what a database of SQLite stands in, its file for its owner alone: it holds queries and texts."""
-    file = database_file(settings)
-    if settings.embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-    if file is not None:
-        with suppress(OSError):  # there is one; or SQLite will say what is wrong with the place
-            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def build_probe(settings: Settings) -> Probe:
-    """Make the probe that asks over HTTP."""
-    allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
-    return RetrieverProbe(retriever_policy(allow), USER_AGENT)
-
-
-def build_sender(settings: Settings) -> Send:
-    """Make the sender that talks to receivers."""
-    return Sender(policy=hook_addresses(settings), user_agent=USER_AGENT)
-
-
-def hook_addresses(settings: Settings) -> AddressPolicy:
-    """Return where hooks may go."""
-    return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else ())
-
-
-def build_ping(settings: Settings) -> Ping | None:
-    """Make the ping to a monitor of monitors, where one is set; what it may reach is what hooks may."""
-    if settings.ping_url is None:
-        return None
-    return Pinger(url=settings.ping_url, policy=hook_addresses(settings), user_agent=USER_AGENT)
-
-
-def build_tracing(environment: Mapping[str, str]) -> "Tracing | None":
-    """Make what traces runs, where the environment names a collector. Raises ConfigurationError where it cannot."""
-    if read_trace_endpoint(environment) is None:
-        return None
-    try:
-        from app.tracing import open_tracing  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is an extra that is not installed: "
-            "pip install 'coalmine[otel]'"
-        ) from error
-    return open_tracing(USER_AGENT)
-
-
-def build_links(settings: Settings) -> Links:
-    """Say where the links of notifications lead."""
-    return Links(public_url=settings.url, dashboard_url=settings.dashboard_url, runbook_url=settings.runbook_url)
-
-
 def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> Documents:
-    """Put canary files in force: all of them or, with InvalidInputError, none. Gives what they say.
+    """Apply canary files: all of them or, with InvalidInputError, none. Returns their documents.
 
     A folder without files is accepted only while files manage nothing: behind it may be a volume that is not mounted,
     which must not archive every check.
@@ -340,26 +257,16 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
     return documents
 
 
-def _warn_of_hooks(settings: Settings, applied: Documents) -> None:
+def _log_unreachable_hooks(settings: Settings, applied: Documents) -> None:
     for slug, warning in notes_on_hooks(
         hook_addresses(settings), [hook.data() for hook in applied.hooks], addresses_of
     ):
         logger.warning("hook_not_reachable", extra={"hook": slug, "detail": warning})
 
 
-def _agreed(settings: Settings, applied: Documents | None) -> str:
-    """Name what this process works by, as replicas should alike."""
+def _shared_config_hash(settings: Settings, applied: Documents | None) -> str:
+    """Return a hash of the configuration that all replicas should share."""
     return config_hash(applied, {name: getattr(settings, name) for name in SHARED_SETTINGS})
-
-
-def _prepare_store(settings: Settings, store: Store) -> None:
-    if settings.embedded or settings.auto_migrate:
-        migrate(store)
-    elif not is_migrated(store):
-        raise ConfigurationError(
-            "the database does not have the schema of this release: run `coalmine migrate`, "
-            "or set COALMINE_AUTO_MIGRATE=true"
-        )
 
 
 def _prepare_keys(settings: Settings, store: Store, *, loopback: bool) -> None:
@@ -373,13 +280,13 @@ def _prepare_keys(settings: Settings, store: Store, *, loopback: bool) -> None:
 
 
 async def _reload_on_hangup(service_: Service) -> None:
-    """Apply the canary files again on SIGHUP; what is in force stays in force where they cannot be applied."""
+    """Apply the canary files again on SIGHUP; an error leaves everything in force."""
     path = service_.settings.canaries
     in_main = threading.current_thread() is threading.main_thread()  # no other thread may take signals
     if path is None or not in_main or not hasattr(signal, "SIGHUP"):
         return
-    with anyio.open_signal_receiver(signal.SIGHUP) as received:
-        async for _ in received:
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
             await anyio.to_thread.run_sync(_reload, service_, path)
 
 
@@ -390,15 +297,15 @@ def _reload(service_: Service, path: Path) -> None:
         service_.exposition.process.config_reloaded(successful=False)
         logger.error("canaries_not_applied", extra={"path": str(path), "detail": str(error)})  # noqa: TRY400 - expected, no trace
         return
-    _warn_of_hooks(service_.settings, applied)
-    service_.exposition.process.config_in_force(_agreed(service_.settings, applied))
+    _log_unreachable_hooks(service_.settings, applied)
+    service_.exposition.process.config_in_force(_shared_config_hash(service_.settings, applied))
     service_.exposition.process.config_reloaded(successful=True)
     if service_.worker is not None:
         service_.worker.wake()
 
 
-async def _keep_snapshot(service_: Service) -> None:
-    """Follow the store where no worker does."""
+async def _refresh_snapshot(service_: Service) -> None:
+    """Refresh the metrics snapshot every few seconds, where no worker does."""
     while True:
         with suppress(StoreUnavailableError):
             await anyio.to_thread.run_sync(report_store, service_.exposition.process.monitor, service_.store)

@@ -23,7 +23,6 @@ from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.exchange import FORMATS
 from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
-from app.main import create_database_file, database_file, hook_addresses
 from app.services.catalog import applying, exporting, suite_power
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import open_vault
@@ -31,6 +30,7 @@ from app.services.delivery.hook_views import notes_on_hooks
 from app.store.engine import Store
 from app.store.migrate import migrate as migrate_store
 from app.store.migrate import revisions
+from app.wiring import create_database_file, database_file, hook_addresses
 
 DIFFERS = 1
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")

@@ -20,9 +20,9 @@ from app.domain.model import Verdict
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.exchange.trec import read_run
 from app.formats.history.report_comparison import compare_reports, read_reports
-from app.main import build_probe
 from app.services.runs import gate
 from app.services.runs.run_file_judgments import judged_by_rank
+from app.wiring import build_probe
 
 DEGRADED, NOT_MEASURED = 1, 3
 NOWHERE = "http://rankings.invalid/"

@@ -11,9 +11,9 @@ from app.adapters.catalog.remote_service import Server
 from app.config import Settings, load_settings, read_api_key
 from app.domain.errors import ConfigurationError
 from app.formats.history.shapes import time_text
-from app.main import USER_AGENT, database_file, open_store
 from app.services.catalog.vault import KEY_FILE
 from app.store.engine import Store, from_us
+from app.wiring import USER_AGENT, database_file, open_store
 
 
 @contextmanager

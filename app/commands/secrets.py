@@ -9,11 +9,11 @@ from app.commands.base import Commands, DataDir, examples
 from app.commands.resources import open_database
 from app.domain.counts import counted
 from app.domain.errors import ConfigurationError
-from app.main import database_file
 from app.services.catalog.key_rotation import rotate as rotate_store
 from app.services.catalog.key_rotation import rotate_key_file
 from app.services.catalog.vault import KEY_FILE, Vault
 from app.store.file_locks import lock_for_new_key
+from app.wiring import database_file
 
 app = typer.Typer(cls=Commands, help="Change the key of stored secrets.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -20,8 +20,9 @@ from app.commands.resources import require_own_key
 from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
-from app.main import create_app, database_file, expect_secret_key, open_service
+from app.main import create_app, open_service
 from app.store.file_locks import lock_for_serving, lock_for_work
+from app.wiring import database_file, expect_secret_key
 
 logger = getLogger("coalmine.cli")
 

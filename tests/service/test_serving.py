@@ -17,12 +17,13 @@ from starlette.routing import Mount
 from app.config import Settings
 from app.domain.errors import ConfigurationError
 from app.formats.catalog.canary_files import read_canary_files
-from app.main import create_app, database_file, open_service, open_store
+from app.main import create_app, open_service
 from app.services.catalog import applying
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import KEY_FILE, open_vault
 from app.serving import STOPPING
 from app.store.file_locks import lock_for_new_key, lock_for_serving, lock_for_work
+from app.wiring import database_file, open_store
 from tests.support.http_servers import HANG, peer
 from tests.support.living import until
 from tests.support.processes import free_ports, started

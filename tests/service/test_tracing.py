@@ -518,7 +518,7 @@ def test_without_the_extra_the_start_says_what_to_install() -> None:
     said = run_python(
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
         "from app.domain.errors import ConfigurationError\n"
-        "from app.main import build_tracing\n"
+        "from app.wiring import build_tracing\n"
         "assert build_tracing({}) is None\n"
         "try: build_tracing({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://collector:4318'})\n"
         "except ConfigurationError as error: print(error)"

@@ -5,9 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from app.config import Settings
-from app.main import database_file
 from app.store.engine import Store
 from app.store.migrate import migrate
+from app.wiring import database_file
 
 
 def write_migrated(file: Path) -> None:

@@ -1,0 +1,129 @@
+"""Parts of a process, built from its settings: the store, the probe, the sender, links, the ping and tracing.
+
+`main` puts them together to a service; commands use them one by one. With `main` the only module that names the real
+adapters.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app import __version__
+from app.adapters.delivery.outward_ping import Pinger
+from app.adapters.delivery.sending import Sender
+from app.adapters.probing.probe import RetrieverProbe
+from app.api import deps
+from app.config import Settings, read_trace_endpoint
+from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.domain.delivery.hooks import Send
+from app.domain.errors import ConfigurationError
+from app.domain.probing.retrievers import Probe
+from app.formats.catalog.stored_bodies import read_body
+from app.services.alerts.alert_links import Links
+from app.services.catalog.vault import require_key
+from app.services.delivery.outward_ping import Ping
+from app.store.engine import Store
+from app.store.migrate import is_migrated, migrate
+
+if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
+    from app.tracing import Tracing
+
+USER_AGENT = f"coalmine/{__version__}"
+
+
+def open_store(settings: Settings, *, create: bool = True) -> Store:
+    """Open the database with the schema of this release, migrating it where that goes without asking.
+
+    Raises ConfigurationError saying what to do where it does not, and where there is no file of SQLite and `create`
+    is false.
+    """
+    file = database_file(settings)
+    if create:
+        create_database_file(settings)
+    elif file is not None and not file.exists():
+        raise ConfigurationError(
+            f"there is no database at {file}; --data-dir or COALMINE_DATA_DIR say where yours is, and "
+            "`coalmine serve` or `coalmine apply` make a new one"
+        )
+    store = Store(settings.database, bodies=read_body)
+    try:
+        _prepare_store(settings, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def expect_secret_key(settings: Settings) -> None:
+    """Refuse to generate a key beyond loopback, before anything is written. Raises ConfigurationError."""
+    require_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
+
+
+def database_file(settings: Settings) -> Path | None:
+    """Return the file of SQLite; None where the database is no file."""
+    name = settings.database.removeprefix("sqlite:///").partition("?")[0]
+    return Path(name) if settings.embedded and name != ":memory:" else None
+
+
+def create_database_file(settings: Settings) -> None:
+    """Create the folder and the file of SQLite, readable by its owner alone: it holds queries and texts."""
+    file = database_file(settings)
+    if settings.embedded:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if file is not None:
+        with suppress(OSError):  # there is one; or SQLite will say what is wrong with the place
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def build_probe(settings: Settings) -> Probe:
+    """Return the probe of real retrievers."""
+    allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
+    return RetrieverProbe(retriever_policy(allow), USER_AGENT)
+
+
+def build_sender(settings: Settings) -> Send:
+    """Return the sender of real hooks."""
+    return Sender(policy=hook_addresses(settings), user_agent=USER_AGENT)
+
+
+def hook_addresses(settings: Settings) -> AddressPolicy:
+    """Return the addresses that hooks may reach."""
+    return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else ())
+
+
+def build_ping(settings: Settings) -> Ping | None:
+    """Return the ping to an external monitor, None where none is set; it may reach what hooks may."""
+    if settings.ping_url is None:
+        return None
+    return Pinger(url=settings.ping_url, policy=hook_addresses(settings), user_agent=USER_AGENT)
+
+
+def build_tracing(environment: Mapping[str, str]) -> "Tracing | None":
+    """Return the tracing of runs, None where no collector is set. Raises ConfigurationError."""
+    if read_trace_endpoint(environment) is None:
+        return None
+    try:
+        from app.tracing import open_tracing  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is an extra that is not installed: "
+            "pip install 'coalmine[otel]'"
+        ) from error
+    return open_tracing(USER_AGENT)
+
+
+def build_links(settings: Settings) -> Links:
+    """Return the links of notifications."""
+    return Links(public_url=settings.url, dashboard_url=settings.dashboard_url, runbook_url=settings.runbook_url)
+
+
+def _prepare_store(settings: Settings, store: Store) -> None:
+    if settings.embedded or settings.auto_migrate:
+        migrate(store)
+    elif not is_migrated(store):
+        raise ConfigurationError(
+            "the database does not have the schema of this release: run `coalmine migrate`, "
+            "or set COALMINE_AUTO_MIGRATE=true"
+        )
