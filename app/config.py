@@ -24,20 +24,12 @@ _DURATION = re.compile(r"([0-9]{1,6})([smh])")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _API_KEY = f"{PREFIX}API_KEY"
 _NOT_SETTINGS = {_API_KEY, f"{_API_KEY}_FILE"}
-"""Variables under the prefix that are no setting of a service: the key commands send with `--server`."""
+"""Variables under the prefix that are not settings of a service: the key commands send with `--server`."""
 
 
 def _setting(description: str, parse: Callable[[str], Any], default: Any, *, secret: bool = False) -> Any:
     metadata = {"description": description, "parse": parse, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _path(value: str) -> Path:
-    return Path(value)
 
 
 def _boolean(value: str) -> bool:
@@ -122,22 +114,22 @@ def _database_url(value: str) -> str:
 class Settings:
     """How this process runs. Field names in capitals, after `COALMINE_`, are the environment variables."""
 
-    data_dir: Path = _setting("folder of the embedded database and the generated secret key", _path, Path("data"))
+    data_dir: Path = _setting("folder of the embedded database and the generated secret key", Path, Path("data"))
     database_url: str | None = _setting(
         "sqlite:///... or postgresql://...; default: coalmine.db in DATA_DIR", _database_url, None, secret=True
     )
-    canaries: Path | None = _setting("file or folder of canary files, applied at start and on SIGHUP", _path, None)
+    canaries: Path | None = _setting("file or folder of canary files, applied at start and on SIGHUP", Path, None)
     host: str = _setting("address to listen on; anything but loopback needs an API key", _host, "127.0.0.1")
     port: int = _setting("port to listen on", _port, 8000)
     log_format: str = _setting("json or text", _log_format, "text")
     secret_key: str | None = _setting(
         "encrypts stored secrets; on loopback generated into DATA_DIR/secret.key, elsewhere required",
-        _text,
+        str,
         None,
         secret=True,
     )
     bootstrap_key_file: Path | None = _setting(
-        "file with the first admin key; the key is created from it when there is none yet", _path, None
+        "file with the first admin key; the key is created from it when there is none yet", Path, None
     )
     retriever_allow: str | None = _setting(
         "comma-separated CIDRs and hosts that may be probed; default: any but cloud metadata", _allow, None
@@ -180,7 +172,7 @@ class Settings:
 
 
 def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
-    """Read the settings from `environment`; `overrides` (command-line flags) win where they are not None.
+    """Return the settings of `environment`; `overrides` (command-line flags) win where they are not None.
 
     Raises ConfigurationError naming every bad variable and every unknown one under the prefix.
     """
@@ -191,7 +183,7 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
         name = PREFIX + setting.name.upper()
         names |= {name, f"{name}_FILE"} if setting.metadata["secret"] else {name}
         try:
-            raw = _raw(environment, name, secret=setting.metadata["secret"])
+            raw = _read_variable(environment, name, secret=setting.metadata["secret"])
             if raw is not None:
                 values[setting.name] = setting.metadata["parse"](raw)
         except ValueError as error:
@@ -204,26 +196,26 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
 
 
 def read_api_key(environment: Mapping[str, str]) -> str | None:
-    """Read COALMINE_API_KEY or the file COALMINE_API_KEY_FILE names: what commands send with `--server`."""
+    """Return COALMINE_API_KEY or the content of COALMINE_API_KEY_FILE, which commands send with `--server`."""
     try:
-        return _raw(environment, _API_KEY, secret=True)
+        return _read_variable(environment, _API_KEY, secret=True)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
 
 
 def read_trace_endpoint(environment: Mapping[str, str]) -> str | None:
-    """Say where traces go, by the variables of OpenTelemetry; None = nowhere.
+    """Return where traces are sent, by the variables of OpenTelemetry; None = nowhere.
 
     Its own SDK reads them all, and these again. Raises ConfigurationError for what Coalmine cannot do.
     """
-    name, endpoint = _of_traces(environment, "ENDPOINT")
+    name, endpoint = _exporter_variable(environment, "ENDPOINT")
     exporter = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
     if not endpoint or exporter == "none" or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     if exporter != "otlp":
         raise ConfigurationError("OTEL_TRACES_EXPORTER: must be otlp or none")
-    protocol, spoken = _of_traces(environment, "PROTOCOL")
-    if spoken not in {"", "http/protobuf"}:
+    protocol, value = _exporter_variable(environment, "PROTOCOL")
+    if value not in {"", "http/protobuf"}:
         raise ConfigurationError(f"{protocol}: must be http/protobuf, which is all Coalmine speaks")
     try:
         return _web_url(endpoint)
@@ -231,14 +223,14 @@ def read_trace_endpoint(environment: Mapping[str, str]) -> str | None:
         raise ConfigurationError(f"{name}: {error}") from None
 
 
-def _of_traces(environment: Mapping[str, str], word: str) -> tuple[str, str]:
-    """Find a variable of the exporter and its value, "" = unset: the one for traces wins over the one for all."""
+def _exporter_variable(environment: Mapping[str, str], word: str) -> tuple[str, str]:
+    """Return an exporter variable and its value, "" = unset: the one for traces wins over the one for all."""
     names = (f"OTEL_EXPORTER_OTLP_TRACES_{word}", f"OTEL_EXPORTER_OTLP_{word}")
     name = next((name for name in names if environment.get(name)), names[-1])
     return name, environment.get(name, "")
 
 
-def _raw(environment: Mapping[str, str], name: str, *, secret: bool) -> str | None:
+def _read_variable(environment: Mapping[str, str], name: str, *, secret: bool) -> str | None:
     value = environment.get(name) or None
     file = environment.get(f"{name}_FILE") if secret else None
     if not file:

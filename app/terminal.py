@@ -1,4 +1,4 @@
-"""What commands show people: reports as tables, plans, a progress bar, problems. Results on stdout, all else on stderr.
+"""Output of commands: reports as tables, plans, progress bars, problems. Results on stdout, all else on stderr.
 
 Texts of others are drawn literally: nothing in them is taken for markup or a control sequence.
 """
@@ -10,7 +10,15 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -38,7 +46,7 @@ from app.formats.plain_text import Table, plain, table_markdown
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
 _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}
-_DONE = {"create": "created", "update": "updated", "archive": "archived"}
+_PARTICIPLES = {"create": "created", "update": "updated", "archive": "archived"}
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -46,13 +54,13 @@ Reports = Sequence[Mapping[str, Any]]
 def show_reports(reports: Reports, form: str) -> None:
     """Show reports as `table`, `json` (one object or a list), `junit`, `markdown`, `html` or a `trec` run.
 
-    People read once, beside all reports, which rules need a history; `json` lists them in each report.
+    Rules that need a history are noted once for all reports; `json` lists them in each report.
     """
     if form in {"table", "markdown", "html"}:
         keys = {
             key: None for report in reports for one in report["run"]["reasons"] if (key := rule_without_history(one))
         }
-        reports = [_without_silent_rules(report) for report in reports]
+        reports = [_without_history_rules(report) for report in reports]
         if keys:
             verb = "needs" if len(keys) == 1 else "need"
             note(f"{plain(', '.join(keys))}: {verb} the history of a service; not evaluated here.")
@@ -60,25 +68,25 @@ def show_reports(reports: Reports, form: str) -> None:
         for report in reports:
             _show_report(_console(), report)
         return
-    sys.stdout.write(_RENDERED[form](reports))
+    sys.stdout.write(_RENDERERS[form](reports))
     if form == "junit":  # has no place for a comparison
         for report in reports:
-            for line in _compared(report):
+            for line in _comparison_lines(report):
                 note(line)
 
 
-def _without_silent_rules(report: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_history_rules(report: Mapping[str, Any]) -> Mapping[str, Any]:
     run = report["run"]
     return {**report, "run": {**run, "reasons": [one for one in run["reasons"] if rule_without_history(one) is None]}}
 
 
 def reports_json(reports: Reports) -> str:
-    """Write one report as an object, several as a list."""
+    """JSON of the reports: an object for one, a list for several."""
     return report_json(reports[0] if len(reports) == 1 else reports)
 
 
 def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool, most: int | None = None) -> None:
-    """Show what changes, a line each with its sign (the first `most`), then how many; or that nothing does."""
+    """Show the changes, a line each with its sign (the first `most`), then their numbers; or that there are none."""
     console = _console()
     for change in changes[:most]:
         sign, style = _SIGNS.get(change["action"], ("?", ""))
@@ -88,9 +96,9 @@ def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool, most: int 
         console.print(Text(f"{sign} {line}", style=style), soft_wrap=True)
     if most is not None and len(changes) > most:
         console.print(Text(f"  ... and {len(changes) - most:,} more"))
-    counts = {action: sum(change["action"] == action for change in changes) for action in _DONE}
+    counts = {action: sum(change["action"] == action for change in changes) for action in _PARTICIPLES}
     summary = ", ".join(
-        f"{count} {'' if applied else 'to be '}{_DONE[name]}" for name, count in counts.items() if count
+        f"{count} {'' if applied else 'to be '}{_PARTICIPLES[name]}" for name, count in counts.items() if count
     )
     console.print(Text(f"{summary}." if summary else "Nothing to do: what is in force is what the files say."))
 
@@ -101,7 +109,7 @@ def show_table(table: Table) -> None:
 
 
 def show_documents(documents: Documents) -> None:
-    """Say in a line what files define, the hooks among them whose variables are not set."""
+    """Show in a line what files define, the hooks among them whose variables are not set."""
     canaries = sum(len(suite.canaries or ()) for suite in documents.suites)
     counts = {
         "suite": len(documents.suites),
@@ -118,19 +126,19 @@ def show_documents(documents: Documents) -> None:
 
 
 def warn(warnings: Iterable[Problem]) -> None:
-    """Say what is valid and yet without effect, a line each with its file and line."""
+    """Print what is valid and yet without effect, a line each with its file and line."""
     for warning in warnings:
         note(f"Warning: {plain(text_of(warning))}.")
 
 
 def note(line: str) -> None:
-    """Say something beside the result."""
+    """Print a line beside the result."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 def show_error(error: CoalmineError) -> None:
-    """Say every problem on a line: those of files begin with file and line, as editors and CI like it."""
+    """Print every problem on a line: those of files begin with file and line, as editors and CI like it."""
     if isinstance(error, InvalidInputError):
         for problem in error.problems:
             note(f"{plain(str(problem))}")
@@ -141,32 +149,33 @@ def show_error(error: CoalmineError) -> None:
 
 @contextmanager
 def progress(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
-    """Draw a bar for each (name, size) on stderr, if that is a terminal; gives the function that moves the n-th."""
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks = [bars.add_task(name, total=size) for name, size in named]
+    """Draw a bar for each (name, size); yields the function that returns the one that advances the n-th."""
+    with _bars(MofNCompleteColumn()) as bars:
+        tasks = [bars.add_task(plain(name), total=size) for name, size in named]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
 
 
 @contextmanager
 def counting(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Draw one bar on stderr, if that is a terminal; gives the function that sets how much of how much is done."""
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    """Draw one bar; yields the function that sets how much of how much is done."""
+    with _bars(MofNCompleteColumn()) as bars:
         task = bars.add_task(plain(name), total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 @contextmanager
 def reading(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
-    """Draw a bar of bytes for each (file, size) on stderr, if that is a terminal; gives the function that moves it."""
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    """Draw a bar of bytes for each (file, size); yields the function that returns the one that advances the n-th."""
+    with _bars(DownloadColumn()) as bars:
         tasks = [bars.add_task(plain(name), total=size) for name, size in named]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
+
+
+def _bars(amount: ProgressColumn) -> Progress:
+    """Return progress bars on stderr, hidden where that is no terminal."""
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), amount, TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _show_report(console: Console, report: Mapping[str, Any]) -> None:
@@ -176,7 +185,7 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
         console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
     for line in (*failure_lines(report), *note_lines(report)):
         console.print(Text(f"  {line}"), soft_wrap=True)
-    for line in (counts_line(run), *_compared(report)):
+    for line in (counts_line(run), *_comparison_lines(report)):
         console.print(Text(line), soft_wrap=True)
     compared = comparison_tables(report["comparison"]) if "comparison" in report else ()
     for table in (*report_tables(report), *[table for table in compared if table.rows]):
@@ -184,7 +193,7 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
         _draw(console, table)
 
 
-def _compared(report: Mapping[str, Any]) -> list[str]:
+def _comparison_lines(report: Mapping[str, Any]) -> list[str]:
     return comparison_lines(report["comparison"]) if "comparison" in report else []
 
 
@@ -196,7 +205,7 @@ def _markdown(report: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-_RENDERED: Mapping[str, Callable[[Reports], str]] = {
+_RENDERERS: Mapping[str, Callable[[Reports], str]] = {
     "json": reports_json,
     "junit": lambda reports: report_junit(*reports),
     "html": lambda reports: report_html(*reports),
@@ -206,7 +215,7 @@ _RENDERED: Mapping[str, Callable[[Reports], str]] = {
 
 
 class _Console(Console):
-    """Leaves a closed pipe to the command, which knows the exit code; rich would end with that of a degraded check."""
+    """Leaves a closed pipe to the command, which knows the exit code; rich would exit with that of a degraded check."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

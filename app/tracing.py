@@ -1,7 +1,7 @@
 """Traces: a span for each run or diagnosis and one for each of its probes, sent to a collector by OTLP over HTTP.
 
-The only module that needs the extra `otel`, so it is imported where traces are wanted and not before. All variables
-of OpenTelemetry hold, because its own SDK reads them. Spans say how a run went, never what was asked or found.
+The only module that needs the extra `otel`, so it is imported where traces are configured. All variables of
+OpenTelemetry hold, because its own SDK reads them. Spans hold outcomes, never queries or answers.
 """
 
 import logging
@@ -31,18 +31,18 @@ from app.store.runs.queue import ClaimedRun
 logger = logging.getLogger("coalmine.tracing")
 
 CLOSE_SECONDS: Final = 5.0
-"""How long the end of the process waits for spans that are still to be sent."""
+"""Time for sending the last spans when the process ends."""
 _SECOND: Final = 1_000_000_000
 
 Answers = Sequence[tuple[int, Answer]]
 
 _NOTHING = Context()
 _RUN: ContextVar[Span | None] = ContextVar("run", default=None)
-"""What probes descend from. Not OpenTelemetry's own context: other libraries would send that along, as of the run."""
+"""Parent of probes. Not OpenTelemetry's own context: other libraries would send that along, as of the run."""
 
 
 def open_tracing(user_agent: str) -> "Tracing":
-    """Begin to trace as the variables of OpenTelemetry say."""
+    """Start tracing as the variables of OpenTelemetry say."""
     name, _, version = user_agent.partition("/")
     # Merged in this order, what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins.
     resource = Resource({SERVICE_NAME: name, SERVICE_VERSION: version}).merge(OTELResourceDetector().detect())
@@ -50,19 +50,19 @@ def open_tracing(user_agent: str) -> "Tracing":
 
 
 class Tracing:
-    """Follows runs and their probes. Without `endpoint` and `sampler` those of the environment hold."""
+    """Traces runs and their probes. Without `endpoint` and `sampler` those of the environment hold."""
 
     def __init__(self, resource: Resource, *, endpoint: str | None = None, sampler: Sampler | None = None) -> None:
-        self._heard = _Heard()  # first: the SDK speaks while it is built
+        self._log_handler = _SdkLogHandler()  # first: the SDK speaks while it is built
         session = requests.Session()
         session.trust_env = False  # as everywhere here the environment's proxy is ignored, and so is .netrc
-        self._exporter = _ToldOnce(OTLPSpanExporter(endpoint=endpoint, session=session), self._heard)
+        self._exporter = _ReportingExporter(OTLPSpanExporter(endpoint=endpoint, session=session), self._log_handler)
         self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("coalmine")
 
     def run(self, claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
-        """Have a run carried out within a span of its own, which stays open until it ended or was let go of."""
+        """Execute a run within a span, which stays open until the run ended or was released."""
         attributes: Mapping[str, str | bool] = {
             "coalmine.run.id": str(claimed.id),
             "coalmine.check": claimed.check,
@@ -78,46 +78,46 @@ class Tracing:
             raise
         else:
             if ended is not None:
-                _tell_run(span, ended)
+                _set_run_attributes(span, ended)
             return ended
         finally:
             span.end()
             _RUN.reset(entered)
 
     def probe(self, probe: Probe) -> Probe:
-        """Wrap the probe: whatever it asks has a span below that of its run, or below one of a diagnosis."""
+        """Wrap the probe, so that each query has a span below that of its run or diagnosis."""
 
-        def traced(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:
+        def probe_with_spans(context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:
             run = _RUN.get()
-            above = self._diagnosis(context) if run is None else run
-            follows = _Follows(self._tracer, above, context)
+            parent = self._diagnosis(context) if run is None else run
+            probe_spans = _ProbeSpans(self._tracer, parent, context)
             try:
-                answers = probe(replace(context, trace=follows), queries)
+                answers = probe(replace(context, trace=probe_spans), queries)
             except BaseException:  # it cannot be asked at all
                 if run is None:
-                    above.end()
+                    parent.end()
                 raise
-            return follows.answers(answers, queries, last=above if run is None else None)
+            return probe_spans.answers(answers, queries, last=parent if run is None else None)
 
-        return traced
+        return probe_with_spans
 
     def _diagnosis(self, context: ProbeContext) -> Span:
-        """Open a span for what a run is asked about when it is over."""
+        """Open the span of a diagnosis, which queries after its run has ended."""
         attributes = {"coalmine.run.id": context.run_id, "coalmine.retriever": context.retriever.slug}
         return self._tracer.start_span("diagnosis", context=_NOTHING, attributes=attributes)
 
-    def close(self, *, patience: float = CLOSE_SECONDS) -> None:
-        """Send what is left, for as long as there is patience with the collector."""
+    def close(self, *, timeout: float = CLOSE_SECONDS) -> None:
+        """Send the remaining spans, up to a time limit."""
         last = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
         last.start()
-        last.join(patience)
+        last.join(timeout)
         if last.is_alive():
             self._exporter.shutdown()
-        self._heard.close()
+        self._log_handler.close()
 
 
-class _Follows:
-    """The probes of one run or diagnosis: they begin in the threads of transports and end as answers are taken in."""
+class _ProbeSpans:
+    """Spans of the probes of one run or diagnosis: begun in the threads of transports, ended with their answers."""
 
     def __init__(self, tracer: Tracer, run: Span, context: ProbeContext) -> None:
         self._tracer = tracer
@@ -128,7 +128,7 @@ class _Follows:
 
     @property
     def traceparent(self) -> str:
-        """Of the run itself; see `Trace`."""
+        """The run's; see `Trace`."""
         return _traceparent(self._run)
 
     def begin(self, item: ProbeQuery) -> str:
@@ -141,7 +141,7 @@ class _Follows:
     def answers(
         self, answers: Iterator[Answers], queries: Sequence[ProbeQuery], *, last: Span | None
     ) -> Iterator[Answers]:
-        """Hand on what comes in, and close the spans it belongs to; `last` is one to be closed when all are."""
+        """Yield the answers, and end their spans; `last` is one to be ended after all of them."""
         by_position = {item.position: item for item in queries}
         try:
             with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
@@ -176,7 +176,7 @@ class _Follows:
         )
 
 
-def _tell_run(span: Span, ended: EndedRun) -> None:
+def _set_run_attributes(span: Span, ended: EndedRun) -> None:
     span.set_attribute("coalmine.suite", ended.suite)
     span.set_attribute("coalmine.retriever", ended.retriever)
     span.set_attribute("coalmine.run.status", str(ended.status))
@@ -193,34 +193,34 @@ def _traceparent(span: Span) -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-# --- a collector that is away ------------------------------------------------------------------------------------
+# --- an unreachable collector ------------------------------------------------------------------------------------
 
 
-class _Heard(logging.Handler):
-    """Takes what the SDK logs, a line for every attempt to send, and keeps the last of it; the rest is told once."""
+class _SdkLogHandler(logging.Handler):
+    """Keeps the last line the SDK logs about sending, and logs its other lines once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.last = ""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._logger = logging.getLogger("opentelemetry")
         self._logger.propagate = False
         self._logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hear one line."""
+        """Handle one line."""
         if record.name.startswith("opentelemetry.exporter.") and record.levelno < logging.ERROR:
             self.last = record.getMessage()  # why it is tried again, which the last line does not repeat
         elif record.name.startswith("opentelemetry.exporter."):
             self.last = self.last or record.getMessage()
-        elif str(record.msg) not in self._told:
-            self._told.add(str(record.msg))
+        elif str(record.msg) not in self._logged:
+            self._logged.add(str(record.msg))
             logger.warning("tracing", extra={"detail": record.getMessage()})
 
-    def forget(self) -> None:
-        """Begin anew: whatever went wrong is over."""
+    def reset(self) -> None:
+        """Forget the lines so far: the error is over."""
         self.last = ""
-        self._told.clear()
+        self._logged.clear()
 
     def close(self) -> None:
         """Let the SDK log as it likes."""
@@ -229,12 +229,12 @@ class _Heard(logging.Handler):
         super().close()
 
 
-class _ToldOnce(SpanExporter):
-    """Sends spans; says once that they do not arrive, and once that they do again."""
+class _ReportingExporter(SpanExporter):
+    """Sends spans; logs once that they do not arrive, and once that they do again."""
 
-    def __init__(self, exporter: SpanExporter, heard: _Heard) -> None:
+    def __init__(self, exporter: SpanExporter, log_handler: _SdkLogHandler) -> None:
         self._exporter = exporter
-        self._heard = heard
+        self._log_handler = log_handler
         self._failing = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -242,14 +242,14 @@ class _ToldOnce(SpanExporter):
         result = self._exporter.export(spans)
         failed = result is not SpanExportResult.SUCCESS
         if failed and not self._failing:
-            logger.warning("traces_not_sent", extra={"detail": self._heard.last})
+            logger.warning("traces_not_sent", extra={"detail": self._log_handler.last})
         elif self._failing and not failed:
             logger.info("traces_sent_again")
         if not failed:
-            self._heard.forget()
+            self._log_handler.reset()
         self._failing = failed
         return result
 
     def shutdown(self) -> None:
-        """Give up what is still to be sent; see SpanExporter."""
+        """Give up the spans that are left; see SpanExporter."""
         self._exporter.shutdown()

@@ -1,4 +1,4 @@
-"""Turns what pydantic found into sentences for people. Values are never quoted where a secret could stand.
+"""Sentences for people of pydantic's errors. Values are never quoted where a secret could stand.
 
 Places in files are added by the reader of canary files; here a problem has the path inside its document.
 """
@@ -64,31 +64,34 @@ def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[
 
 
 def place_of(error: ErrorDetails) -> Place:
-    """Return where a pydantic error is as it may be told: an unknown key beside secrets may be one, and is left out."""
+    """Return the place of a pydantic error, without an unknown key beside secrets, which may be one."""
     place = error["loc"]
     return place[:-1] if error["type"] == "extra_forbidden" and _may_be_secret(place) else place
 
 
 def path_of(place: Place) -> str:
-    """Write a place as people do: `canaries[2].expected_chunks[0].grade`."""
+    """Text of a place: `canaries[2].expected_chunks[0].grade`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
 
 
 def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
-    """Say what is wrong, without the path."""
+    """Message of an error, without the path."""
     kind, limits, given = error["type"], error.get("ctx", {}), error["input"]
     if kind == "extra_forbidden":
         place = error["loc"]
-        message = _stranger(str(place[-1]), _fields_at(model, place[:-1]), shown=not _may_be_secret(place))
+        message = _unknown_key(
+            str(place[-1]), _fields_at_place(model, place[:-1]), quotes_key=not _may_be_secret(place)
+        )
     elif kind == "missing":
         message = f"the key '{error['loc'][-1]}' is missing"
-    elif kind in _WANTED:
+    elif kind in _EXPECTED_TYPES:
         fraction = kind == "int_type" and isinstance(given, float)
-        message = f"must be {_WANTED[kind]}, not {'a fraction' if fraction else _kind_of(given)}{_hint(kind, given)}"
+        kind_given = "a fraction" if fraction else _type_name(given)
+        message = f"must be {_EXPECTED_TYPES[kind]}, not {kind_given}{_type_hint(kind, given)}"
     elif kind in {"enum", "literal_error"}:
-        message = _not_one_of(str(limits["expected"]), given)
+        message = _choice_message(str(limits["expected"]), given)
     elif kind == "string_pattern_mismatch":
-        value_text = f"'{_shown(given)}'" if given else "empty"
+        value_text = f"'{_printable(given)}'" if given else "empty"
         near = suggest_name(limits["pattern"], given)
         message = f"must be {PATTERN_TEXTS.get(limits['pattern'], 'of the right form')}, not {value_text}"
         message += f"; try '{near}'" if near else ""
@@ -96,19 +99,19 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
         message = _LIMITS["string_too_long"].format_map(limits)
     else:
         message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
-        if kind == "less_than_equal" and limits["le"] == 1 and _HARDLY_A_SHARE <= given <= _PERCENT:
-            message += _meant(given / _PERCENT, f"{given:g}%")
+        if kind == "less_than_equal" and limits["le"] == 1 and _LEAST_PERCENT <= given <= _PERCENT:
+            message += _write_instead(given / _PERCENT, f"{given:g}%")
     return message
 
 
 def _may_be_secret(place: Place) -> bool:
-    """Whether the key that is the end of a place nobody knows could be a secret put where its key belongs."""
+    """Whether the unknown key at the end of a place could be a secret put where its key belongs."""
     key = str(place[-1])
     return place[-2:-1] in {("auth",), ("tls",)} and key not in NAMES and key not in FILE_TWINS
 
 
-def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
-    """Say that a key is not known, with the nearest known one, or else all of them."""
+def _unknown_key(key: str, fields: list[list[str]], *, quotes_key: bool) -> str:
+    """Message for an unknown key, with the nearest known one, or else all of them."""
     if key in FILE_TWINS:
         return f"'{key}' names a file of this server; only canary files may use it"
     for names in fields:
@@ -118,13 +121,17 @@ def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
         return f"'{key}' belongs to another kind"
     names_there = [names[0] for names in fields]
     near = did_you_mean(key, names_there) or (f"; known are: {', '.join(names_there)}" if names_there else "")
-    return f"unknown key '{_shown(key)}'{near}" if shown else f"unknown key, not quoted as it may be a secret{near}"
+    return (
+        f"unknown key '{_printable(key)}'{near}"
+        if quotes_key
+        else f"unknown key, not quoted as it may be a secret{near}"
+    )
 
 
-_PERCENT, _HARDLY_A_SHARE = 100, 5
-_SPELLED = re.compile(r"([0-9]{1,9})(?:[.,]([0-9]{1,9}))? ?%|([0-9]{1,9}),([0-9]{1,9})")
+_PERCENT, _LEAST_PERCENT = 100, 5
+_NUMBER_TEXT = re.compile(r"([0-9]{1,9})(?:[.,]([0-9]{1,9}))? ?%|([0-9]{1,9}),([0-9]{1,9})")
 """Numbers as people write them, though not as documents have them: `90%`, `0,9`."""
-_WANTED = {
+_EXPECTED_TYPES = {
     "string_type": "text",
     "int_type": "a whole number",
     "float_type": "a number",
@@ -148,7 +155,7 @@ _LIMITS = {
 }
 
 
-def _kind_of(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -159,52 +166,52 @@ def _kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _hint(kind: str, value: Any) -> str:
+def _type_hint(kind: str, value: Any) -> str:
     if kind == "string_type" and isinstance(value, bool | int | float):
         return "; put it in quotes"
     if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off", "y", "n"}:
         return f" ('{value}')"
-    spelled = _SPELLED.fullmatch(value.strip()) if kind == "float_type" and isinstance(value, str) else None
+    spelled = _NUMBER_TEXT.fullmatch(value.strip()) if kind == "float_type" and isinstance(value, str) else None
     if spelled:
         number = float(f"{spelled[1] or spelled[3]}.{spelled[2] or spelled[4] or 0}")
-        return _meant(number / _PERCENT if spelled[1] else number, spelled[0])
+        return _write_instead(number / _PERCENT if spelled[1] else number, spelled[0])
     return ""
 
 
-def _meant(number: float, spelled: str) -> str:
-    """Say which number stands for what was written another way."""
+def _write_instead(number: float, spelled: str) -> str:
+    """Hint with the number to write instead of another spelling."""
     return f"; write {number:.6g} for {spelled}"
 
 
-def _not_one_of(expected: str, value: Any) -> str:
+def _choice_message(expected: str, value: Any) -> str:
     options = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
     near = did_you_mean(value, options) if isinstance(value, str) else ""
-    return f"must be one of {', '.join(options)}, not {_kind_or_value(value)}{near}"
+    return f"must be one of {', '.join(options)}, not {_value_text(value)}{near}"
 
 
-def _kind_or_value(value: Any) -> str:
-    return f"'{_shown(value)}'" if isinstance(value, str) else _kind_of(value)
+def _value_text(value: Any) -> str:
+    return f"'{_printable(value)}'" if isinstance(value, str) else _type_name(value)
 
 
-def _shown(value: Any) -> str:
+def _printable(value: Any) -> str:
     return "".join(character if character.isprintable() else "�" for character in one_line(str(value)))
 
 
-def _fields_at(model: type[BaseModel], place: Place) -> list[list[str]]:
-    """Return the names of each field of the document that stands at `place` of a `model`, the preferred one first.
+def _fields_at_place(model: type[BaseModel], place: Place) -> list[list[str]]:
+    """Return the names of each field of the document at `place` of a `model`, the preferred one first.
 
     Where it may be of several kinds, the fields of all of them.
     """
     models = [model]
     for part in place:
         if isinstance(part, str):
-            fields = (field for model in models for names, field in _fields(model) if part in names)
-            models = [inner for field in fields for inner in _models_in(field.annotation)]
-    every = [names for model in models for names, _ in _fields(model)]
+            fields = (field for model in models for names, field in _named_fields(model) if part in names)
+            models = [inner for field in fields for inner in _nested_models(field.annotation)]
+    every = [names for model in models for names, _ in _named_fields(model)]
     return [names for position, names in enumerate(every) if names not in every[:position]]
 
 
-def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
+def _named_fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
     """Return (accepted names, field) of a model."""
     return [
         ([str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [field.alias or name], field)
@@ -213,7 +220,7 @@ def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
     ]
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def _nested_models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+    return [model for inner in get_args(annotation) for model in _nested_models(inner)]

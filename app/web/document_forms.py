@@ -1,4 +1,4 @@
-"""Forms of documents: the fields a type of document has, texts of a stored document, and the document of texts.
+"""Forms of documents: their fields, the texts of a stored document, and the document of submitted texts.
 
 Label, hint, control and secrecy stand at the field of the document (`app.formats.widgets`), its bounds are its type's.
 What a form has beside its document is that form's own module.
@@ -18,15 +18,15 @@ from app.formats.fields import Document, format_duration, parse_seconds
 from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Form, parse_list, parse_number, parse_pairs
 
-_TICKED: Final = "yes"
+_CHECKED: Final = "yes"
 MAX_ROWS: Final = 200
-_PLACE: Final = 4
+_MAX_DIGITS: Final = 4
 """Most digits of the place of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormField:
-    """A field of a form, as templates and the reading of what was typed need it."""
+    """A field of a form, for templates and for reading a submitted form."""
 
     name: str
     """Path in the document."""
@@ -46,7 +46,7 @@ class FormField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Type:
-    """What the annotation of a field says of its values."""
+    """Values of a field by its annotation."""
 
     shape: type
     """str, float (any number), bool, tuple, dict or a document."""
@@ -60,17 +60,17 @@ class _Type:
 
 def form_fields(model: type[Document], *, kind: str = "", prefix: str = "") -> dict[str, FormField]:
     """Fields of a form by path, in the order of the document; those of documents inside by their paths in it."""
-    found: dict[str, FormField] = {}
+    fields: dict[str, FormField] = {}
     widgets = widgets_of(model, kind)
     for attribute, info in model.model_fields.items():
         name = info.alias or attribute
         path = prefix + name
         kind_type = _type_of(info)
         if issubclass(kind_type.shape, Document):
-            found |= form_fields(kind_type.shape, kind=kind, prefix=f"{path}.")
+            fields |= form_fields(kind_type.shape, kind=kind, prefix=f"{path}.")
         if name in widgets:
-            found[path] = _field(path, info, kind_type, widgets[name])
-    return found
+            fields[path] = _form_field(path, info, kind_type, widgets[name])
+    return fields
 
 
 def field_labels(fields: Mapping[str, FormField]) -> dict[str, str]:
@@ -83,25 +83,25 @@ def document_texts(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> 
     texts: dict[str, str] = {}
     lists: dict[str, tuple[str, ...]] = {}
     for path, one in fields.items():
-        value = _at(body, path)
+        value = _value_at(body, path)
         if one.control is Control.TICKS:
             lists[one.name] = tuple(map(str, value or ()))
         elif one.control is Control.ROWS:
             texts |= rows_texts(one, value or ())
         else:
-            texts[one.name] = "" if one.widget.secret else _text(one, value)
+            texts[one.name] = "" if one.widget.secret else _field_text(one, value)
     return Form(texts=texts, lists=lists)
 
 
-def document_body(fields: Mapping[str, FormField], typed: Form, *, keeps_secrets: bool = False) -> dict[str, Any]:
-    """JSON of a document as it was typed, for the document to validate; an empty field is left to its default.
+def document_body(fields: Mapping[str, FormField], form: Form, *, keeps_secrets: bool = False) -> dict[str, Any]:
+    """JSON of a submitted document, for the document to validate; an empty field is left to its default.
 
-    `keeps_secrets`: null, which keeps the stored one, for a secret nobody typed. Raises InvalidInputError for a mapping
+    `keeps_secrets`: null, which keeps the stored one, for an empty secret. Raises InvalidInputError for a mapping
     whose lines are no pairs.
     """
     body: dict[str, Any] = {}
     for path, one in fields.items():
-        value = field_value(one, typed)
+        value = field_value(one, form)
         is_empty = value in ("", [], {})
         if is_empty and ((one.widget.secret and keeps_secrets) or one.is_cleared):
             value = None
@@ -118,52 +118,56 @@ def document_body(fields: Mapping[str, FormField], typed: Form, *, keeps_secrets
 def rows_texts(one: FormField, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Texts of numbered rows, the first 200 of them."""
     return {
-        f"{one.name}[{place}].{name}": _text(inner, entry[name])
+        f"{one.name}[{place}].{name}": _field_text(inner, entry[name])
         for place, entry in enumerate(entries[:MAX_ROWS])
         for name, inner in one.rows.items()
         if entry.get(name) is not None
     }
 
 
-def read_rows(one: FormField, typed: Form) -> list[dict[str, str]]:
+def read_rows(one: FormField, form: Form) -> list[dict[str, str]]:
     """Rows that have a text, in their order. A choice is no text: its first value is sent by an empty row too."""
-    wanted = {name for name, inner in one.rows.items() if inner.control is not Control.CHOICE}
+    text_names = {name for name, inner in one.rows.items() if inner.control is not Control.CHOICE}
     places = {
         int(place)
-        for name in typed.texts
+        for name in form.texts
         if name.startswith(f"{one.name}[")
         for place, _, key in [name.removeprefix(f"{one.name}[").partition("].")]
-        if key in wanted and place.isdecimal() and place.isascii() and len(place) <= _PLACE and typed.stripped(name)
+        if key in text_names
+        and place.isdecimal()
+        and place.isascii()
+        and len(place) <= _MAX_DIGITS
+        and form.stripped(name)
     }
     return [
-        {name: text for name in one.rows if (text := typed.stripped(f"{one.name}[{place}].{name}"))}
+        {name: text for name in one.rows if (text := form.stripped(f"{one.name}[{place}].{name}"))}
         for place in sorted(places)
     ]
 
 
-def field_value(one: FormField, typed: Form) -> Any:
-    """Return the JSON of a field as it was typed, for the document to validate. Raises InvalidInputError."""
+def field_value(one: FormField, form: Form) -> Any:
+    """Return the JSON of a submitted field, for the document to validate. Raises InvalidInputError."""
     if one.control is Control.JSON:
-        return _parse_json(one.name, typed.get(one.name)) or ({} if one.type.shape is dict else None)
+        return _parse_json(one.name, form.get(one.name)) or ({} if one.type.shape is dict else None)
     if one.control is Control.TICK:
-        return bool(typed.get(one.name))
+        return bool(form.get(one.name))
     if one.type.shape is tuple:
-        return _entries(one, typed)
+        return _entries(one, form)
     if one.type.shape is dict:
         item = parse_number if one.type.item is float else str
-        pairs = parse_pairs(one.name, typed.get(one.name), one.widget.separator)
+        pairs = parse_pairs(one.name, form.get(one.name), one.widget.separator)
         return {name: item(value) for name, value in pairs.items()}
-    text = typed.get(one.name) if one.widget.keeps_spaces else typed.stripped(one.name)
+    text = form.get(one.name) if one.widget.keeps_spaces else form.stripped(one.name)
     return parse_number(text) if one.type.shape is float else text
 
 
-def _entries(one: FormField, typed: Form) -> list[Any]:
+def _entries(one: FormField, form: Form) -> list[Any]:
     if one.control is Control.TICKS:
-        return list(typed.all(one.name))
+        return list(form.all(one.name))
     if one.control is Control.ROWS:
-        return [document_body(one.rows, Form(texts=row)) for row in read_rows(one, typed)]
+        return [document_body(one.rows, Form(texts=row)) for row in read_rows(one, form)]
     item = parse_number if one.type.item is float else str
-    return [item(entry) for entry in parse_list(typed.get(one.name))]
+    return [item(entry) for entry in parse_list(form.get(one.name))]
 
 
 def _parse_json(path: str, text: str) -> Any:
@@ -180,13 +184,13 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def _text(one: FormField, value: Any) -> str:
+def _field_text(one: FormField, value: Any) -> str:
     if value is None or value is False:
         return ""
     if one.control is Control.JSON:
         return json.dumps(value, indent=2, ensure_ascii=False) if value != {} else ""
     if value is True:
-        return _TICKED
+        return _CHECKED
     if isinstance(value, Mapping):
         return "\n".join(f"{name}{one.widget.separator}{_number(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):
@@ -198,21 +202,21 @@ def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _at(body: Mapping[str, Any], path: str) -> Any:
+def _value_at(body: Mapping[str, Any], path: str) -> Any:
     value: Any = body
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
 
 
-def _field(path: str, info: FieldInfo, kind_type: _Type, widget: Widget) -> FormField:
+def _form_field(path: str, info: FieldInfo, kind_type: _Type, widget: Widget) -> FormField:
     rows = form_fields(kind_type.item) if issubclass(kind_type.item, Document) else {}
     choices = widget.choices or {one: one.replace("_", " ") for one in kind_type.choices}
     return FormField(
         name=path,
         label=widget.title or info.title or path,
         hint=widget.hint or info.description or "",
-        control=Control.PASSWORD if widget.secret else widget.control or _control(kind_type, choices, rows),
+        control=Control.PASSWORD if widget.secret else widget.control or _default_control(kind_type, choices, rows),
         widget=widget,
         type=kind_type,
         length=kind_type.length or widget.length,
@@ -223,7 +227,7 @@ def _field(path: str, info: FieldInfo, kind_type: _Type, widget: Widget) -> Form
     )
 
 
-def _control(kind_type: _Type, choices: Mapping[str, str], rows: Mapping[str, FormField]) -> Control:
+def _default_control(kind_type: _Type, choices: Mapping[str, str], rows: Mapping[str, FormField]) -> Control:
     if rows:
         return Control.ROWS
     if kind_type.shape is bool:
@@ -234,13 +238,13 @@ def _control(kind_type: _Type, choices: Mapping[str, str], rows: Mapping[str, Fo
 
 
 def _type_of(info: FieldInfo) -> _Type:
-    parts = list(_parts(info.annotation))
+    parts = list(_annotation_parts(info.annotation))
     marks = [*info.metadata, *(mark for _, around in parts for mark in around)]
     plain = [one for one, _ in parts if one is not type(None)]
     shape = plain[0]
-    inside = [one for one, _ in _parts(get_args(shape)[-1])] if get_origin(shape) is dict else []
+    inside = [one for one, _ in _annotation_parts(get_args(shape)[-1])] if get_origin(shape) is dict else []
     if get_origin(shape) is tuple:
-        inside = [one for one, _ in _parts(get_args(shape)[0])]
+        inside = [one for one, _ in _annotation_parts(get_args(shape)[0])]
     lengths = (one.max_length for one in marks if isinstance(one, StringConstraints))
     return _Type(
         shape=_shape(shape),
@@ -252,15 +256,15 @@ def _type_of(info: FieldInfo) -> _Type:
     )
 
 
-def _parts(annotation: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yield the types an annotation is made of, each with what is said beside it; lists and mappings stay whole."""
+def _annotation_parts(annotation: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield the types of an annotation, each with its metadata; lists and mappings stay whole."""
     if hasattr(annotation, "__metadata__"):
-        yield from _parts(annotation.__origin__, (*around, *annotation.__metadata__))
+        yield from _annotation_parts(annotation.__origin__, (*around, *annotation.__metadata__))
     elif get_origin(annotation) in (None, tuple, dict, Literal):
         yield annotation, around
     else:
         for one in get_args(annotation):
-            yield from _parts(one, around)
+            yield from _annotation_parts(one, around)
 
 
 def _shape(annotation: Any) -> type:

@@ -124,7 +124,7 @@ def test_what_one_key_was_answered_is_no_answer_to_another(given: Any, taken: An
 def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
     model = FakeModel()
     with embedding_server(model) as (_, embedder):
-        ask = embeddings(remembered_bytes=3 * (4 * 64 + 300))
+        ask = embeddings(cache_bytes=3 * (4 * 64 + 300))
         ask(embedder, ["one", "two", "three"])
         ask(embedder, ["one"])  # used again
         ask(embedder, ["four"])

@@ -447,14 +447,14 @@ def test_spans_that_find_no_room_are_dropped_and_that_is_told_once(caplog: pytes
         assert [record.getMessage() for record in caplog.records] == ["tracing"]
         assert getattr(caplog.records[0], "detail", None) == "Queue full, dropping Span."
         traces.peer.released.set()
-        made.close(patience=0.1)
+        made.close(timeout=0.1)
 
 
 def test_a_collector_that_hangs_holds_up_neither_a_run_nor_the_end() -> None:
     with collector(HANG) as traces, peer(GOOD) as retriever:
         made = Tracing(Resource({}), endpoint=f"{traces.peer.url}/v1/traces")
         assert len(Running(made, docs(retriever.url))()) == 2
-        made.close(patience=0.1)
+        made.close(timeout=0.1)
         assert len(Running(made, docs(retriever.url))()) == 2
         assert not traces.peer.released.is_set()
 
