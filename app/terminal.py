@@ -148,10 +148,10 @@ def show_error(error: CoalmineError) -> None:
 
 
 @contextmanager
-def progress(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
+def progress(sizes: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Draw a bar for each (name, size); yields the function that returns the one that advances the n-th."""
     with _bars(MofNCompleteColumn()) as bars:
-        tasks = [bars.add_task(plain(name), total=size) for name, size in named]
+        tasks = [bars.add_task(plain(name), total=size) for name, size in sizes]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
 
 
@@ -164,10 +164,10 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def reading(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
+def reading(sizes: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Draw a bar of bytes for each (file, size); yields the function that returns the one that advances the n-th."""
     with _bars(DownloadColumn()) as bars:
-        tasks = [bars.add_task(plain(name), total=size) for name, size in named]
+        tasks = [bars.add_task(plain(name), total=size) for name, size in sizes]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
 
 
@@ -228,9 +228,9 @@ def _console() -> Console:
 
 def _draw(console: Console, table: Table) -> None:
     title = Text(table.title, style="bold") if table.title else None
-    drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    rich_table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
-        drawn.add_column(Text(column), overflow="fold")
+        rich_table.add_column(Text(column), overflow="fold")
     for row in table.rows:
-        drawn.add_row(*[Text(cell) for cell in row])
-    console.print(drawn)
+        rich_table.add_row(*[Text(cell) for cell in row])
+    console.print(rich_table)

@@ -1,4 +1,4 @@
-"""What can be broken, as pure functions: over the chunks before they are indexed, and over an answer.
+"""Faults of the demo as pure functions: over the chunks before they are indexed, and over an answer.
 
 Everything is deterministic: the same fault breaks the same things on every machine. Applying faults is `server`'s.
 """
@@ -23,7 +23,7 @@ _RECUT = 2.1
 
 
 class FaultKind(StrEnum):
-    """What is broken."""
+    """Kind of a fault."""
 
     NONE = "none"
     LOSS = "loss"
@@ -99,39 +99,39 @@ class Fault:
 
 
 def make_fault(kind: str, size: float | None, topic: str | None, chunks: Sequence[Chunk]) -> Fault:
-    """Return the fault asked for over these chunks, defaults filled in; raise BadFaultError naming the wrong field.
+    """Return the requested fault for these chunks, defaults filled in; raise BadFaultError naming the wrong field.
 
     A size given to a kind without one, and a topic given to a kind other than `topic`, mean nothing and are dropped.
     """
     if kind not in tuple(FaultKind):
         raise BadFaultError("kind", f"no fault is called {kind!r}; the kinds are {', '.join(FaultKind)}")
-    chosen = FaultKind(kind)
-    if chosen is FaultKind.TOPIC:
-        return Fault(kind=chosen, topic=_topic(topic, chunks))
-    if chosen not in SIZES:
-        return Fault(kind=chosen)
-    allowed = SIZES[chosen]
+    selected = FaultKind(kind)
+    if selected is FaultKind.TOPIC:
+        return Fault(kind=selected, topic=_topic(topic, chunks))
+    if selected not in SIZES:
+        return Fault(kind=selected)
+    allowed = SIZES[selected]
     value = allowed.default if size is None else size
     if not allowed.least <= value <= allowed.most or (allowed.whole and value != int(value)):
         number = "a whole number" if allowed.whole else "a number"
         raise BadFaultError(
             "size",
-            f"{value:g} is no size for {chosen}: {allowed.meaning}, {number} from {allowed.least:g} to "
+            f"{value:g} is no size for {selected}: {allowed.meaning}, {number} from {allowed.least:g} to "
             f"{allowed.most:g}; the kinds are {', '.join(FaultKind)}",
         )
-    return Fault(kind=chosen, size=value)
+    return Fault(kind=selected, size=value)
 
 
 def damage_chunks(chunks: Sequence[Chunk], fault: Fault) -> tuple[Chunk, ...]:
-    """Return what is left to index under a fault; kinds that only touch answers leave the chunks as they are."""
+    """Return the chunks to index under a fault; kinds that only change answers leave them as they are."""
     match fault.kind:
         case FaultKind.LOSS:
-            lost = _chosen(chunks, fault.amount)
+            lost = _chunk_share(chunks, fault.amount)
             return tuple(chunk for chunk in chunks if chunk.id not in lost)
         case FaultKind.TOPIC:
             return tuple(chunk for chunk in chunks if chunk.topic != fault.topic)
         case FaultKind.DUPLICATES:
-            flooded = _chosen(chunks, fault.amount)
+            flooded = _chunk_share(chunks, fault.amount)
             return (*_copies([chunk for chunk in chunks if chunk.id in flooded]), *chunks)
         case FaultKind.RECHUNK:
             return _rechunked(chunks)
@@ -139,7 +139,7 @@ def damage_chunks(chunks: Sequence[Chunk], fault: Fault) -> tuple[Chunk, ...]:
 
 
 def distort_hits(hits: Sequence[Hit], fault: Fault) -> list[Hit]:
-    """Return the hits as a fault lets them out: fewer, or with other scores in the same order."""
+    """Return the hits of an answer under a fault: fewer, or with other scores in the same order."""
     match fault.kind:
         case FaultKind.TRUNCATE:
             return list(hits[: int(fault.amount)])
@@ -172,7 +172,7 @@ def _topic(name: str | None, chunks: Sequence[Chunk]) -> str:
     return name
 
 
-def _chosen(chunks: Sequence[Chunk], share: float) -> frozenset[str]:
+def _chunk_share(chunks: Sequence[Chunk], share: float) -> frozenset[str]:
     """Return the ids of a share of the chunks; a bigger share contains every smaller one."""
     order = sorted((chunk.id for chunk in chunks), key=lambda identity: (_uniform(f"{_SEED}:{identity}"), identity))
     return frozenset(order[: round(share * len(order))])

@@ -1,4 +1,4 @@
-"""The demo's only page: what it is, its state, the commands that break and heal it. It fetches nothing."""
+"""The demo's only page: its state, and the commands that break and heal it. It fetches nothing."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""The demo over HTTP: a search endpoint to watch, a switch that breaks it in the ways `faults` knows, a hook receiver.
+"""The demo over HTTP: a search endpoint, a switch for the faults of `faults`, and a hook receiver.
 
 Each app owns its corpus and index. A state (fault, index) is replaced as a whole, so searches need no lock.
 """
@@ -29,8 +29,8 @@ RECEIVED = 50
 """How many messages `/hook` keeps."""
 
 _OBJECT = TypeAdapter(dict[str, Any])
-_LOOK_SECONDS = 0.1
-_GONE = 499  # nobody reads it; nginx's number for a client that went away
+_POLL_SECONDS = 0.1
+_CLIENT_CLOSED = 499  # nobody reads it; nginx's number for a client that went away
 
 
 def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int | None = None) -> FastAPI:
@@ -43,19 +43,19 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
     demo = FastAPI(title="Coalmine demo retriever", docs_url=None, redoc_url=None, openapi_url=None)
     demo.add_exception_handler(ValidationError, _bad_body)
     demo.add_exception_handler(BadFaultError, _bad_fault)
-    demo.add_exception_handler(ClientDisconnect, _gone)
+    demo.add_exception_handler(ClientDisconnect, _client_closed)
 
-    async def held_up(request: Request, _: Annotated[bytes, Depends(_body)]) -> None:
+    async def delay_search(request: Request, _: Annotated[bytes, Depends(_body)]) -> None:
         # Waits on the event loop and not in a thread, so that a slow demo can still be healed. The body is read first:
         # looking for a client that went away takes it from the wire.
         loop = asyncio.get_running_loop()
         end = loop.time() + faults.delay_seconds(switch.state.fault)
-        while (left := end - loop.time()) > 0:
-            await asyncio.sleep(min(left, _LOOK_SECONDS))
+        while (remaining := end - loop.time()) > 0:
+            await asyncio.sleep(min(remaining, _POLL_SECONDS))
             if await request.is_disconnected():
                 raise ClientDisconnect
 
-    @demo.post("/search", dependencies=[Depends(held_up)])
+    @demo.post("/search", dependencies=[Depends(delay_search)])
     def search(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
         search_request = SearchRequest.model_validate_json(body)
         state = switch.state
@@ -108,7 +108,7 @@ def run_demo(host: str, port: int, corpus: Sequence[Path] | None, chunk_characte
 
 
 class SearchRequest(BaseModel):
-    """What `POST /search` takes."""
+    """Body of `POST /search`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -117,7 +117,7 @@ class SearchRequest(BaseModel):
 
 
 class FaultRequest(BaseModel):
-    """What `POST /fault` takes; which kinds, sizes and topics exist is for `faults.choose` to say."""
+    """Body of `POST /fault`; which kinds, sizes and topics exist is checked by `faults.make_fault`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -140,15 +140,17 @@ class _Switch:
 
     def __init__(self, chunks: tuple[Chunk, ...]) -> None:
         self.chunks = chunks
-        self._whole = Retriever(chunks)
+        self._healthy = Retriever(chunks)
         self._turning = threading.Lock()
-        self.state = _State(fault=Fault(), retriever=self._whole)
+        self.state = _State(fault=Fault(), retriever=self._healthy)
 
     def turn(self, fault: Fault) -> None:
         """Put a fault in force in place of the one before."""
         with self._turning:
-            left = faults.damage_chunks(self.chunks, fault)
-            self.state = _State(fault=fault, retriever=self._whole if left == self.chunks else Retriever(left))
+            remaining = faults.damage_chunks(self.chunks, fault)
+            self.state = _State(
+                fault=fault, retriever=self._healthy if remaining == self.chunks else Retriever(remaining)
+            )
 
     def report(self) -> dict[str, Any]:
         """Describe the state: the fault, the index version and how many chunks it holds of how many."""
@@ -181,20 +183,20 @@ def _bad_body(_: Request, error: Exception) -> JSONResponse:
         {"path": ".".join(map(str, each["loc"])) or "body", "message": each["msg"]}
         for each in error.errors(include_url=False)
     ]
-    return _refused(errors, kinds=error.title == FaultRequest.__name__)
+    return _invalid_input(errors, kinds=error.title == FaultRequest.__name__)
 
 
 def _bad_fault(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, BadFaultError):
         raise error
-    return _refused([{"path": error.field, "message": str(error)}], kinds=True)
+    return _invalid_input([{"path": error.field, "message": str(error)}], kinds=True)
 
 
-def _gone(_: Request, _error: Exception) -> Response:
-    return Response(status_code=_GONE)
+def _client_closed(_: Request, _error: Exception) -> Response:
+    return Response(status_code=_CLIENT_CLOSED)
 
 
-def _refused(errors: Sequence[dict[str, str]], *, kinds: bool) -> JSONResponse:
+def _invalid_input(errors: Sequence[dict[str, str]], *, kinds: bool) -> JSONResponse:
     detail = "; ".join(f"{each['path']}: {each['message']}" for each in errors)
     more = {"errors": errors, "kinds": list(FaultKind)} if kinds else {"errors": errors}
     return _problem(422, "invalid-input", detail, more)

@@ -17,16 +17,16 @@ async def rows_json(rows: AsyncIterator[Mapping[str, Any]], limit: int) -> bytes
 
     Raises ValueError, ArithmeticError or RecursionError for a value that cannot be written.
     """
-    written: list[bytes] = []
+    rows_written: list[bytes] = []
     size = 2
     async for row in rows:
-        written.append(json.dumps(row, default=_json_value, ensure_ascii=False).encode())
-        size += len(written[-1]) + 1
+        rows_written.append(json.dumps(row, default=_json_value, ensure_ascii=False).encode())
+        size += len(rows_written[-1]) + 1
         if size > limit:
             raise too_large(limit)
-        if len(written) > MAX_ROWS:
+        if len(rows_written) > MAX_ROWS:
             raise NoAnswerError(Outcome.OVERSIZE, f"the answer has more than {MAX_ROWS:,} rows; {_LIMIT}")
-    return b"[" + b",".join(written) + b"]"
+    return b"[" + b",".join(rows_written) + b"]"
 
 
 def too_large(limit: int) -> NoAnswerError:

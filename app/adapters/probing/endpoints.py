@@ -55,17 +55,19 @@ class EndpointClient:
         that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
         """
         lines = self._lines(endpoint)
-        refused: list[int] = []
+        unauthorized_numbers: list[int] = []
         with closing(self._round(endpoint, lines, dict(enumerate(bodies)))) as answers:
             for call in answers:
                 unauthorized = call is not None and call.http_status == HTTPStatus.UNAUTHORIZED
                 if call is not None and unauthorized and isinstance(endpoint.auth, OAuth2):
-                    refused.append(call.number)
+                    unauthorized_numbers.append(call.number)
                 else:
                     yield call
-        if refused:
+        if unauthorized_numbers:
             self.keyring.forget(endpoint.auth)
-            with closing(self._round(endpoint, lines, {number: bodies[number] for number in refused})) as answers:
+            with closing(
+                self._round(endpoint, lines, {number: bodies[number] for number in unauthorized_numbers})
+            ) as answers:
                 yield from answers
 
     def _round(
@@ -116,8 +118,8 @@ class EndpointClient:
 
     def _lines(self, endpoint: Endpoint) -> tuple[bytes, ...]:
         names = {name.lower() for name in endpoint.headers}
-        ours = {"accept": "application/json", "content-type": "application/json", "user-agent": self.user_agent}
-        fields = {name: value for name, value in ours.items() if name not in names} | dict(endpoint.headers)
+        defaults = {"accept": "application/json", "content-type": "application/json", "user-agent": self.user_agent}
+        fields = {name: value for name, value in defaults.items() if name not in names} | dict(endpoint.headers)
         try:
             return (*(header_line(name, value) for name, value in fields.items()), b"expect:")
         except ValueError as error:
@@ -136,9 +138,9 @@ def response_problem(response: Response) -> tuple[Outcome, str] | None:
 
 def _refusal(status: int, retry_after_seconds: float | None) -> str:
     try:
-        named = f"{status} {HTTPStatus(status).phrase}"
+        status_text = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
-        named = str(status)
+        status_text = str(status)
     followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
     waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
-    return f"answered {named}{followed}{waits}"
+    return f"answered {status_text}{followed}{waits}"

@@ -124,9 +124,9 @@ class HttpProbe:
             outcome, detail = problem
             missing = missing_resource(lookup.url, context.retriever.options)
             if response.status == HTTPStatus.NOT_FOUND and missing is not None:
-                what, named = missing
+                what, name = missing
                 address = url_address(lookup.url, context.retriever.options)
-                message = f"{address} has no {what} '{named}' (HTTP 404). Check the {what} name"
+                message = f"{address} has no {what} '{name}' (HTTP 404). Check the {what} name"
                 raise _LookupError(outcome, message, response.status)
             raise _LookupError(outcome, f"the lookup of {lookup.name}: {detail}", response.status)
         value = plan.lookup.value_in(response.body)
@@ -169,7 +169,7 @@ class _RunCredentials:
         self._keyring = keyring
         self._asking = context
         self._is_renewable = isinstance(context.retriever.auth, OAuth2) and not context.shows
-        self._refused = False
+        self._was_refused = False
         self._set_auth(self._request_auth())
 
     @property
@@ -185,8 +185,8 @@ class _RunCredentials:
 
     def observe(self, responses: Sequence[Response]) -> None:
         """Drop a refused token, and renew what is about to run out."""
-        if not self._refused and any(response.status == HTTPStatus.UNAUTHORIZED for response in responses):
-            self._refused = True  # once a run: a token refused when fresh is not the token's fault
+        if not self._was_refused and any(response.status == HTTPStatus.UNAUTHORIZED for response in responses):
+            self._was_refused = True  # once a run: a token refused when fresh is not the token's fault
             self._keyring.forget(self._asking.retriever.auth)
         if self._is_renewable and responses:
             with suppress(CredentialError):  # the one we have may still do

@@ -46,8 +46,10 @@ class Path:
             raise ValueError(f"{field}: {problem}")
         steps = _steps(node)
         search = compiled.search if steps is None else partial(_follow_steps, steps)
-        whole = _extend_projection(node)
-        column = partial(_read_projection, whole) if whole["type"] in _PROJECTIONS else partial(_read_list, search)
+        extended = _extend_projection(node)
+        column = (
+            partial(_read_projection, extended) if extended["type"] in _PROJECTIONS else partial(_read_list, search)
+        )
         return cls(text=expression, search=search, steps=steps, column=column)
 
 

@@ -185,13 +185,13 @@ class _SessionRun:
     async def _send(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
         """Send a request of the SDK. Raises ValueError for what cannot be a header."""
         retriever = self._asking.retriever
-        ours = request_headers(self._plan, self._asking, self._probe.user_agent)
-        ours = tuple([line for line in ours if line.partition(b":")[0].decode().lower() not in fields])
+        headers = request_headers(self._plan, self._asking, self._probe.user_agent)
+        headers = tuple([line for line in headers if line.partition(b":")[0].decode().lower() not in fields])
         seconds = retriever.timeout_seconds
         request = Request(
             url=self._plan.url.render().decode(),
             method=method,
-            headers=(*(header_line(name, value) for name, value in fields.items()), *ours),
+            headers=(*(header_line(name, value) for name, value in fields.items()), *headers),
             body=body if method == "POST" else None,
             timeout_seconds=min(seconds, CLOSE_SECONDS) if method == "DELETE" else seconds,
             max_body_bytes=retriever.max_body_bytes,

@@ -54,9 +54,11 @@ def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> E
     """Return request and response for people: bodies capped, every secret masked."""
     secrets = auth.secrets
     # What is a secret as a whole is masked as a whole: in a text it could not be told from a word when it is short.
-    lines = [(*_named(line), False) for line in request.headers] + [(*_named(line), True) for line in auth.headers]
+    lines = [(*_split_line(line), False) for line in request.headers] + [
+        (*_split_line(line), True) for line in auth.headers
+    ]
     body = response.body[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
-    sent = request.body.decode("utf-8", errors="replace") if request.body else None
+    request_body = request.body.decode("utf-8", errors="replace") if request.body else None
     return Exchange(
         method=request.method,
         url=masked(request.url, secrets) + _masked_query(request.url, auth.query),
@@ -65,7 +67,7 @@ def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> E
             for name, value, secret in lines
             if value
         },
-        request_body=None if sent is None else masked(sent, secrets)[:SHOWN_CHARACTERS],
+        request_body=None if request_body is None else masked(request_body, secrets)[:SHOWN_CHARACTERS],
         http_status=response.status,
         response_headers={
             name: MASK if name == "set-cookie" else masked(value, secrets) for name, value in response.headers.items()
@@ -75,7 +77,7 @@ def shown_exchange(request: Request, response: Response, auth: RequestAuth) -> E
     )
 
 
-def _named(line: bytes) -> tuple[str, str]:
+def _split_line(line: bytes) -> tuple[str, str]:
     name, _, value = line.decode("latin-1").partition(":")
     return name, value.strip()
 

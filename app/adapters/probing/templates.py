@@ -97,8 +97,8 @@ def _json_parts(node: Any, names: Sequence[str], field_names: Sequence[str]) -> 
         for number, (key, value) in enumerate(node.items()):
             if any(name not in field_names for name in _PLACEHOLDER.findall(str(key))):
                 raise ValueError("names of fields may hold placeholders of options alone")
-            named = _text_parts(str(key), field_names, _json_text, _json_text)
-            parts += [b',"' if number else b'"', *named, b'":', *_json_parts(value, names, field_names)]
+            name_parts = _text_parts(str(key), field_names, _json_text, _json_text)
+            parts += [b',"' if number else b'"', *name_parts, b'":', *_json_parts(value, names, field_names)]
         return [*parts, b"}"]
     if isinstance(node, list | tuple):
         parts = [b"["]

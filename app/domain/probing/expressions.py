@@ -24,9 +24,9 @@ def find_problem(text: str, node: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _is_deep(whole: Mapping[str, Any]) -> bool:
+def _is_deep(root: Mapping[str, Any]) -> bool:
     """Whether it has too many levels, without recursion; every step of a chain such as `a.b.c` is one."""
-    left: list[tuple[Any, int]] = [(whole, 1)]
+    left: list[tuple[Any, int]] = [(root, 1)]
     literals: list[tuple[Any, int]] = []
     while left:
         node, level = left.pop()

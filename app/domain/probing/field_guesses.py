@@ -97,91 +97,97 @@ def _guess_text(field: Field, words: frozenset[str]) -> Guess | None:
     texts = [read_text(value) for value in field.values]
     if any(text is None and value is not None for text, value in zip(texts, field.values, strict=True)):
         return None
-    there = [text for text in texts if text]
-    named = _name_weight(field, _TEXT_NAMES)
-    prose = sum(map(is_prose, there)) / len(there) if there else 0.0
-    if not there or (named == 0 and prose < 0.8) or _name_weight(field, _NO_TEXT_NAMES):  # noqa: PLR2004 - nearly all
+    values_present = [text for text in texts if text]
+    by_name = _name_weight(field, _TEXT_NAMES)
+    prose = sum(map(is_prose, values_present)) / len(values_present) if values_present else 0.0
+    if not values_present or (by_name == 0 and prose < 0.8) or _name_weight(field, _NO_TEXT_NAMES):  # noqa: PLR2004 - nearly all
         return None
-    length = sum(map(len, there)) / len(there)
-    shares = len(words) and sum(len(words & _words(text)) for text in there) / len(there) / len(words)
-    weight = 0.6 * named + 0.4 * prose + min(length / 400, 0.3) + 0.3 * shares - _DEEP * field.depth
+    length = sum(map(len, values_present)) / len(values_present)
+    shares = len(words) and sum(len(words & _words(text)) for text in values_present) / len(values_present) / len(words)
+    weight = 0.6 * by_name + 0.4 * prose + min(length / 400, 0.3) + 0.3 * shares - _DEEP * field.depth
     weight -= _LISTED * field.text_alone
     reason = (
-        f"{_name_reason(field, named)}{'long natural text' if prose else 'text'}, {length:.0f} characters on average"
+        f"{_name_reason(field, by_name)}{'long natural text' if prose else 'text'}, {length:.0f} characters on average"
     )
-    return Guess(path=field.path, weight=weight * len(there) / len(texts), reason=reason, values=field.values)
+    return Guess(path=field.path, weight=weight * len(values_present) / len(texts), reason=reason, values=field.values)
 
 
 def _guess_id(field: Field, _words: frozenset[str]) -> Guess | None:
     values, name = field.values, normalize_name(str(field.parts[-1]))
     if name in _COUNTER_NAMES or not all(map(_is_name, values)):
         return None
-    named, distinct = _name_weight(field, _ID_NAMES), len(set(map(str, values)))
+    by_name, distinct = _name_weight(field, _ID_NAMES), len(set(map(str, values)))
     if field.role == "id":
-        named = _PLACED
+        by_name = _PLACED
     elif name not in _ID_NAMES:
-        named = 0.0 if name in _DOCUMENT_NAMES else named / 2  # several chunks share the id of a file
-    looks = len(values) >= _SOME and all(isinstance(value, str) and _CODE.fullmatch(value) for value in values)
-    if (named == 0 and not (looks and distinct == len(values))) or (
+        by_name = 0.0 if name in _DOCUMENT_NAMES else by_name / 2  # several chunks share the id of a file
+    looks = len(values) >= _LEAST_HITS and all(isinstance(value, str) and _CODE.fullmatch(value) for value in values)
+    if (by_name == 0 and not (looks and distinct == len(values))) or (
         distinct < len(values) and 2 * distinct <= len(values)
     ):
         return None
     if distinct == len(values):
-        weight, note = named or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
+        weight, note = by_name or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
     else:
-        weight, note = named * 0.3, f"though only {distinct} of {len(values)} differ"
+        weight, note = by_name * 0.3, f"though only {distinct} of {len(values)} differ"
     if are_ranks(values):
         weight, note = weight * 0.3, f"{note}, but only as the hits are counted: it may be the rank"
-    reason = f"{_name_reason(field, named)}{note}"
+    reason = f"{_name_reason(field, by_name)}{note}"
     return Guess(path=field.path, weight=weight - _DEEP * field.depth, reason=reason, values=values)
 
 
 def _guess_score(field: Field, _words: frozenset[str]) -> Guess | None:
-    named = _PLACED if field.role == "score" else _name_weight(field, _SCORE_NAMES)
+    by_name = _PLACED if field.role == "score" else _name_weight(field, _SCORE_NAMES)
     path, numbers = field.path, list(field.values)
-    if named and all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in numbers):
+    if by_name and all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in numbers):
         path, numbers = f"to_number({path})", list(map(float, numbers))
     if not all(map(_is_number, numbers)) or normalize_name(str(field.parts[-1])) in _COUNTER_NAMES:
         return None
     order = score_order(numbers)
     fractional = any(isinstance(number, float) and not number.is_integer() for number in numbers)
-    if named == 0 and not (fractional and order in {"falling", "rising"} and len(numbers) >= _SOME):
+    if by_name == 0 and not (fractional and order in {"falling", "rising"} and len(numbers) >= _LEAST_HITS):
         return None
-    weight = (named or 0.3) + (0.15 if order == "falling" else 0.1 if order == "rising" else 0.0) - _DEEP * field.depth
+    weight = (
+        (by_name or 0.3) + (0.15 if order == "falling" else 0.1 if order == "rising" else 0.0) - _DEEP * field.depth
+    )
     note = f"a number, {order} from {numbers[0]:.4g} to {numbers[-1]:.4g}" if order else "a number"
-    return Guess(path=path, weight=weight, reason=f"{_name_reason(field, named)}{note}", values=numbers)
+    return Guess(path=path, weight=weight, reason=f"{_name_reason(field, by_name)}{note}", values=numbers)
 
 
 def _guess_document(field: Field, _words: frozenset[str]) -> Guess | None:
-    there = [value for value in field.values if value is not None]
-    if not there or not all(map(_is_name, there)):
+    values_present = [value for value in field.values if value is not None]
+    if not values_present or not all(map(_is_name, values_present)):
         return None
-    named = _name_weight(field, _DOCUMENT_NAMES)
-    place = all(isinstance(value, str) and _PLACE.search(value) for value in there)
-    if (named == 0 and not place) or any(isinstance(value, str) and is_prose(value) for value in there):
+    by_name = _name_weight(field, _DOCUMENT_NAMES)
+    place = all(isinstance(value, str) and _PLACE.search(value) for value in values_present)
+    if (by_name == 0 and not place) or any(isinstance(value, str) and is_prose(value) for value in values_present):
         return None
-    weight = (max(named, 0.5 if place else 0.0) + 0.1 * place) * (0.5 + 0.5 * len(there) / len(field.values))
+    weight = (max(by_name, 0.5 if place else 0.0) + 0.1 * place) * (0.5 + 0.5 * len(values_present) / len(field.values))
     note = "an address or a file" if place else "short"
     return Guess(
         path=field.path,
         weight=weight - _DEEP * field.depth,
-        reason=f"{_name_reason(field, named)}{note}",
+        reason=f"{_name_reason(field, by_name)}{note}",
         values=field.values,
     )
 
 
 def _guess_updated(field: Field, _words: frozenset[str]) -> Guess | None:
-    named = _name_weight(field, _TIME_NAMES)
-    there = [value for value in field.values if value is not None]
-    if not named or not there or not all(isinstance(value, str) or _is_number(value) for value in there):
+    by_name = _name_weight(field, _TIME_NAMES)
+    values_present = [value for value in field.values if value is not None]
+    if (
+        not by_name
+        or not values_present
+        or not all(isinstance(value, str) or _is_number(value) for value in values_present)
+    ):
         return None
-    moments = [parse_timestamp(value) for value in there]
+    moments = [parse_timestamp(value) for value in values_present]
     if not all(moment is not None and _FIRST_DAY <= moment <= _LAST_DAY for moment in moments):
         return None
     return Guess(
         path=field.path,
-        weight=named * len(there) / len(field.values) - _DEEP * field.depth,
-        reason=f"{_name_reason(field, named)}reads as a time",
+        weight=by_name * len(values_present) / len(field.values) - _DEEP * field.depth,
+        reason=f"{_name_reason(field, by_name)}reads as a time",
         values=field.values,
     )
 
@@ -243,11 +249,11 @@ def _name_weight(field: Field, names: Mapping[str, float]) -> float:
     return next((0.8 * names[end] for end in ends if end in names), 0.0)
 
 
-def _name_reason(field: Field, named: float) -> str:
+def _name_reason(field: Field, by_name: float) -> str:
     if field.role is not None:
         return f"{field.role_reason}, "
     name = next((part for part in reversed(field.parts) if isinstance(part, str)), "")
-    return f"named {name[:60]}, " if named else ""
+    return f"named {name[:60]}, " if by_name else ""
 
 
 def _is_name(value: Any) -> bool:
@@ -281,7 +287,7 @@ _DEEP, _LISTED = 0.02, 0.2
 _PLACED = 0.95
 _NAME = 500
 _NAME_WORDS = 4  # no name below has more
-_PASSAGE, _PASSAGE_WORDS, _SOME = 40, 6, 3
+_PASSAGE, _PASSAGE_WORDS, _LEAST_HITS = 40, 6, 3
 _LARGE = 1e300
 _FIRST_DAY, _LAST_DAY = 473_385_600.0, 4_102_444_800.0  # 1985 to 2100: else `timestamp: 12.5` is one of a video
 _CAMEL = re.compile(r"([a-z0-9])([A-Z])")

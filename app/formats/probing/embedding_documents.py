@@ -1,6 +1,6 @@
-"""Endpoints beside a retriever as users write them: what embeds queries and texts, and how relevance is scored.
+"""Documents of the endpoints beside a retriever: the embedder and the scorer.
 
-Asking them is the adapters' work.
+Sending requests to them is the adapters' work.
 """
 
 from typing import Annotated, Any, Self
@@ -48,7 +48,7 @@ EndpointAuth = Annotated[AuthDocument, BeforeValidator(_bearer)]
 
 
 def refuse_duplicate_header(headers: dict[str, str], auth: Any) -> None:
-    """Raise where a header is given that the authentication sets."""
+    """Raise for a header that the authentication sets too."""
     name = auth_header(auth)
     if name is not None and has_header(headers, name):
         raise field_errors([(("auth",), f"sets the header {name}, which headers give too; say it once")])
@@ -101,15 +101,15 @@ class EmbeddingDocument(Document):
 
     @field_validator("canaries")
     @classmethod
-    def _keys_once(cls, canaries: tuple[EmbeddingCanaryDocument, ...]) -> tuple[EmbeddingCanaryDocument, ...]:
+    def _check_keys(cls, canaries: tuple[EmbeddingCanaryDocument, ...]) -> tuple[EmbeddingCanaryDocument, ...]:
         keys = [canary.key for canary in canaries]
-        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
-        if again:
-            raise field_errors(again)
+        duplicates = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
+        if duplicates:
+            raise field_errors(duplicates)
         return canaries
 
     @model_validator(mode="after")
-    def _says_once(self) -> Self:
+    def _check_headers(self) -> Self:
         refuse_duplicate_header(self.headers, self.auth)
         return self
 
@@ -130,7 +130,7 @@ class EmbeddingDocument(Document):
         )
 
 
-_OF_AN_ENDPOINT = ("url", "model", "headers", "auth", "tls", "timeout")
+_ENDPOINT_FIELDS = ("url", "model", "headers", "auth", "tls", "timeout")
 _RERANK_SCALES = (Scale.SIMILARITY, Scale.LOGIT)
 
 
@@ -156,7 +156,7 @@ class ScorerDocument(Document):
 
     @field_validator("scale")
     @classmethod
-    def _scale_of_a_reranker(cls, scale: Scale | None, info: Any) -> Scale | None:
+    def _check_reranker_scale(cls, scale: Scale | None, info: Any) -> Scale | None:
         kind = info.data.get("kind")
         if kind is ScorerKind.EMBEDDING and scale is not None:
             raise field_error("says nothing to a scorer of kind embedding; its cosines need none")
@@ -165,7 +165,7 @@ class ScorerDocument(Document):
         return scale
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
+    def _check_scale(self) -> Self:
         if self.kind is ScorerKind.SCORE and self.scale is None:
             raise field_error(f"a scorer of kind score must declare its scale: {', '.join(Scale)}")
         if self.scale is Scale.UNBOUNDED and self.kind is None:
@@ -174,39 +174,39 @@ class ScorerDocument(Document):
             raise field_error("an unbounded scale needs an anchor, the score that counts as half relevant")
         if self.scale is not Scale.UNBOUNDED and self.anchor is not None:
             raise field_errors([(("anchor",), "belongs to the scale unbounded only")])
-        self._endpoint_makes_sense()
+        self._check_endpoint()
         return self
 
-    def _endpoint_makes_sense(self) -> None:
-        fields = [name for name in _OF_AN_ENDPOINT if getattr(self, name) not in (None, {})]
-        wrong: list[tuple[Place, str]] = []
+    def _check_endpoint(self) -> None:
+        fields = [name for name in _ENDPOINT_FIELDS if getattr(self, name) not in (None, {})]
+        problems: list[tuple[Place, str]] = []
         if self.kind not in {ScorerKind.EMBEDDING, ScorerKind.RERANK}:
-            wrong += [((name,), "belongs to the scorer kinds embedding and rerank") for name in fields]
+            problems += [((name,), "belongs to the scorer kinds embedding and rerank") for name in fields]
         elif self.kind is ScorerKind.RERANK and self.url is None:
-            wrong.append((("url",), "is missing; a scorer of kind rerank asks a /rerank there"))
+            problems.append((("url",), "is missing; a scorer of kind rerank asks a /rerank there"))
         elif self.url is None:
             message = "needs a url beside it; without one the embedding of the retriever is used as it is"
-            wrong += [((name,), message) for name in fields]
+            problems += [((name,), message) for name in fields]
         elif self.kind is ScorerKind.EMBEDDING and self.model is None:
-            wrong.append((("model",), "is missing; an embedder of the scorer's own needs one"))
-        if wrong:
-            raise field_errors(wrong)
+            problems.append((("model",), "is missing; an embedder of the scorer's own needs one"))
+        if problems:
+            raise field_errors(problems)
         refuse_duplicate_header(self.headers, self.auth)
 
     def to_domain(self, embedding: EmbeddingDocument | None) -> Scorer:
-        """Return the value the domain works with; without a url, the kind embedding takes the retriever's embedder."""
+        """Return the value the domain works with; without a url, embedding takes the retriever's embedder."""
         endpoint = None
         if self.url is not None:
-            embeds = self.kind is ScorerKind.EMBEDDING
+            is_embedder = self.kind is ScorerKind.EMBEDDING
             endpoint = Endpoint(
-                url=_embeddings_url(self.url) if embeds else self.url,
+                url=_embeddings_url(self.url) if is_embedder else self.url,
                 headers=dict(self.headers),
                 auth=auth_value(self.auth),
                 tls=tls_value(self.tls),
                 timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
             )
         kind = self.kind or ScorerKind.JUDGED
-        reranks = kind is ScorerKind.RERANK
+        is_reranker = kind is ScorerKind.RERANK
         embedder = None
         if kind is ScorerKind.EMBEDDING and endpoint is not None and self.model is not None:
             embedder = Embedder(endpoint=endpoint, model=self.model)
@@ -214,9 +214,9 @@ class ScorerDocument(Document):
             embedder = embedding.to_domain()
         return Scorer(
             kind=kind,
-            scale=self.scale or (Scale.SIMILARITY if reranks else None),
+            scale=self.scale or (Scale.SIMILARITY if is_reranker else None),
             anchor=self.anchor,
             embedder=embedder,
-            reranker=endpoint if reranks else None,
-            model=self.model if reranks else None,
+            reranker=endpoint if is_reranker else None,
+            model=self.model if is_reranker else None,
         )

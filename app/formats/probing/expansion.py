@@ -1,7 +1,7 @@
-"""Lays what a user wrote over a preset. Doing it again changes nothing, so what is stored reads back the same.
+"""Merges the document of a user with its preset. Merging again changes nothing, so stored documents read back the same.
 
-Works on raw mappings, before anything in them is known to be valid: whatever has the wrong type is left as it is, for
-the documents to complain about. Nothing given is changed.
+Works on raw mappings, before anything in them is known to be valid: values of a wrong type are left to the documents.
+Its arguments are not changed.
 """
 
 import re
@@ -17,89 +17,91 @@ from app.formats.probing.presets import Preset
 _HOST_ALONE = re.compile(r"(https?://[^/?#]+)/?(\?[^#]*)?")
 
 
-def apply_preset(written: Mapping[str, Any], preset: Preset) -> dict[str, Any]:
-    """Return the document with everything the preset has to say and the user did not.
+def apply_preset(document: Mapping[str, Any], preset: Preset) -> dict[str, Any]:
+    """Return the document with the preset's parts that the user left out.
 
-    What a user says replaces the preset's word, key by key; null takes a key out. How the question is put (`json`,
-    `query`, `sql`) is replaced whole.
+    The user's values replace the preset's, key by key; null takes a key out. The query (`json`, `query`, `sql`) is
+    replaced whole.
     """
-    whole = dict(written)
+    merged = dict(document)
     if preset.dialect is not Dialect.SQL:
-        whole["url"] = _with_path(written.get("url"), preset.path)
-    whole["request"] = _request(written.get("request", {}), preset.request)
-    whole["response"] = _response(written, preset)
-    _set(whole, "scorer", _scorer(written, preset.scorer))
-    _set(whole, "lookup", _lookup(written, preset.lookup, whole.get("url")))
-    if "auth" in written:
-        whole["auth"] = apply_style(written["auth"], preset.auth)
-    _set(whole, "options", _options(whole, preset))
-    return {name: value for name, value in whole.items() if value is not None or name in written}
+        merged["url"] = _with_path(document.get("url"), preset.path)
+    merged["request"] = _request(document.get("request", {}), preset.request)
+    merged["response"] = _response(document, preset)
+    _set(merged, "scorer", _scorer(document, preset.scorer))
+    _set(merged, "lookup", _lookup(document, preset.lookup, merged.get("url")))
+    if "auth" in document:
+        merged["auth"] = apply_style(document["auth"], preset.auth)
+    _set(merged, "options", _options(merged, preset))
+    return {name: value for name, value in merged.items() if value is not None or name in document}
 
 
-def _set(whole: dict[str, Any], name: str, value: Any) -> None:
-    if value or name in whole:
-        whole[name] = value
+def _set(merged: dict[str, Any], name: str, value: Any) -> None:
+    if value or name in merged:
+        merged[name] = value
 
 
 def _with_path(url: Any, path: str) -> Any:
-    alone = _HOST_ALONE.fullmatch(url) if isinstance(url, str) and path else None
-    return f"{alone[1]}{path}{alone[2] or ''}" if alone else url
+    match = _HOST_ALONE.fullmatch(url) if isinstance(url, str) and path else None
+    return f"{match[1]}{path}{match[2] or ''}" if match else url
 
 
-def _request(mine: Any, preset: Mapping[str, Any]) -> Any:
-    if not isinstance(mine, Mapping):
-        return mine
-    fields = {"query" if name == "params" else name for name in mine}
+def _request(own: Any, preset: Mapping[str, Any]) -> Any:
+    if not isinstance(own, Mapping):
+        return own
+    fields = {"query" if name == "params" else name for name in own}
     base = {name: value for name, value in preset.items() if name not in fields}
-    if any(_asks(name, mine.get(name)) for name in _POSED):  # a question is put once: the user's way, else the preset's
-        base = {name: value for name, value in base.items() if not _asks(name, value)}
-    if str(mine.get("method", "")).upper() == "GET":
+    if any(
+        _holds_query(name, own.get(name)) for name in _QUERY_PARTS
+    ):  # a question is put once: the user's way, else the preset's
+        base = {name: value for name, value in base.items() if not _holds_query(name, value)}
+    if str(own.get("method", "")).upper() == "GET":
         base.pop("json", None)
-    whole = {**base, **mine}
-    if isinstance(mine.get("headers", {}), Mapping):
-        headers = dict(mine.get("headers", {}))
+    merged = {**base, **own}
+    if isinstance(own.get("headers", {}), Mapping):
+        headers = dict(own.get("headers", {}))
         added = {name: value for name, value in preset.get("headers", {}).items() if not has_header(headers, name)}
         if added or headers:
-            whole["headers"] = {**added, **headers}
-    return whole
+            merged["headers"] = {**added, **headers}
+    return merged
 
 
-_POSED = ("json", "query", "params", "sql")
+_QUERY_PARTS = ("json", "query", "params", "sql")
 
 
-def _asks(name: str, value: Any) -> bool:
+def _holds_query(name: str, value: Any) -> bool:
     used = parameters_in(value) if name == "sql" and isinstance(value, str) else placeholders_in(value)
-    return name in _POSED and not QUERY_NAMES.isdisjoint(used)
+    return name in _QUERY_PARTS and not QUERY_NAMES.isdisjoint(used)
 
 
-def _response(written: Mapping[str, Any], preset: Preset) -> Any:
-    if "response" not in written:
+def _response(document: Mapping[str, Any], preset: Preset) -> Any:
+    if "response" not in document:
         return dict(preset.response)
-    mine = written["response"]
-    return {**preset.response, **mine} if isinstance(mine, Mapping) and not preset.response_as_one else mine
+    own = document["response"]
+    return {**preset.response, **own} if isinstance(own, Mapping) and not preset.response_as_one else own
 
 
-def _scorer(written: Mapping[str, Any], preset: Mapping[str, Any]) -> Any:
-    mine, response = written.get("scorer", {}), written.get("response")
-    if not isinstance(mine, Mapping):
-        return mine
-    outside = mine.get("kind") in (ScorerKind.EMBEDDING, ScorerKind.RERANK)  # it may be anything, a list too
-    unscored = isinstance(response, Mapping) and "score" in response and response["score"] is None
-    base = {} if outside or unscored else dict(preset)
-    if "scale" in mine:
+def _scorer(document: Mapping[str, Any], preset: Mapping[str, Any]) -> Any:
+    own, response = document.get("scorer", {}), document.get("response")
+    if not isinstance(own, Mapping):
+        return own
+    is_external = own.get("kind") in (ScorerKind.EMBEDDING, ScorerKind.RERANK)  # it may be anything, a list too
+    is_unscored = isinstance(response, Mapping) and "score" in response and response["score"] is None
+    base = {} if is_external or is_unscored else dict(preset)
+    if "scale" in own:
         base.pop("anchor", None)
-    return {**base, **mine}
+    return {**base, **own}
 
 
-def _lookup(written: Mapping[str, Any], preset: Mapping[str, Any] | None, url: Any) -> Any:
-    mine = written.get("lookup", preset)
-    if not isinstance(mine, Mapping):
-        return mine
-    whole = {**(preset or {}), **mine}
-    path = whole.get("url")
+def _lookup(document: Mapping[str, Any], preset: Mapping[str, Any] | None, url: Any) -> Any:
+    own = document.get("lookup", preset)
+    if not isinstance(own, Mapping):
+        return own
+    merged = {**(preset or {}), **own}
+    path = merged.get("url")
     if isinstance(path, str) and path.startswith("/") and not path.startswith("//") and isinstance(url, str):
-        whole["url"] = _origin(url) + path
-    return whole
+        merged["url"] = _origin(url) + path
+    return merged
 
 
 def _origin(url: str) -> str:
@@ -109,11 +111,11 @@ def _origin(url: str) -> str:
         return ""
 
 
-def _options(whole: Mapping[str, Any], preset: Preset) -> Any:
-    """Fill in options, those missing as null; what no template uses any more needs no value."""
-    mine = whole.get("options", {})
-    if not isinstance(mine, Mapping):
-        return mine
-    used = placeholders_in([whole.get("url"), whole.get("lookup"), whole.get("request")])
+def _options(merged: Mapping[str, Any], preset: Preset) -> Any:
+    """Fill in options, missing ones as null; an option that no template uses needs no value."""
+    own = merged.get("options", {})
+    if not isinstance(own, Mapping):
+        return own
+    used = placeholders_in([merged.get("url"), merged.get("lookup"), merged.get("request")])
     filled = {one.name: one.default for one in preset.options if not one.required or one.name in used}
-    return filled | dict(mine)
+    return filled | dict(own)

@@ -20,20 +20,19 @@ FIELDS = ("hits", "id", "score", "text", "document", "updated")
 
 
 def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> MappingSuggestion | None:
-    """Shape a suggestion for a retriever: `response, scorer, hits, reasons, yaml`; None where it reads no hit.
+    """Return the view of a suggestion for a retriever; None where it reads no hit.
 
-    Only paths that find something in the answer are suggested: each is applied to it. `response` takes the place of the
-    retriever's; null takes out what its preset would fill in again. `reasons` says
-    so where there is no path to an id or a text. `scorer` is null where the scores do not say their
-    scale, or where the retriever's own measures relevance by other means.
+    Only paths that read something are kept: each is applied to the response. `response` replaces the retriever's; null
+    takes out what its preset would fill in again. `reasons` says so where there is no path to an id or a text. `scorer`
+    is null where the scores do not imply their scale, or where the retriever measures relevance by other means.
     """
-    outside = document.scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
-    mapping = _found(suggestion.mapping, document.response.index_version, answer)
+    is_external = document.scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+    mapping = _readable_paths(suggestion.mapping, document.response.index_version, answer)
     if mapping.id is None and mapping.text is None:
         return None
-    response = _response_part(mapping, document)
-    scaled = suggestion.scale is not None and mapping.score is not None and not outside
-    scorer: SuggestedScorer | None = {"scale": suggestion.scale} if scaled and suggestion.scale else None
+    response = _response_fields(mapping, document)
+    has_scale = mapping.score is not None and not is_external
+    scorer: SuggestedScorer | None = {"scale": suggestion.scale} if has_scale and suggestion.scale else None
     return {
         "response": response,
         "scorer": scorer,
@@ -47,43 +46,49 @@ def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer:
 
 
 def response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
-    """Write a mapping as the `response` of a document; the index version stays where the document says it is."""
-    return _response_part(replace(mapping, index_version=document.response.index_version), document)
+    """Return a mapping as the `response` of a document, which keeps its index version."""
+    return _response_fields(replace(mapping, index_version=document.response.index_version), document)
 
 
-def _response_part(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
+def _response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
     preset = PRESETS[document.preset]
-    filled: Mapping[str, Any] = {} if preset.response_as_one else preset.response
+    preset_response: Mapping[str, Any] = {} if preset.response_as_one else preset.response
     paths = {name: getattr(mapping, name) for name in (*FIELDS, "index_version")}
-    return {name: path for name, path in paths.items() if path is not None or name in filled}
+    return {name: path for name, path in paths.items() if path is not None or name in preset_response}
 
 
-def _found(mapping: ResponseMapping, index_version: str | None, answer: Any) -> ResponseMapping:
-    """Give a mapping without the paths that find nothing in the answer; a header is not in it and stays."""
-    hits = answer if mapping.hits is None else _at(mapping.hits, answer)
+def _readable_paths(mapping: ResponseMapping, index_version: str | None, answer: Any) -> ResponseMapping:
+    """Return a mapping without the paths that read nothing of the response; those of headers stay."""
+    hits = answer if mapping.hits is None else _search(mapping.hits, answer)
     if mapping.hits is not None and not isinstance(hits, list):
         return ResponseMapping(hits=None)
     within = [answer] if mapping.hits is None else hits[:_MOST_HITS]
-    named = {name: getattr(mapping, name) for name in FIELDS if name != "hits"}
-    absent = [name for name, path in named.items() if path and not any(_present(_at(path, hit)) for hit in within)]
-    kept = index_version is not None and (index_version.startswith("header:") or _present(_at(index_version, answer)))
-    return replace(mapping, **dict.fromkeys(absent), index_version=index_version if kept else None)
+    paths_by_field = {name: getattr(mapping, name) for name in FIELDS if name != "hits"}
+    absent = [
+        name
+        for name, path in paths_by_field.items()
+        if path and not any(_has_value(_search(path, hit)) for hit in within)
+    ]
+    keeps_version = index_version is not None and (
+        index_version.startswith("header:") or _has_value(_search(index_version, answer))
+    )
+    return replace(mapping, **dict.fromkeys(absent), index_version=index_version if keeps_version else None)
 
 
-def _at(path: str, value: Any) -> Any:
+def _search(path: str, value: Any) -> Any:
     try:
         return jmespath.search(path, value)
     except (JMESPathError, RecursionError):
         return None
 
 
-def _present(value: Any) -> bool:
-    """Whether there is something: of a column, in any place."""
+def _has_value(value: Any) -> bool:
+    """Whether there is a value: of a column, in any place."""
     return any(one is not None for one in value) if isinstance(value, list) else value is not None
 
 
 def mapping_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str | float] | None) -> str:
-    """Write these parts of a retriever as a canary file has them."""
+    """YAML of these parts of a retriever, as a canary file has them."""
     parts = {"response": response, **({"scorer": scorer} if scorer else {})}
     escaped = {
         part: {name: escape_dollars(value) if isinstance(value, str) else value for name, value in fields.items()}

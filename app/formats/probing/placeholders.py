@@ -1,4 +1,4 @@
-"""Placeholders in what users write: `{{ query }}` in texts, `:query` in SQL. Which there are, and what is wrong there.
+"""Placeholders of documents: `{{ query }}` in texts, `:query` in SQL; which exist, and what is wrong with them.
 
 Filling them in is the retriever adapters' work.
 """
@@ -14,11 +14,11 @@ from app.domain.probing.retrievers import PLACEHOLDER
 from app.formats.fields import Place, check_url, did_you_mean, field_error, one_line, texts_in
 
 COMMON_NAMES = ("query", "k")
-"""What every template may use."""
+"""Placeholders of every template."""
 VECTOR = "vector"
 RESERVED = (*COMMON_NAMES, VECTOR)
 QUERY_NAMES = frozenset({"query", VECTOR})
-"""What differs from canary to canary: without one of these all would ask the same."""
+"""Placeholders that differ from canary to canary: without one of these all requests would be the same."""
 
 _SQL_PARTS = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|::|(?<![\w\]:]):(?P<name>[A-Za-z_]\w*)""", re.DOTALL
@@ -31,20 +31,20 @@ _IN_NAMES = "those of options alone may stand there"
 
 
 def placeholders_in(value: Any) -> set[str]:
-    """Name the placeholders of a JSON value, those in names of its fields included."""
+    """Return the placeholders of a JSON value, those in names of its fields included."""
     texts = (text for _, text in chain(texts_in(value), _keys_in(value, ())))
     return {name for text in texts for name in PLACEHOLDER.findall(text)}
 
 
 def parameters_in(sql: str) -> set[str]:
-    """Name the parameters of an SQL statement."""
+    """Return the parameters of an SQL statement."""
     return {match["name"] for match in _SQL_PARTS.finditer(sql) if match["name"] is not None}
 
 
 def template_problems(
     value: Any, known: Collection[str], *, place: Place = (), in_names: Collection[str] = ()
 ) -> Iterator[tuple[Place, str]]:
-    """Yield (place, sentence) for what is no placeholder among those known, in a JSON value or a text.
+    """Yield (place, sentence) for unknown placeholders in a JSON value or a text.
 
     Names of fields may hold those of `in_names` alone.
     """
@@ -60,7 +60,7 @@ def template_problems(
 
 
 def sql_problems(sql: str, options: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each thing wrong with an SQL template: what it asks for, and what is filled in as names."""
+    """Yield a sentence for each problem of an SQL template: its parameters, and its names."""
     for name in sorted(parameters_in(sql) - set(RESERVED)):
         yield _unknown(f"parameter ':{one_line(name)}'", name, RESERVED)
     for _, message in template_problems(sql, options):
@@ -71,8 +71,8 @@ def sql_problems(sql: str, options: Mapping[str, str]) -> Iterator[str]:
 
 
 def fill_sql_names(sql: str, options: Mapping[str, str]) -> str:
-    """Put names of tables and columns, which `sql_problems` has found to be such, in their places."""
-    return PLACEHOLDER.sub(lambda found: options[found[1]], sql)
+    """Return the statement with its names of tables and columns, which `sql_problems` has checked."""
+    return PLACEHOLDER.sub(lambda match: options[match[1]], sql)
 
 
 def _unknown(what: str, name: str, known: Collection[str]) -> str:
@@ -91,7 +91,7 @@ def _keys_in(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def name_problem(name: str) -> str | None:
-    """Say why something cannot be a name of the user's own for the templates; None = it can."""
+    """Return why a name cannot be a variable of the templates; None = it can."""
     if not _IDENTIFIER.fullmatch(name):
         return "must be a name of letters, digits and _, to be written as {{ name }}"
     if name in RESERVED:

@@ -1,4 +1,4 @@
-"""What is sent to a retriever and how its answer is read, as users write it.
+"""Documents of the request and the response mapping of a retriever.
 
 What depends on other parts of the document, such as which placeholders there are, is checked in
 `retriever_documents`; filling in and evaluating are the adapters' work.
@@ -81,20 +81,22 @@ class RequestDocument(Document):
 
     @field_validator("query")
     @classmethod
-    def _flat(cls, query: dict[str, Any]) -> dict[str, Any]:
-        nested = [((name,), "must be a text, a number or a list of them") for name in query if not _flat(query[name])]
-        if nested:
-            raise field_errors(nested)
+    def _check_query(cls, query: dict[str, Any]) -> dict[str, Any]:
+        problems = [
+            ((name,), "must be a text, a number or a list of them") for name in query if not _is_flat(query[name])
+        ]
+        if problems:
+            raise field_errors(problems)
         return query
 
     @model_validator(mode="after")
-    def _can_be_sent(self) -> Self:
+    def _check_body(self) -> Self:
         if self.method == "GET" and self.body is not None:
             raise field_errors([(("json",), "cannot be sent with GET; use query, or method: POST")])
         return self
 
 
-def _flat(value: Any) -> bool:
+def _is_flat(value: Any) -> bool:
     items = value if isinstance(value, list) else [value]
     return all(isinstance(item, str | int | float) for item in items)
 
@@ -158,7 +160,7 @@ class ResponseDocument(Document):
     ] = None
 
     @model_validator(mode="after")
-    def _tells_hits_apart(self) -> Self:
+    def _check_identity(self) -> Self:
         if self.id is None and self.text is None:
             raise field_error("must map id or text, or hits cannot be told apart")
         return self

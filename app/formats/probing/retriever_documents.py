@@ -1,4 +1,4 @@
-"""Retrievers as users write them: the whole, expanded by its preset, and what its parts have to say to each other.
+"""The document of a retriever: the whole, merged with its preset, and the checks between its parts.
 
 The parts have modules of their own: request, auth, embedding. Sending the request and evaluating the paths is the
 retriever adapters' work; here they are only checked.
@@ -60,17 +60,17 @@ GENERIC = "generic"
 _SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
 
-def _preset(value: Any) -> Any:
+def _check_preset(value: Any) -> Any:
     if isinstance(value, str) and value not in PRESETS:
         near = did_you_mean(value, PRESETS) or f"; there are: {', '.join(PRESETS)}"
         raise field_error(f"unknown preset '{one_line(value)}'{near}")
     return value
 
 
-def _names_only(options: dict[str, str]) -> dict[str, str]:
-    wrong = [((name,), problem) for name in options if (problem := name_problem(name)) is not None]
-    if wrong:
-        raise field_errors(wrong)
+def _check_option_names(options: dict[str, str]) -> dict[str, str]:
+    problems = [((name,), problem) for name in options if (problem := name_problem(name)) is not None]
+    if problems:
+        raise field_errors(problems)
     return options
 
 
@@ -86,10 +86,10 @@ class RetrieverDocument(Document):
         Field(title="Name", description="Lower-case letters, digits and hyphens, for example docs-search."),
         Widget(length=64),
     ]
-    preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"type": "string", "enum": list(PRESETS)})] = (
-        GENERIC
-    )
-    options: Annotated[dict[str, Name], AfterValidator(_names_only), Field(max_length=50)] = Field(default={})
+    preset: Annotated[
+        str, BeforeValidator(_check_preset), WithJsonSchema({"type": "string", "enum": list(PRESETS)})
+    ] = GENERIC
+    options: Annotated[dict[str, Name], AfterValidator(_check_option_names), Field(max_length=50)] = Field(default={})
     """Names of one's own for the templates, and those a preset asks for."""
     lookup: LookupDocument | None = None
     url: Annotated[UrlTemplate, Field(title="URL"), Widget(mono=True)]
@@ -123,7 +123,7 @@ class RetrieverDocument(Document):
 
     @model_validator(mode="before")
     @classmethod
-    def _expanded(cls, value: Any) -> Any:
+    def _with_preset(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
         name = value.get("preset", GENERIC)
@@ -132,61 +132,63 @@ class RetrieverDocument(Document):
 
     @field_validator("options", mode="before")
     @classmethod
-    def _all_given(cls, options: Any, info: ValidationInfo) -> Any:
+    def _check_options(cls, options: Any, info: ValidationInfo) -> Any:
         given, preset = options if isinstance(options, Mapping) else {}, _preset_of(info)
-        wrong = [((str(name),), _missing_option(str(name), preset)) for name, value in given.items() if value is None]
-        if wrong:
-            raise field_errors(wrong)
+        problems = [
+            ((str(name),), _missing_option(str(name), preset)) for name, value in given.items() if value is None
+        ]
+        if problems:
+            raise field_errors(problems)
         return options
 
     @field_validator("lookup")
     @classmethod
-    def _fetched(cls, lookup: LookupDocument | None, info: ValidationInfo) -> LookupDocument | None:
+    def _check_lookup(cls, lookup: LookupDocument | None, info: ValidationInfo) -> LookupDocument | None:
         if lookup is None or "options" not in info.data:
             return lookup
         if lookup.name in info.data["options"]:
             raise field_errors([(("name",), f"'{lookup.name}' is an option already")])
-        wrong = list(template_problems(lookup.url, info.data["options"], place=("url",)))
-        if wrong:
-            raise field_errors(wrong)
+        problems = list(template_problems(lookup.url, info.data["options"], place=("url",)))
+        if problems:
+            raise field_errors(problems)
         return lookup
 
     @field_validator("url")
     @classmethod
-    def _address(cls, url: str, info: ValidationInfo) -> str:
-        preset, names = _preset_of(info), _names(info)
+    def _check_url(cls, url: str, info: ValidationInfo) -> str:
+        preset, names = _preset_of(info), _placeholder_names(info)
         if preset is not None and preset.dialect is Dialect.SQL:
             return _database_url(url)
         check_url_template(url)
-        wrong = list(template_problems(url, names)) if names is not None else []
-        if wrong:
-            raise field_errors(wrong)
+        problems = list(template_problems(url, names)) if names is not None else []
+        if problems:
+            raise field_errors(problems)
         return url
 
     @field_validator("request")
     @classmethod
-    def _asks(cls, request: RequestDocument, info: ValidationInfo) -> RequestDocument:
-        preset, names = _preset_of(info), _names(info)
+    def _check_request(cls, request: RequestDocument, info: ValidationInfo) -> RequestDocument:
+        preset, names = _preset_of(info), _placeholder_names(info)
         if preset is None or names is None:
             return request
-        wrong = list(_foreign(request, preset.dialect))
+        problems = list(_dialect_problems(request, preset.dialect))
         if preset.dialect is Dialect.SQL:
-            wrong += [(("sql",), message) for message in sql_problems(request.sql or "", info.data["options"])]
+            problems += [(("sql",), message) for message in sql_problems(request.sql or "", info.data["options"])]
             placeholders = parameters_in(request.sql or "")
         else:
             known = (*names, VECTOR)
-            wrong += template_problems(request.body, known, place=("json",), in_names=info.data["options"])
-            wrong += template_problems(request.query, known, place=("query",))
+            problems += template_problems(request.body, known, place=("json",), in_names=info.data["options"])
+            problems += template_problems(request.query, known, place=("query",))
             placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
-        if wrong:
-            raise field_errors(wrong)
+        if problems:
+            raise field_errors(problems)
         if QUERY_NAMES.isdisjoint(placeholders):
             raise field_error("never uses {{ query }}, so every canary would ask the same")
         return request
 
     @field_validator("embedding")
     @classmethod
-    def _gives_vectors(cls, embedding: EmbeddingDocument | None, info: ValidationInfo) -> EmbeddingDocument | None:
+    def _check_embedding(cls, embedding: EmbeddingDocument | None, info: ValidationInfo) -> EmbeddingDocument | None:
         preset, request = _preset_of(info), info.data.get("request")
         if embedding is not None or preset is None or request is None:
             return embedding
@@ -198,7 +200,7 @@ class RetrieverDocument(Document):
 
     @field_validator("scorer")
     @classmethod
-    def _fill_kind(cls, scorer: ScorerDocument, info: ValidationInfo) -> ScorerDocument:
+    def _fill_scorer_kind(cls, scorer: ScorerDocument, info: ValidationInfo) -> ScorerDocument:
         response = info.data.get("response")
         scored = response is None or response.score is not None
         if not scored and (scorer.kind is ScorerKind.SCORE or (scorer.kind is None and scorer.scale is not None)):
@@ -216,15 +218,15 @@ class RetrieverDocument(Document):
         return scorer.model_copy(update={"kind": kind})
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        wrong = [*self._of_secrets(), *self._unused_options()]
-        if wrong:
-            raise field_errors(wrong)
+    def _check_parts(self) -> Self:
+        problems = [*self._secret_problems(), *self._unused_option_problems()]
+        if problems:
+            raise field_errors(problems)
         refuse_duplicate_header(self.request.headers, self.auth)
         return self
 
-    def _of_secrets(self) -> Iterator[tuple[Place, str]]:
-        """Yield what would send secrets astray."""
+    def _secret_problems(self) -> Iterator[tuple[Place, str]]:
+        """Yield problems that would send secrets to a wrong place, or in a wrong way."""
         if self.dialect is Dialect.SQL and self.auth is None:
             yield ("auth",), "is missing: a database needs {user: ..., password: ...} of a role that may only read"
         elif self.dialect is Dialect.SQL and not isinstance(self.auth, BasicDocument):
@@ -233,7 +235,7 @@ class RetrieverDocument(Document):
             # It is asked with the secrets of the retriever, which go nowhere else.
             yield ("lookup", "url"), "must be at the host of the retriever's url, or a path that begins with /"
 
-    def _unused_options(self) -> Iterator[tuple[Place, str]]:
+    def _unused_option_problems(self) -> Iterator[tuple[Place, str]]:
         """Yield options that nothing uses: they are likely misspelled."""
         request, asks_for = self.request, {option.name for option in PRESETS[self.preset].options}
         templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
@@ -245,7 +247,7 @@ class RetrieverDocument(Document):
 
     @property
     def dialect(self) -> Dialect:
-        """What the retriever speaks; the preset says it."""
+        """The protocol of the retriever, by its preset."""
         return PRESETS[self.preset].dialect
 
     def at(self, url: str) -> Self:
@@ -295,8 +297,8 @@ def _missing_option(name: str, preset: Preset | None) -> str:
     return f"is missing; preset {preset.name} needs option `{name}`, for example {option.example}"
 
 
-def _names(info: ValidationInfo) -> tuple[str, ...] | None:
-    """Return the placeholders there are besides the vector; None where what says so is not valid."""
+def _placeholder_names(info: ValidationInfo) -> tuple[str, ...] | None:
+    """Return the placeholders besides the vector; None while what defines them is invalid."""
     if "options" not in info.data or "lookup" not in info.data or _preset_of(info) is None:
         return None
     lookup: LookupDocument | None = info.data["lookup"]
@@ -316,21 +318,21 @@ def _database_url(url: str) -> str:
     return url
 
 
-_FOREIGN = {
+_FOREIGN_PARTS = {
     Dialect.HTTP: {"sql": "SQL", "tool": "MCP"},
     Dialect.MCP: {"sql": "SQL", "query": "HTTP"},
     Dialect.SQL: {"json": "HTTP", "query": "HTTP", "tool": "MCP", "headers": "HTTP"},
 }
-_NEEDED = {Dialect.SQL: ("sql", "a SELECT with :query"), Dialect.MCP: ("tool", "the name of the tool to call")}
+_NEEDED_PARTS = {Dialect.SQL: ("sql", "a SELECT with :query"), Dialect.MCP: ("tool", "the name of the tool to call")}
 
 
-def _foreign(request: RequestDocument, dialect: Dialect) -> Iterator[tuple[Place, str]]:
-    """Yield what a request says that its preset's dialect has no use for, and what it must say and does not."""
+def _dialect_problems(request: RequestDocument, dialect: Dialect) -> Iterator[tuple[Place, str]]:
+    """Yield parts of a request that its dialect does not have, and parts it needs."""
     parts = {"json": request.body, "query": request.query, "sql": request.sql, "tool": request.tool}
     parts["headers"] = request.headers
-    for name, of in _FOREIGN[dialect].items():
+    for name, of in _FOREIGN_PARTS[dialect].items():
         if parts[name] not in (None, {}):
             yield (name,), f"belongs to presets that speak {of}"
-    needed, what = _NEEDED.get(dialect, ("", ""))
+    needed, what = _NEEDED_PARTS.get(dialect, ("", ""))
     if needed and parts[needed] is None:
         yield (needed,), f"is missing; say {what}"

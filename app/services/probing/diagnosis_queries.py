@@ -64,8 +64,8 @@ def ask_questions(
     answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in questions_by_canary]
     breaker = CircuitBreaker(limit=retriever.breaker)
     retriever = _without_external_scorer(retriever)
-    answered, total = 0, sum(len(questions) for _, questions in questions_by_canary)
-    progress(answered, total)
+    answer_count, total = 0, sum(len(questions) for _, questions in questions_by_canary)
+    progress(answer_count, total)
     for k, block in _group_by_k(questions_by_canary):
         if budget.is_spent() or breaker.is_open:
             break
@@ -79,8 +79,8 @@ def ask_questions(
                 for position, answer in batch:
                     queued = block[position]
                     answers[queued.subject][queued.place] = answer
-                answered += len(batch)
-                progress(answered, total)
+                answer_count += len(batch)
+                progress(answer_count, total)
                 breaker = breaker.after(answer for _, answer in batch)
                 if budget.is_spent() or breaker.is_open:
                     break
