@@ -78,8 +78,8 @@ def _parse_ids(option: str, text: str) -> ProposalIds:
 _MAX_DIGITS = 18
 
 
-def _ids_json(wanted: ProposalIds) -> Any:
-    return "all" if wanted is None else [str(one) for one in wanted]
+def _ids_json(selection: ProposalIds) -> Any:
+    return "all" if selection is None else [str(one) for one in selection]
 
 
 def _show_proposals(check: str, proposals: Sequence[ReanchorView]) -> None:

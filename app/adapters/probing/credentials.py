@@ -62,12 +62,10 @@ class Keyring:
         policy: AddressPolicy,
         user_agent: str,
         *,
-        proxy: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._user_agent = user_agent
-        self._proxy = proxy
         self._clock = clock
         self._tokens: dict[bytes, _Token] = {}
         self._lock = threading.Lock()
@@ -163,7 +161,7 @@ class Keyring:
             max_body_bytes=MAX_BODY_BYTES,
             retries=1,
         )
-        return send_one(request, policy=self._policy, proxy=self._proxy)
+        return send_one(request, policy=self._policy)
 
 
 _Error = tuple[Outcome, str, int | None]

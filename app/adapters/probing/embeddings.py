@@ -47,14 +47,11 @@ class Embeddings:
         keyring: Keyring,
         user_agent: str,
         *,
-        proxy: str = "",
         cache_bytes: int = CACHE_BYTES,
         limits: Limits | None = None,
     ) -> None:
         """`limits` are those of all services of the process."""
-        self._caller = EndpointClient(
-            policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy, limits=limits or Limits()
-        )
+        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, limits=limits or Limits())
         self._cache = _VectorCache(cache_bytes)
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:

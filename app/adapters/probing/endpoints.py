@@ -43,7 +43,6 @@ class EndpointClient:
     policy: AddressPolicy
     keyring: Keyring
     user_agent: str
-    proxy: str = ""
     max_body_bytes: int = MAX_BODY_BYTES
     limits: Limits = field(default_factory=Limits)
     """Of all services of the process."""
@@ -99,7 +98,6 @@ class EndpointClient:
             policy=self.policy,
             concurrency=CONCURRENCY,
             auth=auth,
-            proxy=self.proxy,
             peer=Peer(limits=self.limits, name=f"service at {endpoint.url}"),
         )
         with closing(exchanged) as batches:

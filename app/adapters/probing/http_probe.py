@@ -41,13 +41,11 @@ class HttpProbe:
         keyring: Keyring,
         user_agent: str,
         *,
-        proxy: str = "",
         limits: Limits | None = None,
     ) -> None:
         self._policy = policy
         self._keyring = keyring
         self._user_agent = user_agent
-        self._proxy = proxy
         self._limits = limits or Limits()
         self._compiled: dict[tuple[str, int], tuple[Retriever, Plan]] = {}
         """By slug and k."""
@@ -90,7 +88,6 @@ class HttpProbe:
             policy=self._policy,
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
-            proxy=self._proxy,
             auth=credentials.shared_auth,
             peer=peer_of(context, self._limits),
         )
@@ -143,7 +140,6 @@ class HttpProbe:
             policy=self._policy,
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
-            proxy=self._proxy,
             auth=request_auth,
             peer=peer_of(context, self._limits),
         )

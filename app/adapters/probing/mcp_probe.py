@@ -58,7 +58,6 @@ class McpProbe:
         keyring: Keyring,
         user_agent: str,
         *,
-        proxy: str = "",
         limits: Limits | None = None,
     ) -> None:
         """`limits` are those of all retrievers of the process."""
@@ -66,7 +65,6 @@ class McpProbe:
         self.policy = policy
         self.keyring = keyring
         self.user_agent = user_agent
-        self.proxy = proxy
 
     def __call__(
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
@@ -209,7 +207,7 @@ class _SessionRun:
     def _exchange(self, request: Request) -> Response:
         """Send one request, unless the run is over before it is answered."""
         probe = self._probe
-        exchanged = exchange((request,), policy=probe.policy, concurrency=1, proxy=probe.proxy, auth=self._auth)
+        exchanged = exchange((request,), policy=probe.policy, concurrency=1, auth=self._auth)
         with closing(exchanged) as batches:
             for batch in batches:
                 if batch:

@@ -39,19 +39,19 @@ class DialectProbe(Protocol):
 class RetrieverProbe:
     """Probes any retriever. `user_agent` names the program to all of them.
 
-    The limits of a retriever hold over everything that queries it by this probe, those of embedders and rerankers too; a
-    process has one.
+    The limits of a retriever hold over everything that queries it by this probe, those of embedders and rerankers
+    too; a process has one.
     """
 
-    def __init__(self, policy: AddressPolicy, user_agent: str, *, proxy: str = "") -> None:
-        keyring = Keyring(policy, user_agent, proxy=proxy)
+    def __init__(self, policy: AddressPolicy, user_agent: str) -> None:
+        keyring = Keyring(policy, user_agent)
         limits = Limits()
-        self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy, limits=limits)
-        self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, proxy=proxy, limits=limits)
+        self.embed = Embeddings(policy, keyring, user_agent, limits=limits)
+        self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, limits=limits)
         self._dialects: dict[Dialect, DialectProbe] = {
-            Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
+            Dialect.HTTP: HttpProbe(policy, keyring, user_agent, limits=limits),
             Dialect.SQL: SqlProbe(policy, limits=limits),
-            Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
+            Dialect.MCP: McpProbe(policy, keyring, user_agent, limits=limits),
         }
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Answers]:

@@ -72,14 +72,11 @@ class RelevanceScorer:
         embed: Embeddings,
         user_agent: str,
         *,
-        proxy: str = "",
         clock: Callable[[], float] = time.monotonic,
         limits: Limits | None = None,
     ) -> None:
         self._embed = embed
-        self._caller = EndpointClient(
-            policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy, limits=limits or Limits()
-        )
+        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, limits=limits or Limits())
         self._cache = _ScoreCache(clock)
 
     def of_first_hits(
