@@ -109,8 +109,11 @@ def test_four_runs_of_one_retriever_keep_its_limits_together(concurrency: int, r
     assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * (4 * count)
     assert busy.most <= concurrency
     starts = sorted(at for at, _ in busy.starts)
+    assert starts[-1] - starts[0] >= (len(starts) - 1) / rate - 0.25  # how late the first may have come
     within = [sum(start <= at < start + 1.0 for at in starts) for start in starts]
-    assert max(within) <= rate + 2  # that many a second, and what a busy machine shifts by a moment
+    assert (
+        max(within) <= 1.25 * rate + 2
+    )  # what a busy machine shifts by a moment; each run for itself makes it four times
 
 
 def test_waiting_for_a_turn_is_no_latency_and_no_timeout() -> None:
@@ -118,14 +121,14 @@ def test_waiting_for_a_turn_is_no_latency_and_no_timeout() -> None:
 
     def one_by_one(_seen: Seen) -> Reply:
         with lock:
-            time.sleep(0.15)  # what it takes: whoever was sent it while another is under way waits there
+            time.sleep(0.3)  # what it takes: whoever was sent it while another is under way waits there
         return reply(HITS)
 
     with peer(one_by_one) as server:
-        probe, retriever = _probe(), _retriever(server, concurrency=1, timeout_seconds=0.5, retries=0)
-        answers = race(4, lambda number: _ask(probe, retriever, 3, str(number)))
-    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * 12
-    assert max(answer.latency_seconds for answer in chain.from_iterable(answers)) < 0.5
+        probe, retriever = _probe(), _retriever(server, concurrency=1, timeout_seconds=1.0, retries=0)
+        answers = race(4, lambda number: _ask(probe, retriever, 2, str(number)))
+    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * 8
+    assert max(answer.latency_seconds for answer in chain.from_iterable(answers)) < 1.0
 
 
 def test_a_small_run_is_not_starved_by_a_large_one() -> None:
