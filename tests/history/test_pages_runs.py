@@ -261,7 +261,7 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
             DifferenceSentence(
                 way=Way.WORSE,
                 moved="health score fell by 0.100, from 0.500 to 0.400",
-                chance="over 25 canaries, fewer than the 10 it takes to tell it from chance",
+                chance="over 25 canaries, fewer than the 10 that a significance test needs",
                 surely=False,
             ),
         ),

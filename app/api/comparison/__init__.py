@@ -1,1 +1,1 @@
-"""Two things held against each other: over REST."""
+"""Comparison of two runs: over REST."""

@@ -1,4 +1,4 @@
-"""Two runs held against each other."""
+"""Routes of run comparison."""
 
 from typing import Annotated
 

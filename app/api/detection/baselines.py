@@ -18,21 +18,21 @@ router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(refus
 
 @router.get("/checks/{slug}/baseline")
 def get_baseline(store: StoreDep, slug: str) -> BaselineView:
-    """Show what a check is compared with, what was learned of which runs, how its detector stands, and who chose."""
+    """Show the baseline of a check: who chose it, its runs, and the state of the detector."""
     return baselines.show(store, slug)
 
 
 @router.put("/checks/{slug}/baseline", openapi_extra=body_schema(BaselineRequest))
 def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) -> BaselineView:
-    """Pin a run, `{"run": "812"}`, or call the present the new normal, `{"accept": true, "note": "new index"}`.
+    """Pin a run, `{"run": "812"}`, or accept the present as normal, `{"accept": true, "note": "new index"}`.
 
-    Accepting resolves the alerts that compare with a baseline at once, and learning begins anew. A pinned run is taken
-    over with the next run: drops are told against it, and the detector knows what was learned up to it.
+    Accepting resolves the alerts that compare with a baseline at once, and restarts learning. A pinned run takes effect
+    with the next run: drops are measured against it, and the detector uses the baseline learned up to it.
     """
-    wanted = parse_document(BaselineRequest, body)
-    who: dict[str, Any] = {"by": request.state.identity.name, "note": wanted.note, "now": _now()}
-    if wanted.run is not None:
-        baselines.pin(store, slug, wanted.run, **who)
+    choice = parse_document(BaselineRequest, body)
+    who: dict[str, Any] = {"by": request.state.identity.name, "note": choice.note, "now": _now()}
+    if choice.run is not None:
+        baselines.pin(store, slug, choice.run, **who)
     else:
         baselines.accept(store, slug, **who)
     return baselines.show(store, slug)
@@ -40,7 +40,7 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
 
 @router.delete("/checks/{slug}/baseline", status_code=204)
 def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
-    """Let the baseline move along with the runs again; nothing happens where it does."""
+    """Let the baseline follow the runs again; no change where it does already."""
     baselines.follow(store, slug, by=request.state.identity.name, now=_now())
 
 
@@ -48,7 +48,7 @@ def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
 def get_suggested_rules(store: StoreDep, slug: str) -> SuggestedRules:
     """Suggest bounds from the baseline: the 1 % quantile of its runs less 0.02, with the rule and the lines of YAML.
 
-    Empty, with a note, until a baseline stands. `watched_by` is the rule that bounds the measure already.
+    Empty, with a note, until there is a baseline. `watched_by` is the rule that bounds the measure already.
     """
     return suggested_rules.suggest(store, slug)
 

@@ -1,1 +1,1 @@
-"""Two things held against each other: decided without I/O."""
+"""Comparison of two runs: decided without I/O."""

@@ -1,6 +1,6 @@
-"""Two runs held against each other, canary by canary: who changed sides, who got worse, and by how much all of them.
+"""Diff of two runs: the change of each canary, and the differences of measures over all of them.
 
-What a run held is read by whoever asks; whether a difference may be chance is said by significance.
+The rows are read by `services.comparison`; whether a difference is significant is computed in `significance`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class Change(StrEnum):
-    """What became of a canary between two runs."""
+    """Change of a canary between two runs."""
 
     DEGRADED = "degraded"
     WORSE = "worse"
@@ -30,7 +30,7 @@ class Change(StrEnum):
     UNKNOWN = "unknown"
     """Either run did not measure it."""
     REWRITTEN = "rewritten"
-    """It asks something else now: there is nothing to compare."""
+    """Its query changed: there is nothing to compare."""
     ADDED = "added"
     REMOVED = "removed"
 
@@ -38,25 +38,25 @@ class Change(StrEnum):
 _ORDER: Final = {change: place for place, change in enumerate(Change)} | dict.fromkeys(
     (Change.WORSE, Change.BETTER, Change.RERANKED, Change.SAME), 1
 )
-"""The worst first; in the middle it is the difference that counts."""
+"""Order of changes, the worst first; ties by the difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one run held, by position of its canary list."""
+    """Results of one run, by position of its canary list."""
 
     keys: Sequence[str]
     queries: Sequence[str]
     verdicts: Sequence[Verdict]
     rankings: Sequence[int | None]
-    """What names a ranking; None = not measured."""
+    """Identity of a ranking; None = not measured."""
     columns: Mapping[str, Floats]
     """Scores by name; NaN = undefined or not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One canary in both runs: its positions, None where a run did not have it, and what became of it."""
+    """One canary in both runs: its positions, None where a run did not have it, and its change."""
 
     key: str
     before: int | None
@@ -68,7 +68,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """How a measure differs over the canaries that have it in both runs."""
+    """Difference of a measure over the canaries that have it in both runs."""
 
     pairs: int
     before: float | None
@@ -80,7 +80,7 @@ class Moved:
 
 
 def pair_up(before: Side, now: Side, measure: str) -> list[Pair]:
-    """Pair the canaries of two runs by key: those that got worst by this measure first, then as they are listed."""
+    """Pair the canaries of two runs by key, the worst by this measure first."""
     then = {key: place for place, key in enumerate(before.keys)}
     pairs: list[Pair] = []
     for place, key in enumerate(now.keys):
@@ -94,10 +94,10 @@ def pair_up(before: Side, now: Side, measure: str) -> list[Pair]:
 
 
 def moved(before: Side, now: Side, pairs: Sequence[Pair]) -> dict[str, Moved]:
-    """Compare every measure both runs have over the canaries that both asked the same."""
+    """Compare every measure of both runs over the canaries with the same query in both."""
     both = [(one.before, one.now) for one in pairs if one.before is not None and one.now is not None]
-    asked = [(old, new) for old, new in both if before.queries[old] == now.queries[new]]
-    old_places, new_places = np.array(asked, dtype=np.intp).reshape(-1, 2).T
+    same_query = [(old, new) for old, new in both if before.queries[old] == now.queries[new]]
+    old_places, new_places = np.array(same_query, dtype=np.intp).reshape(-1, 2).T
     movements: dict[str, Moved] = {}
     cache: dict[tuple[bytes, bytes], Moved] = {}  # where each canary expects one chunk, many measures are the same
     for name in now.columns:

@@ -17,15 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 FEWEST_PAIRS: Final = 10
-"""With fewer pairs an interval says little and holds less than it promises; nobody is to be woken by it."""
+"""With fewer pairs an interval is wide and its coverage too low to alert on it."""
 RESAMPLES: Final = 2_000
 RESAMPLED_PAIRS: Final = 200
-"""Up to so many pairs are resampled, which takes 4 ms then; of more the interval is computed."""
+"""Largest number of pairs that are resampled, in 4 ms; for more the interval is computed."""
 EXACT_PAIRS: Final = 12
-"""Up to so many differing pairs every way to swap them is looked at."""
+"""Largest number of differing pairs for which all swaps are enumerated."""
 SWAPS: Final = 9_999
 SWAPPED_PAIRS: Final = 200
-"""Up to so many differing pairs are swapped at random; of more the distribution of their sum is the normal one."""
+"""Largest number of differing pairs that are swapped at random; for more the normal distribution is used."""
 _NORMAL = NormalDist()
 _OUTERMOST: Final = 40.0
 """A quantile of the normal distribution that nothing is beyond, in floats."""
@@ -33,7 +33,7 @@ _OUTERMOST: Final = 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What changed for the same canaries between two times, `now` less `before`, and the interval it lies in."""
+    """Mean difference of the same canaries between two times, `now` less `before`, with its interval."""
 
     pairs: int
     before: float
@@ -72,9 +72,9 @@ def paired_difference(
 
 
 def randomisation_test(before: ArrayLike, now: ArrayLike, *, seed: int = 0) -> float | None:
-    """Give the chance of a mean difference at least this large if it did not matter which score is which (two-sided).
+    """P value of the mean difference by exchanging the scores of pairs (two-sided).
 
-    Fisher's paired randomisation test: each pair is swapped or not. All ways are looked at for up to `EXACT_PAIRS`
+    Fisher's paired randomisation test: each pair is swapped or not. All ways are enumerated for up to `EXACT_PAIRS`
     pairs that differ, else `SWAPS` random ones, and beyond `SWAPPED_PAIRS` the normal distribution they approach. None
     without a pair, or where no pair differs there is nothing to test: 1. Raises ValueError for different lengths.
     """
@@ -127,7 +127,7 @@ def _interval(differences: Floats, confidence: float, seed: int) -> tuple[float,
 
 
 def _resampled(differences: Floats, acceleration: float, confidence: float, seed: int) -> tuple[float, float]:
-    """Read the ends off the sorted means of resamples, at the levels that correct for bias and skewness."""
+    """Return ends of the interval from the sorted means of resamples, corrected for bias and skewness."""
     count = len(differences)
     picked = np.random.default_rng(seed).integers(0, count, size=(RESAMPLES, count), dtype=np.uint16)
     means = np.sort(differences[picked].mean(axis=1))
@@ -142,7 +142,7 @@ def _resampled(differences: Floats, acceleration: float, confidence: float, seed
 
 
 def _computed(differences: Floats, acceleration: float, confidence: float, _seed: int) -> tuple[float, float]:
-    """Compute what resampling tends to: of a mean of many the bootstrap distribution is known.
+    """Return ends of the interval in the limit of many resamples.
 
     By the expansion of Cornish and Fisher its quantile is z + a (z^2 - 1), in standard errors, and its bias is the
     acceleration a, a sixth of the skewness of the mean (DiCiccio and Efron, "More accurate confidence intervals in
@@ -156,7 +156,7 @@ def _computed(differences: Floats, acceleration: float, confidence: float, _seed
 
 
 def _sides(confidence: float, count: int) -> tuple[float, float]:
-    """Give the normal quantiles of both sides, widened for few pairs.
+    """Return normal quantiles of both sides, widened for few pairs.
 
     Resamples vary less than samples do, and more so the fewer there are: Hesterberg, "What teachers should know about
     the bootstrap" (The American Statistician 2015), section 4.2. The quantile of Student's distribution is expanded to
@@ -169,7 +169,7 @@ def _sides(confidence: float, count: int) -> tuple[float, float]:
 
 
 def _corrected(side: float, bias: float, acceleration: float) -> float:
-    """Shift a quantile of the normal distribution as Efron's equation 4.3 has it; beyond its pole, all the way out."""
+    """Shift a quantile of the normal distribution by Efron's equation 4.3; beyond its pole, to the limit."""
     shifted = bias + side
     room = 1 - acceleration * shifted
     return bias + shifted / room if room > 0 else math.copysign(_OUTERMOST, shifted)

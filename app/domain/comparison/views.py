@@ -1,4 +1,4 @@
-"""What is shown of two runs held against each other."""
+"""Views of a run comparison, as JSON on the wire."""
 
 from typing_extensions import TypedDict
 
@@ -8,7 +8,7 @@ from app.domain.views import TimeText
 
 
 class RunOutline(TypedDict):
-    """One of the two runs, and by what it was judged."""
+    """One of the two runs, with its versions."""
 
     id: str
     check: str
@@ -31,14 +31,14 @@ class Sides(TypedDict):
 
 
 class PairedSides(Sides):
-    """A measure over the canaries both runs measured: the interval of the difference, and whether it may be chance."""
+    """A measure over the canaries both runs measured: the difference with its interval and p value."""
 
     canaries: int
     low: float | None
     high: float | None
     confidence: float | None
     p: float | None
-    """The chance of a difference as large."""
+    """P value of the difference."""
 
 
 class MeasureDifference(Sides):
@@ -48,14 +48,14 @@ class MeasureDifference(Sides):
 
 
 class CategoryDifference(TypedDict):
-    """How a category did in both runs."""
+    """A category in both runs."""
 
     health_score: Sides
     coverage: Sides
 
 
 class SideResult(TypedDict):
-    """A canary as one run had it."""
+    """A canary in one run."""
 
     verdict: Verdict
     outcome: Outcome
@@ -77,21 +77,21 @@ class CanaryDifference(TypedDict):
     difference: float | None
     """Of the measure canaries are ordered by."""
     rbo: float | None
-    """How alike the two rankings are, from 0 to 1."""
+    """Rank-biased overlap of the two rankings, from 0 to 1."""
     before: SideResult | None
     now: SideResult | None
 
 
 class RunDiff(TypedDict):
-    """Two runs held against each other, the canaries with the worst first."""
+    """Comparison of two runs, the worst canaries first."""
 
     before: RunOutline
     now: RunOutline
     comparable: bool
     differences: list[str]
-    """What differs about how the two came about, in sentences."""
+    """Differences of configuration and suite, in sentences."""
     changes: dict[Change, int]
-    """How many canaries changed in which way."""
+    """Number of canaries by change."""
     measures: dict[str, MeasureDifference]
     categories: dict[str, CategoryDifference]
     ordered_by: str
@@ -99,6 +99,6 @@ class RunDiff(TypedDict):
 
 
 class RunDiffPage(RunDiff):
-    """The same with where the canaries go on."""
+    """The same with the place of the next page."""
 
     next: str | None

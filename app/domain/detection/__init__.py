@@ -1,15 +1,16 @@
-"""Detection: whether canaries fail more than they do while all is well, since when, and which.
+"""Detection: whether canaries fail more than in the baseline, since when, and which.
 
-An e-detector in the Shiryaev-Roberts form (Shin, Ramdas and Rinaldo, "E-detectors", 2022). Values in, values out: who
-stores what, and what follows of an alarm, is for services.
+An e-detector in the Shiryaev-Roberts form (Shin, Ramdas and Rinaldo, "E-detectors", 2022). Values in, values out:
+storing, and what follows an alarm, is for services.
 
-    values      what a detector is given, keeps and says
-    learning    a baseline from runs that were well
-    accounts    the bets on one run
-    warming     three strikes and the Poisson tail, before anything is known
-    detecting   one run: accounts, opening, culprits, closing
-    following   from run to run: when to learn
-    packing     as bytes
+    values            inputs, state and readings of a detector
+    learning          a baseline from healthy runs
+    betting_accounts  the bets on one run
+    warm_up           three strikes and the Poisson tail, until there is a baseline
+    evidence          the accounts and candidates after one run
+    decision          one run: opening, culprits, closing
+    check_tracker     from run to run: when to learn
+    serialization     as bytes
 """
 
 from app.domain.detection.check_tracker import Follower, Past, follow, learn_when_due, observe

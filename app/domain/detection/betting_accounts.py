@@ -1,7 +1,7 @@
-"""Accounts: bets that canaries fail more than they used to, paid by what one run shows.
+"""Accounts: bets that canaries fail more than in the baseline, paid by the results of one run.
 
 A bet on a canary with failure rate p that it is really q pays q/p where it fails and (1-q)/(1-p) where it passes: 1 on
-average while p is right, so what piles up is evidence. M <- (1 + 0.97 M) * factor is the Shiryaev-Roberts recursion
+average while p is right, so the balance is evidence. M <- (1 + 0.97 M) * factor is the Shiryaev-Roberts recursion
 (Shin, Ramdas and Rinaldo, "E-detectors", 2022) with forgetting.
 """
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from app.domain.detection.values import SIGNALS, UNMEASURED, Fails, Level, Members
 
 CANARY_BETS: Final = (0.9, 0.4)
-"""The rate a broken canary is taken to fail at."""
+"""Assumed failure rates of a broken canary."""
 GROUP_SHIFTS: Final = (0.5, 0.2)
-"""The share of its passes a group is taken to lose: q = p + d (1 - p)."""
+"""Assumed shares of its passes that a group loses: q = p + d (1 - p)."""
 FLEET_SHIFTS: Final = (0.01, 0.03, 0.1, 0.3)
 FORGETTING: Final = 0.97
 HIGHEST: Final = 1e15
-"""No account holds more."""
+"""Largest balance of an account."""
 
 _HIGHEST_LOG: Final = np.float32(40)
 """Enough to reach it from any account at rest, and far from what overflows."""
@@ -30,7 +30,7 @@ Logs = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bets:
-    """What the bets on one run pay, as logarithms: (signal, bet, account) of each level."""
+    """Payments of the bets on one run, as logarithms: (signal, bet, account) of each level."""
 
     canaries: Logs
     groups: Logs
@@ -38,9 +38,9 @@ class Bets:
 
 
 def bet(rates: NDArray[np.float32], known: NDArray[np.bool_], last: Fails, now: Fails, members: Members) -> Bets:
-    """Say what the bets on one run pay; `rates` and `known` as in Baseline; `last`, `now`: (signal, n).
+    """Payments of the bets on one run; `rates` and `known` as in Baseline; `last`, `now`: (signal, n).
 
-    A canary that is unknown, was not measured now or never before pays 1, which is no evidence either way.
+    A canary that is unknown, was not measured now or never before pays 1, which is no evidence.
     """
     active = known & (last != UNMEASURED) & (now != UNMEASURED)
     failed, passed = active & (now == 1), active & (now == 0)
@@ -53,7 +53,7 @@ def bet(rates: NDArray[np.float32], known: NDArray[np.bool_], last: Fails, now: 
 
 
 def paid(level: Level, logs: Logs) -> Level:
-    """Pay what the bets pay into the accounts, and go on with the CUSUM of the same bets (Page, 1954)."""
+    """Accounts after the payments, with the CUSUM of the same bets (Page, 1954)."""
     factors = np.exp(np.minimum(logs, _HIGHEST_LOG))
     accounts = np.minimum((1 + np.float32(FORGETTING) * level.accounts) * factors, np.float32(HIGHEST))
     rises = np.maximum(level.rises + logs, np.float32(0))
@@ -62,7 +62,7 @@ def paid(level: Level, logs: Logs) -> Level:
 
 
 def at_rest(bets: int, count: int) -> Level:
-    """Open accounts."""
+    """Accounts without payments."""
     shape = (len(SIGNALS), bets, count)
     nothing = np.zeros(shape, np.float32)
     return Level(accounts=nothing, rises=nothing, ages=np.zeros(shape, np.int32))

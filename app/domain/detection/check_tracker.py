@@ -1,4 +1,4 @@
-"""Following a check from run to run: what is kept between two runs, and when to learn. Replay and service share it."""
+"""Tracking of a check from run to run: detector state, baseline, and when to learn. Shared by replay and service."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,24 +24,24 @@ from app.domain.detection.values import (
 from app.domain.detection.warm_up import calm
 
 Past = Callable[[int], tuple[Fails, Floats]]
-"""Gives the newest eligible runs, at most so many, oldest first, the newest being the current one: `lost` (runs, n) and
-`ndcg` (runs, n) as in Observation, columns as the members. -1 and NaN where a canary was not measured or not yet what
-it is now. Eligible is a run that was observed while no alarm was open, is not part of one (its `since`), and during
-which no alert of the check fired."""
+"""Returns the newest eligible runs, at most the given number, oldest first, with the current one last: `lost` and
+`ndcg` as in Observation, (runs, n), columns as the members. -1 and NaN where a canary was not measured, or had another
+version. A run is eligible if no alarm was open, it is not part of one (its `since`), and no alert of the check
+fired."""
 
 RELEARN_RUNS: Final = 100
-"""So many eligible runs after it was learned, a baseline is learned anew; a young one when it can be twice as old."""
+"""Eligible runs after which a baseline is learned again; a young one as soon as it can have twice as many runs."""
 
 _AT_REST: Final = 0.001
-"""No baseline is learned while the evidence is beyond this share of an alarm, or a calm canary fails again and again:
-what is on its way is not normal, and two failures in a row would teach that failures last."""
+"""No baseline is learned while the evidence exceeds this share of an alarm, or a calm canary fails repeatedly: a
+beginning fault is not normal, and two failures in a row would teach that failures last."""
 _STREAK: Final = range(2, 20)
-"""A longer one that raised no alarm is how things are."""
+"""A longer streak that raised no alarm counts as normal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
-    """What is kept of a check between two runs."""
+    """State and baseline of a check between two runs."""
 
     state: State
     baseline: Baseline | None = None
@@ -49,14 +49,14 @@ class Follower:
 
 
 def follow(members: Members) -> Follower:
-    """Begin, or begin anew after a new normal was accepted: nothing is known, nothing is open."""
+    """Return a follower without baseline and alarm, for a new check or after an accepted baseline."""
     return Follower(state=begin(members))
 
 
 def observe(
     follower: Follower, members: Members, observation: Observation, settings: Settings
 ) -> tuple[Follower, Reading]:
-    """Take in one measured run; realigns first where the members are not those of the last run.
+    """Process one measured run; realigns first where the members are not those of the last run.
 
     While an alarm is open (`follower.state.open`) the baseline must have its `failures`. Raises ValueError else.
     """
@@ -70,11 +70,10 @@ def observe(
 
 
 def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligible: bool) -> Follower:
-    """Learn a baseline if it is time to, after `observe`; then the follower has another `baseline` than before.
+    """Learn a baseline if one is due, after `observe`; then the follower has another `baseline` than before.
 
-    `eligible`: whether baselines may be learned of the run just observed: no alert of the check is firing. A run
-    during or at the end of an alarm never is, whatever is said here. `past` is called only if something is to be
-    learned. With `settings.relearn` off only the first baseline is learned.
+    `eligible`: whether no alert of the check is firing; a run during or at the end of an alarm is never eligible.
+    `past` is called only if a baseline is learned. With `settings.relearn` off only the first one is.
     """
     state = follower.state
     if not eligible or state.open or state.good:
@@ -90,9 +89,9 @@ def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligib
 
 
 def learned(follower: Follower, baseline: Baseline) -> Follower:
-    """Go on with a baseline just learned, by whomever: the accounts stay, the warm-up is over.
+    """Return the follower with a newly learned baseline: the accounts stay, the warm-up ends.
 
-    Once it is of full length, nobody is taken for restless any more. Raises ValueError where it is about other
+    With a baseline of full length, no canary counts as restless any more. Raises ValueError where it has other
     canaries.
     """
     state = follower.state
@@ -115,7 +114,7 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
 
 
 def _is_brewing(follower: Follower, settings: Settings) -> bool:
-    """Say whether an alarm may be on its way."""
+    """Whether an alarm may be about to open."""
     state, baseline, most = follower.state, follower.baseline, _AT_REST / settings.alpha
     failing = (state.streak >= _STREAK.start) & (state.streak < _STREAK.stop)
     if (calm(state.passes, state.misses) & failing).any():
@@ -124,7 +123,7 @@ def _is_brewing(follower: Follower, settings: Settings) -> bool:
 
 
 def _well(state: State, *, warming_up: bool) -> State:
-    """Count a run that was well."""
+    """State after a healthy run, with its counters."""
     well = replace(state, eligible=state.eligible + 1, fresh=state.fresh + 1)
     if not warming_up:
         return well
@@ -133,7 +132,7 @@ def _well(state: State, *, warming_up: bool) -> State:
 
 
 def _first(follower: Follower, past: Past) -> Follower:
-    """Learn the first baseline, of 20 identical runs or else of 300."""
+    """Learn the first baseline, from 20 identical runs or else from 300."""
     state = follower.state
     if state.identical >= IDENTICAL_RUNS:
         lost, ndcg = past(min(state.identical, FULL_RUNS))
@@ -149,10 +148,10 @@ def _first(follower: Follower, past: Past) -> Follower:
 
 
 def _again(follower: Follower, baseline: Baseline, past: Past) -> Follower:
-    """Learn anew after 100 eligible runs, sooner while the baseline is young or canaries are new to it.
+    """Learn again after 100 eligible runs, sooner while the baseline is young or canaries are new to it.
 
-    The first 20 runs have to be identical; the 40 or 80 it is learned anew of do not: a retriever that began to flicker
-    without an alarm is better known by all of them than by the 20 that did not.
+    The first 20 runs have to be identical; the 40 or 80 of the next baseline do not: a retriever that began to flicker
+    without an alarm is described better by all of them than by the 20 that did not.
     """
     state = follower.state
     settled = IDENTICAL_RUNS if baseline.deterministic else RELEARN_RUNS

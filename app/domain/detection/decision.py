@@ -1,4 +1,4 @@
-"""One run as a detector sees it: whether an alarm opens, who is to blame, and whether it closes."""
+"""Decision after one run: whether an alarm opens, which canaries are culprits, and whether it closes."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,16 +27,16 @@ from app.domain.detection.values import (
 from app.domain.model import Severity
 
 RESTLESS: Final = 3
-"""Canaries that so many alarms named which closed again while little was known are restless: unknown until 300 runs are
-learned of. 20 identical runs may be those of one replica among several. After so many alarms, strikes count where they
-are more than any streak that ended by itself. Who was named by one of several faults stays watched for the next."""
+"""Canaries named by this many closed alarms with a young baseline are restless: unknown until a baseline has 300 runs,
+since 20 identical runs may come from one replica among several. After this many alarms, strikes count where they exceed
+any streak that ended by itself."""
 
 _MOST: Final = 0.5
 _SIGNAL_OF: Final = {LOST: Signal.LOST, WORSE: Signal.WORSE}
 
 
 def begin(members: Members) -> State:
-    """Give the state of a detector that has seen nothing."""
+    """Return the state of a detector before its first run."""
     count, groups = len(members.keys), len(members.groups)
     none = np.zeros(count, np.int32)
     return State(
@@ -74,12 +74,12 @@ def begin(members: Members) -> State:
 def step(
     state: State, baseline: Baseline | None, members: Members, observation: Observation, settings: Settings
 ) -> tuple[State, Reading]:
-    """Take in one measured run.
+    """Process one measured run.
 
-    `baseline`: None = it is warming up. An alarm opens by the accounts, or by the rules of the warm-up for canaries
-    that are not known. While it is open the accounts only name culprits; it closes on `settings.close` good runs in a
-    row, after which all accounts begin anew. Raises ValueError where state, baseline, members and observation are not
-    about equally many canaries, or an alarm is open and the baseline has no `failures`.
+    `baseline`: None = warm-up. An alarm opens by the accounts, or by the rules of the warm-up for unknown canaries.
+    While it is open the accounts only name culprits; it closes on `settings.close` good runs in a row, which resets all
+    accounts. Raises ValueError where state, baseline, members and observation have different numbers of canaries, or an
+    alarm is open and the baseline has no `failures`.
     """
     _expect_fitting(state, baseline, members, observation)
     baseline = _without_restless(state, baseline)
@@ -95,11 +95,11 @@ class _Decided:
     change: Change | None = None
     since: int = 0
     severity: Severity | None = None
-    """Both as in Reading: they are still said when an alarm closes."""
+    """Both as in Reading: also set when an alarm closes."""
 
 
 def _while_closed(evidence: RunEvidence, baseline: Baseline | None, settings: Settings) -> _Decided:
-    """Decide whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
+    """Whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
     state = evidence.state
     strikes = warm_up.STRIKES if state.closings < RESTLESS else max(warm_up.STRIKES, state.longest + 1)
     struck = evidence.strikers & (state.streak == strikes)
@@ -125,7 +125,7 @@ def _while_closed(evidence: RunEvidence, baseline: Baseline | None, settings: Se
 
 
 def _while_open(evidence: RunEvidence, baseline: Baseline | None, settings: Settings) -> _Decided:
-    """Name whoever stands out by now, and decide whether the alarm closes."""
+    """Culprits of an open alarm, and whether it closes."""
     state = _accused(evidence.state, evidence, evidence.strikers)
     good = state.good + 1 if _is_good(state, baseline) else 0
     if good >= settings.close:
@@ -149,9 +149,9 @@ def _accused(state: State, evidence: RunEvidence, struck: NDArray[np.bool_]) -> 
 
 
 def _severity(state: State, evidence: RunEvidence, baseline: Baseline | None) -> Severity:
-    """Severity of a run: critical where canaries are `lost`, a warning where they are merely `worse`.
+    """Severity of a run: critical where canaries are `lost`, a warning where they are only `worse`.
 
-    Where nobody is named, the account that holds the most decides.
+    Where no canary is named, the largest account decides.
     """
     named = _names(state, evidence)
     if baseline is None or (named == LOST).any() or (evidence.now[0] == 1).sum() > baseline.usual[0]:
@@ -162,20 +162,20 @@ def _severity(state: State, evidence: RunEvidence, baseline: Baseline | None) ->
 
 
 def _names(state: State, evidence: RunEvidence) -> NDArray[np.int8]:
-    """Name whom this run names, as State.culprits: those whose accounts stand out, and strikers that still fail.
+    """Canaries that this run names, as State.culprits: outstanding accounts, and strikers that still fail.
 
-    Over many runs chance names some for a moment, so those named before are not named on.
+    Over many runs chance names some once, so earlier names are not kept.
     """
     return np.where(state.struck & (state.last[0] == 1), LOST, evidence.names).astype(np.int8)
 
 
 def _is_good(state: State, baseline: Baseline | None) -> bool:
-    """Say whether a run looks like one of those while all was well.
+    """Whether a run is like those of the baseline.
 
-    The numbers of lost and of worse are both within the baseline's 99 % quantiles, that of lost also with those that
-    are not known but passed once or may be to blame. Among the culprits that used to pass, failures are within that of
-    the group, and fewer than half of it; nobody in the group is good. A probe that failed counts as what was measured
-    before it: no measurement is no recovery.
+    The numbers of lost and of worse are both within the baseline's 99 % quantiles, that of lost also with unknown
+    canaries that passed once or are culprits. Among the culprits that used to pass, failures are within the quantile of
+    the group, and fewer than half of it; an empty group is good. A failed probe counts as the measurement before it: no
+    measurement is no recovery.
     """
     failing = state.last == 1
     if baseline is None:
@@ -204,7 +204,7 @@ def _most_fail(group: NDArray[np.bool_]) -> bool:
 
 
 def _without_restless(state: State, baseline: Baseline | None) -> Baseline | None:
-    """Take for unknown whoever made a young baseline raise alarms that closed again, time after time."""
+    """Return the baseline with restless canaries as unknown, see `RESTLESS`."""
     restless = state.named >= RESTLESS
     if baseline is None or not restless.any():
         return baseline
@@ -212,7 +212,7 @@ def _without_restless(state: State, baseline: Baseline | None) -> Baseline | Non
 
 
 def _closed(state: State, *, young: bool) -> State:
-    """Begin all accounts anew, with nothing open; `young`: little was known of what is usual."""
+    """State without an alarm, with reset accounts; `young`: whether the baseline had few runs."""
     count = len(state.keys)
     named = (state.culprits > 0) & young
     return replace(
@@ -262,7 +262,7 @@ def _reading(
 
 
 def _culprits(state: State, evidence: RunEvidence, baseline: Baseline | None) -> tuple[Culprit, ...]:
-    """List who is to blame, the strongest first."""
+    """Culprits, the strongest evidence first."""
     names = _names(state, evidence)
     named = np.flatnonzero(names)
     ordered = named[np.argsort(-evidence.strength[named], kind="stable")]
@@ -276,7 +276,7 @@ def _culprits(state: State, evidence: RunEvidence, baseline: Baseline | None) ->
 
 
 def _expect_fitting(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> None:
-    """Raise ValueError where things are not about equally many canaries and groups; `observe` sees to which."""
+    """Raise ValueError where the numbers of canaries or groups differ; `observe` ensures that they are the same."""
     count = len(members.keys)
     sizes = {len(state.keys), *observation.lost.shape, *observation.ndcg.shape}
     if baseline is not None:

@@ -1,4 +1,4 @@
-"""Weighing one run: what it pays into the accounts, how much evidence stands, and who stands out."""
+"""Evidence of one run: payments into the accounts, the average evidence, and which canaries stand out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,31 +32,31 @@ WORSE, LOST = 1, 2
 _UNSTATED: Final = f"category:{DEFAULT_CATEGORY}"
 _SAME: Final = 1e-6
 _UNMOVED: Final = np.float32(1 / (1 - FORGETTING))
-"""What an account comes to by bets that pay 1."""
+"""Balance of an account whose bets always pay 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """A run taken in, before anything is decided."""
+    """A processed run, before the decision."""
 
     state: State
     now: Fails
-    """(signal, n): what this run measured."""
+    """(signal, n): the measurements of this run."""
     evidence: float | None
     """The average of the scopes, 0 where no canary is known; None while warming up."""
     scopes: Mapping[str, float]
     names: NDArray[np.int8]
-    """(n,): whom the accounts name, as State.culprits."""
+    """(n,): canaries that the accounts name, as State.culprits."""
     strength: Floats
     """(n,): each canary's own account."""
     strikers: NDArray[np.bool_]
-    """(n,): of those that are not known, who was calm and has failed three times running, or more."""
+    """(n,): unknown canaries that were calm and failed three times running, or more."""
     newly: NDArray[np.bool_]
-    """(n,): of those, who was calm and newly fails."""
+    """(n,): unknown canaries that were calm and newly fail."""
 
 
 def weigh(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> RunEvidence:
-    """Count what a run shows and, where a baseline is there, pay it into the accounts."""
+    """Update the counters by a run and, where there is a baseline, the accounts."""
     lost, count = observation.lost, len(members.keys)
     known = np.zeros(count, np.bool_) if baseline is None else baseline.known
     worse = np.full(count, UNMEASURED, np.int8) if baseline is None else worse_than(baseline.floors, observation.ndcg)
@@ -87,9 +87,9 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
 
 
 def gathering(state: State, baseline: Baseline) -> float:
-    """Return the average of what accounts hold beyond what they come to by no evidence at all, which is 1 / 0.03.
+    """Return the average of the accounts beyond their balance without evidence, which is 1 / 0.03.
 
-    Whatever pays neither way rests there: canaries that are not known, and such as always fail.
+    Unknown canaries, and those that always fail, keep that balance.
     """
     if not baseline.known.any():
         return 0.0
@@ -100,19 +100,19 @@ def gathering(state: State, baseline: Baseline) -> float:
 
 
 def age(state: State) -> int:
-    """Date the change: the runs since the account that holds the most was last at rest. At least 1."""
+    """Age of the change: runs since the largest account was last at rest. At least 1."""
     level, highest = _strongest(state)
     return max(int(level.ages.flat[highest]), 1)
 
 
 def strongest_signal(state: State) -> Signal:
-    """Signal of the account that holds the most."""
+    """Signal of the largest account."""
     level, highest = _strongest(state)
     return SIGNALS[int(np.unravel_index(highest, level.accounts.shape)[0])]
 
 
 def _strongest(state: State) -> tuple[Level, int]:
-    """Level and flat place of the account that holds the most, by its share in the average of its level."""
+    """Level and flat place of the largest account, by its share in the average of its level."""
     levels = [level for level in (state.canaries, state.grouped, state.fleet) if level.accounts.size]
     places = [int(level.accounts.argmax()) for level in levels]
     shares = [float(level.accounts.flat[at]) / level.accounts.size for level, at in zip(levels, places, strict=True)]
@@ -121,10 +121,9 @@ def _strongest(state: State) -> tuple[Level, int]:
 
 
 def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[str, ...]:
-    """Name the groups whose own accounts stand out, by the cut that names canaries; the strongest first.
+    """Return groups whose accounts stand out, by the same cut as canaries; the strongest first.
 
-    A group of all canaries says no more than the check does, and those of the default category may have nothing in
-    common: it is what a canary has that states none.
+    Not a group of all canaries, nor the default category, whose canaries may have nothing in common.
     """
     accounts = np.where(_alive(baseline, members), state.grouped.accounts.mean(axis=(0, 1), dtype=np.float64), 0.0)
     least = _cut(accounts, int((accounts > 0).sum()))
@@ -138,7 +137,7 @@ def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[st
 def _counted(
     state: State, observation: Observation, now: Fails, newly: NDArray[np.bool_], *, warming_up: bool
 ) -> dict[str, Any]:
-    """Go on counting, and give what changes of the state; `identical` and `lately` only serve the warm-up."""
+    """Return updated counters of the state; `identical` and `lately` only serve the warm-up."""
     last = np.where(now == UNMEASURED, state.last, now)
     passes, misses, streak = warm_up.counted_on(state, observation.lost)
     changes: dict[str, Any] = {
@@ -167,7 +166,7 @@ def _counted(
 
 
 def _scopes(levels: Mapping[str, Level], baseline: Baseline, members: Members) -> dict[str, float]:
-    """Average the accounts of each level over signals and bets; what holds no known canary is no evidence."""
+    """Average of the accounts of each level over signals and bets, without groups that have no known canary."""
     if not baseline.known.any():
         return {}
     scopes = {"canaries": _mean(levels["canaries"], baseline.known)}
@@ -183,7 +182,7 @@ def _mean(level: Level, of: NDArray[np.bool_]) -> float:
 
 
 def _alive(baseline: Baseline, members: Members) -> NDArray[np.bool_]:
-    """Say which groups hold a canary that is known."""
+    """Which groups have a known canary."""
     if baseline.known.all():
         return np.ones(len(members.groups), np.bool_)
     known = np.bincount(members.owners, baseline.known[members.positions], len(members.groups))
@@ -191,7 +190,7 @@ def _alive(baseline: Baseline, members: Members) -> NDArray[np.bool_]:
 
 
 def _named(state: State, known: NDArray[np.bool_]) -> tuple[NDArray[np.int8], Floats]:
-    """Name the canaries whose own accounts stand out, and give those accounts."""
+    """Canaries whose accounts stand out, and those accounts."""
     accounts = state.canaries.accounts.mean(axis=1, dtype=np.float64)  # (signal, n)
     strength = np.where(known, accounts.mean(axis=0), 0.0)
     least = _cut(strength, int(known.sum()))

@@ -1,4 +1,4 @@
-"""Learning: what canaries do while all is well, from a block of runs that were.
+"""Learning: the baseline of canaries from a block of healthy runs.
 
 Rates are learned given what was measured before: with replicas or caches a failure tends to last, and taking it for
 independent would make every switch of replica look like a disaster.
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from app.domain.detection.values import UNMEASURED, Baseline, Fails, Floats, Key
 
 IDENTICAL_RUNS: Final = 20
-"""So many runs that say the same are a baseline."""
+"""Number of identical runs that suffice for a baseline."""
 FULL_RUNS: Final = 300
-"""Else it takes so many, and never more are looked at."""
+"""Number of runs of other baselines, and the most that are used."""
 MARGIN: Final = 0.1
-"""`worse` is to be further below the floor than this."""
+"""`worse` is further below the floor than this."""
 LEAST_RATE: Final = 0.002
-"""No rate is taken to be lower than this, and none higher than one minus this."""
+"""Lowest rate; the highest is one minus this."""
 CALM_RATE: Final = 0.05
 """A canary that fails in more of its runs is not calm."""
 
@@ -29,14 +29,14 @@ _USUAL_QUANTILE: Final = 0.99
 _KNOWN_RUNS, _KNOWN_SHARE = 100, 0.9
 _FEWEST_PSEUDO_FAILURES, _MOST_PSEUDO_FAILURES = 0.1, 1.0
 _FLICKER_SHARE: Final = 0.1
-"""Where so many canaries flickered, most pseudo-failures are added: what one has not done yet, it will."""
+"""Share of flickering canaries from which on most pseudo-failures are added: the others will flicker, too."""
 _OWN_WEIGHT: Final = 20
-"""A canary's own failures weigh as much as those of its kind when there are so many."""
+"""Number of own failures of a canary that weigh as much as those of its kind."""
 _EPSILON: Final = 1e-6
 
 
 def learn(keys: Sequence[Key], lost: Fails, ndcg: Floats) -> Baseline:
-    """Learn from runs that were well, oldest first.
+    """Learn a baseline from healthy runs, oldest first.
 
     `lost`, `ndcg`: (runs, n), as in Observation. A canary measured too rarely is left unknown. Raises ValueError
     where there is no run at all.
@@ -47,7 +47,7 @@ def learn(keys: Sequence[Key], lost: Fails, ndcg: Floats) -> Baseline:
     floors = _floors(ndcg)
     signals = np.stack([lost, worse_than(floors, ndcg)])
     filled, before = _carried(signals)
-    deterministic = _says_the_same(lost, ndcg)
+    deterministic = _is_identical(lost, ndcg)
     measured = (lost != UNMEASURED).sum(axis=0)
     enough = IDENTICAL_RUNS if deterministic else min(_KNOWN_RUNS, math.ceil(_KNOWN_SHARE * runs))
     known = measured >= min(enough, runs)
@@ -66,7 +66,7 @@ def learn(keys: Sequence[Key], lost: Fails, ndcg: Floats) -> Baseline:
 
 
 def worse_than(floors: NDArray[np.float32], ndcg: Floats) -> Fails:
-    """Say who is worse: (n,) or (runs, n); -1 where it was not measured or has no floor."""
+    """Which canaries are worse: (n,) or (runs, n); -1 where it was not measured or has no floor."""
     below = floors.astype(np.float64) - ndcg
     return np.where(np.isnan(below), UNMEASURED, below > MARGIN + _EPSILON).astype(np.int8)
 
@@ -94,7 +94,7 @@ def _floors(ndcg: Floats) -> NDArray[np.float32]:
 
 
 def _carried(signals: Fails) -> tuple[Fails, Fails]:
-    """Carry what was last measured over probes that failed: (signal, runs, n), as of each run and as before it."""
+    """Measurements with failed probes replaced by the one before: (signal, runs, n), at each run and before it."""
     numbers = np.arange(signals.shape[1])[None, :, None]
     newest = np.maximum.accumulate(np.where(signals == UNMEASURED, 0, numbers), axis=1)
     filled = np.take_along_axis(signals, newest, axis=1)
@@ -103,8 +103,8 @@ def _carried(signals: Fails) -> tuple[Fails, Fails]:
     return filled, before
 
 
-def _says_the_same(lost: Fails, ndcg: Floats) -> bool:
-    """Whether every canary said the same in all runs that measured it."""
+def _is_identical(lost: Fails, ndcg: Floats) -> bool:
+    """Whether every canary had the same result in all runs that measured it."""
     highest = np.where(lost == UNMEASURED, 0, lost).max(axis=0)
     lowest = np.where(lost == UNMEASURED, 1, lost).min(axis=0)
     flips = (highest > lowest).any()
@@ -115,8 +115,8 @@ def _says_the_same(lost: Fails, ndcg: Floats) -> bool:
 def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Return P(fail) right after passing and right after failing, of each canary: (last, n).
 
-    Both are rounded up by one standard error. A failure that lasts is rarely seen of one canary, so the second is
-    drawn to what is seen of all that are as calm, or as flickering.
+    Both are rounded up by one standard error. Lasting failures of one canary are rare, so the second is drawn to that
+    of all canaries that are as calm, or as flickering.
     """
     passed, failed = (before == 0) & (signal != UNMEASURED), (before == 1) & (signal != UNMEASURED)
     after_pass, after_fail = passed.sum(axis=0), failed.sum(axis=0)

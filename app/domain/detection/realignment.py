@@ -1,4 +1,4 @@
-"""Realigning: a detector goes on when canaries or groups come, go or change. Whoever is new is unknown."""
+"""Realignment: carries a detector over to changed canaries or groups. New ones are unknown."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ from app.domain.detection.values import UNMEASURED, Baseline, Level, Members, St
 
 
 def realign(state: State, members: Members) -> State:
-    """Give the state over other members: what it knows of a key or a group goes along, what is new begins at rest.
+    """Return the state for other members: known keys and groups keep theirs, new ones begin at rest.
 
-    A culprit that is gone is no culprit any more; while an alarm is open whoever is new may be another version of it,
-    and is taken for a culprit instead, lest an edit end what nobody healed. The count of runs since the last change of
-    members begins anew.
+    A removed canary is no culprit any more; while an alarm is open a new one may be another version of it, and becomes
+    a culprit instead, so that an edit does not end the alarm. The count of runs since the last change of members is
+    reset.
     """
     moved = _moved(state.keys, members.keys)
     culprits = _taken(state.culprits, moved, 0)
@@ -45,9 +45,9 @@ def realign(state: State, members: Members) -> State:
 
 
 def realign_baseline(baseline: Baseline, keys: Sequence[int | str]) -> Baseline:
-    """Give the baseline over other canaries, the new ones unknown.
+    """Return the baseline for other canaries, the new ones unknown.
 
-    What is usual is counted again where the failures are there, else it stays.
+    `usual` is computed again where the failures are loaded, else it stays.
     """
     moved = _moved(baseline.keys, keys)
     known = _taken(baseline.known, moved, False)
@@ -67,13 +67,13 @@ def realign_baseline(baseline: Baseline, keys: Sequence[int | str]) -> Baseline:
 
 
 def _moved(old: Sequence[Hashable], new: Sequence[Hashable]) -> NDArray[np.intp]:
-    """Say where each of the new stood among the old; -1 = nowhere."""
+    """Old position of each new member; -1 = none."""
     places = {key: place for place, key in enumerate(old)}
     return np.array([places.get(key, -1) for key in new], np.intp)
 
 
 def _taken(values: NDArray[Any], moved: NDArray[np.intp], new: float) -> NDArray[Any]:
-    """Take the last axis along; `new` where there was nothing."""
+    """Values with a realigned last axis; `new` for new members."""
     realigned = np.full((*values.shape[:-1], len(moved)), new, values.dtype)
     realigned[..., moved >= 0] = values[..., moved[moved >= 0]]
     return realigned

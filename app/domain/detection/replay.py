@@ -1,4 +1,4 @@
-"""Replaying: the path of a live check over runs that are all there already."""
+"""Replay: the detector over recorded runs, as in a live check."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +24,10 @@ class Runs:
 def replay(
     members: Members, healthy: Runs, after: Runs, settings: Settings | None = None
 ) -> Iterator[tuple[Follower, Reading]]:
-    """Give what a detector makes of each run `after`, one by one, and what it keeps.
+    """Yield the follower and reading after each run of `after`.
 
-    `healthy` runs are known to be that: a baseline is learned of the newest 300 of them, of 20 or more if they are
-    identical, and no alarm is looked for among them. Are they fewer, they are its warm-up. From then on all is as in
-    a live check, of which no other alert fires.
+    A baseline is learned from the newest 300 `healthy` runs, or 20 or more identical ones, without alarms; fewer runs
+    are the warm-up. From then on all is as in a live check without other firing alerts.
     """
     settings = settings or Settings()
     past = _Past(members=members, settings=settings)
@@ -39,7 +38,7 @@ def replay(
 
 
 class _Past:
-    """Remembers the runs that may be learned of."""
+    """The runs that baselines may be learned from."""
 
     def __init__(self, *, members: Members, settings: Settings) -> None:
         self.members, self.settings = members, settings

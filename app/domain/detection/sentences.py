@@ -1,4 +1,4 @@
-"""What a detector says in words. Keys are left to those who know the canaries."""
+"""Sentences of a detector's readings, without keys of canaries."""
 
 from enum import Enum, auto
 
@@ -9,11 +9,11 @@ from app.domain.detection.values import Reading, Settings, Signal
 
 _MOST_GROUPS = 3
 _DOCUMENT = "document:"
-"""What canaries are judged by, which need not be what is gone: the list of canaries names that."""
+"""Groups by expected document are not named: another document may be gone."""
 
 
 class Why(Enum):
-    """What decided about a run."""
+    """Reason of a decision."""
 
     QUIET = auto()
     EVIDENCE = auto()
@@ -25,7 +25,7 @@ class Why(Enum):
 
 
 def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -> str:
-    """Write the sentence of a reading."""
+    """Sentence of a reading."""
     failing = _failing(reading, watched)
     good = counted(reading.good, "good run")
     since = f"for {counted(reading.since, 'run')}" if reading.since > 1 else "since this run"
@@ -42,9 +42,9 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
 
 
 def warming_summary(identical: int, eligible: int) -> str:
-    """Say how far the learning of the first baseline is by the one of its two conditions that is nearer to be met.
+    """Progress of the first baseline, by the nearer one of its two conditions.
 
-    `identical`: the newest runs in a row with the same results, `eligible`: runs that may be learned of.
+    `identical`: the newest runs in a row with the same results, `eligible`: runs that may be learned from.
     """
     if FULL_RUNS - eligible < IDENTICAL_RUNS - identical:
         return f"no baseline yet: {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs"
@@ -52,7 +52,7 @@ def warming_summary(identical: int, eligible: int) -> str:
 
 
 def warming_note(identical: int, eligible: int) -> str:
-    """Say what is waited for, and what watches until then; the counters are those of `warming_summary`."""
+    """Return the missing runs, and the rules until then; the counters are those of `warming_summary`."""
     return (
         f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs, "
         f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then an alarm takes a calm canary that "
@@ -63,7 +63,7 @@ def warming_note(identical: int, eligible: int) -> str:
 def _failing(reading: Reading, watched: int) -> str:
     if reading.usual is None:
         return f"{reading.lost} of {counted(watched, 'canary')} without an expected chunk"
-    # No canary is counted twice here, so the bound of all that are worse is not said: those lost are among them.
+    # No canary is counted twice here, so the bound of all that are worse is left out: it includes those lost.
     others = {0: "no other", 1: "1 other"}.get(reading.worse_alone, f"{reading.worse_alone:,} others")
     lost = f"{reading.lost} of {counted(watched, 'canary')} lost (usually at most {reading.usual[0]})"
     return f"{lost}, {others} worse than usual"
@@ -85,7 +85,7 @@ def _evidence(reading: Reading, settings: Settings) -> str:
     if reading.evidence is None:
         return "warming up"
     line = 1 / settings.alpha
-    if reading.evidence >= line:  # how far past it is astronomical and tells nobody anything
+    if reading.evidence >= line:  # the number beyond it may be astronomical
         return f"evidence beyond the {line:,.0f} that raise an alarm"
     return f"evidence {reading.evidence:,.3g} of the {line:,.0f} that raise an alarm"
 
@@ -95,8 +95,8 @@ def _named(reading: Reading) -> str:
     if reading.culprits:
         lost = [one.signal for one in reading.culprits].count(Signal.LOST)
         worse = len(reading.culprits) - lost
-        told = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
-        parts.append(f"changed: {counted(len(reading.culprits), 'canary')} ({', '.join(told)})")
+        counts = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
+        parts.append(f"changed: {counted(len(reading.culprits), 'canary')} ({', '.join(counts)})")
     groups = [name for name in reading.groups if not name.startswith(_DOCUMENT)]
     if groups:
         more = len(groups) - _MOST_GROUPS

@@ -1,4 +1,4 @@
-"""What a detector is given, keeps and says. How it decides stands in detecting; what it learns, in learning."""
+"""Values of a detector: settings, members, observations, baseline, state and readings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]
 """1 = failed, 0 = passed, -1 = not measured."""
 Key = int | str
-"""Who a canary is: whatever changes with its version, so that a changed canary is a new one."""
+"""Identity of a canary, which changes with its version: a changed canary is a new one."""
 
 UNMEASURED: Final = -1
 
@@ -33,14 +33,14 @@ SIGNALS: Final = (Signal.LOST, Signal.WORSE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What may be set for a check."""
+    """Settings of the detector of a check."""
 
     alpha: float = 1e-4
     """An alarm is raised when the average account reaches 1 / alpha."""
     close: int = 2
     """It closes on this many good runs in a row."""
     relearn: bool = True
-    """Whether a baseline is learned anew as runs come in; a pinned one is not."""
+    """Whether a baseline is learned again as runs come in; a pinned one is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Members:
     """Positions of each group's canaries, none twice."""
     positions: NDArray[np.intp] = field(init=False, repr=False, compare=False)
     owners: NDArray[np.intp] = field(init=False, repr=False, compare=False)
-    """The same flat: who is in a group, and the number of that group."""
+    """The same flat: positions of canaries, and the number of their group."""
 
     def __post_init__(self) -> None:
         sizes = [len(positions) for positions in self.groups.values()]
@@ -86,30 +86,30 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What the canaries do while all is well. Arrays of two axes are (signal, canary), as SIGNALS says."""
+    """Normal behaviour of the canaries. Arrays of two axes are (signal, canary), in the order of SIGNALS."""
 
     keys: tuple[Key, ...]
     runs: int
-    """How many runs it was learned of."""
+    """Number of runs it was learned from."""
     deterministic: bool
-    """All of them said the same."""
+    """Whether all of them were identical."""
     known: NDArray[np.bool_]
-    """(n,): whether the canary was measured often enough to be known; an unknown one is no evidence."""
+    """(n,): whether the canary was measured often enough; an unknown one is no evidence."""
     rates: NDArray[np.float32]
     """(signal, last, n): P(fail) right after passing (last = 0) and right after failing (last = 1), rounded up."""
     floors: NDArray[np.float32]
     """(n,): the 10 % quantile of NDCG@10; `worse` is more than 0.1 below. NaN = unknown."""
     last: Fails
-    """(signal, n): what was last measured in the baseline."""
+    """(signal, n): the last measurements of the baseline."""
     usual: tuple[int, int]
     """The 99 % quantiles of how many canaries are lost, and worse, in a run."""
     failures: NDArray[np.bool_] | None = None
-    """(signal, runs, n): who failed when, a probe that failed counting as what was measured before it.
+    """(signal, runs, n): failures by run, a failed probe counting as the measurement before it.
 
-    Needed only while an alarm is open, and None where it was not read.
+    Needed only while an alarm is open; None where it was not read.
     """
     usual_lost: int = 0
-    """After realigning: how many were usually lost of the canaries it was learned of, of which some are gone."""
+    """After realignment: `usual` lost of the canaries it was learned from, of which some are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All a detector remembers from run to run; a value, never changed in place."""
+    """State of a detector from run to run; a value, never changed in place."""
 
     keys: tuple[Key, ...]
     groups: tuple[str, ...]
@@ -136,7 +136,7 @@ class State:
     grouped: Level
     fleet: Level
     last: Fails
-    """(signal, n): what was last measured; -1 = nothing yet."""
+    """(signal, n): the last measurements; -1 = none yet."""
     passes: NDArray[np.int32]
     """(n,): runs that found what the canary expects, up to now: three strikes count only where one was calm."""
     misses: NDArray[np.int32]
@@ -150,11 +150,11 @@ class State:
     newly: int
     """How many of them found what they expect the last time."""
     counts: NDArray[np.int32]
-    """`failing` of each run of the warm-up that was well; else empty."""
+    """`failing` of each healthy run of the warm-up; else empty."""
     newly_failed: int
     """The sum of `newly` over those runs."""
     identical: int
-    """Runs in a row that said the same, up to now, of the warm-up."""
+    """Identical runs in a row, up to now, of the warm-up."""
     eligible: int
     """Runs baselines may be learned of, since one was last learned."""
     fresh: int
@@ -187,7 +187,7 @@ class Culprit(NamedTuple):
     evidence: float | None = None
     """Its own account; None where it was named by the rules of the warm-up."""
     fails: bool = True
-    """Whether it is lost or worse in this run: an account stays high for some runs after its canary is well again."""
+    """Whether it is lost or worse in this run: an account stays high for some runs after its canary recovered."""
 
 
 class Change(StrEnum):
@@ -200,39 +200,39 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a detector says of one run."""
+    """Result of a detector for one run."""
 
     evidence: float | None
     """The average account; an alarm is raised at 1 / alpha. None while warming up."""
     scopes: Mapping[str, float]
-    """What it is the average of: `canaries`, `groups` (if there are any) and `check`. Empty while warming up."""
+    """Averages by level: `canaries`, `groups` (if there are any) and `check`. Empty while warming up."""
     open: bool
-    """An alarm stands after this run."""
+    """An alarm is open after this run."""
     change: Change | None
-    """What this run did to it; each opening is said once."""
+    """Change of the alarm by this run."""
     severity: Severity | None
     """While open, and when it closes: the alarm's. It never falls."""
     since: int
     """While open, and when it closes: how many observed runs ago the fault began, by the accounts; 1 = with this run.
 
-    When it closes, all runs of the alarm, this one included, are no learning matter.
+    When it closes, no run of the alarm, this one included, is used for learning.
     """
     culprits: tuple[Culprit, ...]
-    """Who is to blame as of this run, the strongest first; none while nothing is open."""
+    """Culprits as of this run, the strongest first; none while no alarm is open."""
     groups: tuple[str, ...]
-    """Groups whose own accounts stand out while it is open."""
+    """Groups whose accounts stand out while it is open."""
     lost: int
     worse: int
     """Watched canaries that failed in this run, one that is both in both; `worse` is unknown and 0 while warming up."""
     worse_alone: int
     """Those of `worse` that are not lost."""
     usual: tuple[int, int] | None
-    """What is usual: the 99 % quantiles of both. None while warming up."""
+    """The 99 % quantiles of both in the baseline. None while warming up."""
     good: int
     """Good runs in a row, while open."""
     warming: str | None
-    """While warming up: what is waited for, and what watches until then."""
+    """While warming up: the missing runs, and the rules until then."""
     unknown: int
     """Watched canaries that are no evidence until the next learning."""
     reason: str
-    """A sentence for people. It holds names of groups, which are texts of others, and no keys."""
+    """A sentence for people. It has names of groups, which are untrusted texts, and no keys."""

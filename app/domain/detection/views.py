@@ -1,4 +1,4 @@
-"""What is shown of baselines, detectors and evidence of harm; parts that a run stores are typed as they are stored."""
+"""Views of baselines, detectors and their evidence, as JSON on the wire; parts that a run stores as they are stored."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ from app.domain.views import TimeText
 
 
 class Action(StrEnum):
-    """What people can say about what a check is compared with."""
+    """Kinds of choice of a baseline."""
 
     ACCEPTED = "accepted"
     PINNED = "pinned"
@@ -20,7 +20,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineChoice:
-    """What somebody said a check is to be compared with."""
+    """A choice of a baseline by people."""
 
     action: Action
     run: str | None
@@ -45,7 +45,7 @@ class LearnedBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUpView:
-    """How far learning is while no baseline stands."""
+    """Progress of learning until there is a baseline."""
 
     summary: str
     identical_runs: int
@@ -91,7 +91,7 @@ class StoredDrift(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorView:
-    """What the detector of a check said of the newest run."""
+    """Reading of the detector of a check for the newest run."""
 
     run: str
     evidence: float | None
@@ -116,7 +116,7 @@ class DetectorView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineView:
-    """What a check is compared with, what was learned of it, and how its detector stands."""
+    """Baseline of a check: the choice, the learned runs, and the state of its detector."""
 
     check: str
     mode: Literal["pinned", "moving"]
@@ -171,7 +171,7 @@ class SuggestedRuleBody(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRule:
-    """A bound that a check has never been below while all was well, with the rule that would watch it."""
+    """A bound that no run of the baseline was below, with the rule for it."""
 
     measure: str
     below: float
@@ -185,7 +185,7 @@ class SuggestedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRules:
-    """Rules suggested for a check from its baseline; empty, with a note, until one stands."""
+    """Rules suggested for a check from its baseline; empty, with a note, until there is one."""
 
     check: str
     note: str | None

@@ -24,7 +24,7 @@ Counters = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 
 def counted_on(state: State, lost: Fails) -> Counters:
-    """Go on counting passes, misses and streaks; a probe that failed changes none."""
+    """Return updated counts of passes, misses and streaks; a failed probe changes none."""
     failed, passed = lost == 1, lost == 0
     passes = (state.passes + passed).astype(np.int32)
     misses = (state.misses + np.where(passed, state.streak, 0)).astype(np.int32)
@@ -33,15 +33,15 @@ def counted_on(state: State, lost: Fails) -> Counters:
 
 
 def calm(passes: NDArray[np.int32], misses: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Say who passed often and hardly ever failed, the current streak aside.
+    """Which canaries passed often and hardly ever failed, without the current streak.
 
-    One that failed for a while and recovered by itself is not calm: that is what replicas look like.
+    One that failed for a while and recovered by itself is not calm: replicas may differ.
     """
     return (passes >= _LEAST_PASSES) & (misses + 0.5 < CALM_RATE * (passes + misses + 1))
 
 
 def surprising(newly: int, newly_failed: int, runs: int) -> bool:
-    """Say whether so many newly failing canaries are more than chance, after runs that had `newly_failed` in all.
+    """Whether this many newly failing canaries are more than chance, after runs that had `newly_failed` in all.
 
     The rate is rounded up by one standard error, with half a failure added.
     """

@@ -1,1 +1,1 @@
-"""Two things held against each other: as text."""
+"""Comparison of two runs: as text."""

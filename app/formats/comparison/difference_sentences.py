@@ -1,4 +1,4 @@
-"""Says in words how a measure differs between two runs, and whether that may be chance.
+"""Sentences on the difference of a measure between two runs, and its significance.
 
 It reads the plain measures of `services.comparison.run_comparison`.
 """
@@ -15,11 +15,11 @@ from app.domain.number_text import percent_text
 
 LOWER_IS_BETTER: Final = frozenset({"degraded_share", "duplicate_ratio", "answered_ratio"})
 _SHOWN = 5e-4
-"""A difference below half of the last digit shown is told as none."""
+"""A difference below half of the last digit shown counts as none."""
 
 
 class Way(StrEnum):
-    """Whether a difference is good news."""
+    """Whether a difference is an improvement."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -35,19 +35,19 @@ class DifferenceSentence:
     moved: str
     """`coverage fell by 0.080, from 0.950 to 0.870`."""
     chance: str
-    """`95 % between -0.120 and -0.030: more than chance`; empty where nothing can be told."""
+    """`95 % between -0.120 and -0.030: more than chance`; empty where it is unknown."""
     surely: bool
     """It is more than chance."""
 
 
 def difference_sentence(name: str, measure: MeasureDifference) -> DifferenceSentence:
-    """Say how a measure differs, from its means in both runs and over the canaries that both asked."""
+    """Sentence on a measure, from its means in both runs and over the canaries of both."""
     before, now, difference = measure["before"], measure["now"], measure["difference"]
     spoken = name.replace("_", " ")
     if difference is None:
         lacking = [side for side, value in (("before", before), ("now", now)) if value is None]
-        told = f"{spoken} is not defined {' or '.join(lacking)}"
-        return DifferenceSentence(way=Way.UNKNOWN, moved=told, chance="", surely=False)
+        moved = f"{spoken} is not defined {' or '.join(lacking)}"
+        return DifferenceSentence(way=Way.UNKNOWN, moved=moved, chance="", surely=False)
     if abs(difference) < _SHOWN:
         return DifferenceSentence(way=Way.SAME, moved=f"{spoken} is unchanged at {now:.3f}", chance="", surely=False)
     verb = "rose" if difference > 0 else "fell"
@@ -58,7 +58,7 @@ def difference_sentence(name: str, measure: MeasureDifference) -> DifferenceSent
 
 
 def _chance(paired: PairedSides | None, difference: float) -> tuple[str, bool]:
-    """Say whether the difference may be chance, as far as the canaries that both runs asked can tell."""
+    """Significance of the difference over the canaries of both runs, and whether it is significant."""
     if paired is None or paired["difference"] is None:
         return "", False
     over = f"over {counted(paired['canaries'], 'canary')}"
@@ -66,7 +66,7 @@ def _chance(paired: PairedSides | None, difference: float) -> tuple[str, bool]:
         over += f" that both asked, where it differs by {paired['difference']:+.3f}"
     low, high, confidence, p = paired["low"], paired["high"], paired["confidence"], paired["p"]
     if low is None or high is None or confidence is None:
-        return f"{over}, fewer than the {FEWEST_PAIRS} it takes to tell it from chance", False
+        return f"{over}, fewer than the {FEWEST_PAIRS} that a significance test needs", False
     interval = f"{over}, {percent_text(confidence)} between {low:+.3f} and {high:+.3f}"
     apart = low > 0 or high < 0
     likely = p is not None and p > 1 - confidence

@@ -73,7 +73,7 @@ class TraceFile:
         self.traces = self._meta()
 
     def read(self) -> Iterator[Trace]:
-        """Give the traces in the order of `meta`."""
+        """Yield the traces in the order of `meta`."""
         for entry in self.traces:
             yield self._trace(entry)
 
@@ -165,7 +165,7 @@ class TraceFile:
 
 
 def _array_of(data: bytes) -> NDArray[Any]:
-    """Read a `.npy`, whose head is not believed before its size is seen. Raises ValueError."""
+    """Read a `.npy`, after a check of the size in its head. Raises ValueError."""
     stream = io.BytesIO(data)
     major, _ = np.lib.format.read_magic(stream)
     if major != 1:

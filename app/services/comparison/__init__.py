@@ -1,1 +1,1 @@
-"""Two things held against each other: fetched, decided and written."""
+"""Comparison of two runs: fetched and computed."""

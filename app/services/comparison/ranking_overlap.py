@@ -1,4 +1,4 @@
-"""How alike the rankings of a run are to those of its baseline, computed when somebody looks and never stored."""
+"""Overlap of the rankings of a run with those of its baseline, computed on read and never stored."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ from app.store.runs.results import RunRow
 def likeness(
     connection: Connection, row: RunRow, states: Sequence[StateRow], rankings: Mapping[int, Ranking]
 ) -> dict[int, float]:
-    """Give the rank-biased overlap (p = 0.9) with the last run of the baseline, by canary id.
+    """Rank-biased overlap (p = 0.9) with the last run of the baseline, by canary id.
 
     `rankings` has those of the states, by id. Left out are canaries that had none then, or asked something else; of a
     run that was compared with no baseline, all.
@@ -26,8 +26,10 @@ def likeness(
     baseline = detectors.find_baseline(connection, detection.baseline_id)
     if baseline is None:
         return {}
-    held = canary_states.rankings_at(connection, row.check_id, baseline.last_run, [state.canary_id for state in states])
-    there = [(state, *held[state.canary_id]) for state in states if state.canary_id in held]
+    rankings_before = canary_states.rankings_at(
+        connection, row.check_id, baseline.last_run, [state.canary_id for state in states]
+    )
+    there = [(state, *rankings_before[state.canary_id]) for state in states if state.canary_id in rankings_before]
     changed = {
         one
         for state, _, version in there

@@ -1,4 +1,4 @@
-"""Any two runs, held against each other: what differs, by how much, and whether that may be chance. Nothing writes."""
+"""Comparison of any two runs: differences of canaries and measures, with their significance. It only reads."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -51,7 +51,7 @@ def diff(
     limit: int = 50,
     version: str | None = None,
 ) -> tuple[RunDiff, int | None]:
-    """Compare two runs, the older one first as a rule; gives that and the place to go on after, if canaries are left.
+    """Compare two runs, usually the older one first; returns the diff and the place of the next page, if any.
 
     Canaries come the worst first, only those with one of these `changes` where any is named. `version`: both by another
     measures version. Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was
@@ -61,8 +61,8 @@ def diff(
         before, now = (_read(connection, run_id, version) for run_id in (before_id, now_id))
         measure = _ordering(before, now)
         pairs = pair_up(before.side, now.side, measure)
-        wanted = [pair for pair in pairs if not changes or pair.change in changes]
-        shown = wanted[after : after + limit]
+        matching = [pair for pair in pairs if not changes or pair.change in changes]
+        shown = matching[after : after + limit]
         items = _items(connection, before, now, shown)
     differences = _differences(before, now)
     shape: RunDiff = {
@@ -76,12 +76,12 @@ def diff(
         "ordered_by": measure,
         "items": items,
     }
-    return shape, after + limit if len(wanted) > after + limit else None
+    return shape, after + limit if len(matching) > after + limit else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """A run, and all that held at it."""
+    """A run with its results."""
 
     row: RunRow
     inputs: RunInputs
@@ -102,10 +102,11 @@ def _read(connection: Connection, run_id: str, version: str | None) -> _Read:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
     row, anew = score_details.load_version(connection, row, version)
     inputs = score_details.inputs_of_run(connection, row, anew)
-    held = score_details.states_of(connection, row, inputs, anew)
+    by_canary = score_details.states_of(connection, row, inputs, anew)
     _, failures = results.probes_of(connection, row.id)
     states = [
-        None if place in failures else held.get(member.canary_id) for place, member in enumerate(inputs.suite.members)
+        None if place in failures else by_canary.get(member.canary_id)
+        for place, member in enumerate(inputs.suite.members)
     ]
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = definitions.version_body(connection, row.check_version_id).body
@@ -150,7 +151,7 @@ def _side(connection: Connection, inputs: RunInputs, states: Sequence[StateRow |
 
 
 def _columns(connection: Connection, states: Sequence[StateRow | None]) -> dict[str, NDArray[np.float64]]:
-    """Lay the stored vectors out by measure; those of an older layout may lack some."""
+    """Return stored vectors by measure; those of an older layout may lack some."""
     columns: dict[str, NDArray[np.float64]] = {}
     places: dict[int, list[int]] = {}
     for place, state in enumerate(states):
@@ -172,16 +173,16 @@ def _verdict(state: StateRow | None) -> Verdict:
 
 
 def _ordering(before: _Read, now: _Read) -> str:
-    """Choose the measure that says who got worse: NDCG@10 where both have it, else that at k, else coverage."""
+    """Choose the measure that canaries are ordered by: NDCG@10 where both have it, else that at k, else coverage."""
     names = ("NDCG@10", f"NDCG@{now.inputs.yardstick.k}")
     both = before.side.columns.keys() & now.side.columns.keys()
     return next((name for name in names if name in both), "coverage")
 
 
 def _differences(before: _Read, now: _Read) -> list[tuple[bool, str]]:
-    """Say what differs about how the two came about, and whether that keeps them from being compared strictly."""
+    """Differences of configuration and suite in sentences, and whether each prevents a strict comparison."""
     old, new = before.inputs.yardstick, now.inputs.yardstick
-    told: list[tuple[bool, bool, str]] = [
+    differences: list[tuple[bool, bool, str]] = [
         (
             before.outline["suite_hash"] != now.outline["suite_hash"],
             True,
@@ -216,7 +217,7 @@ def _differences(before: _Read, now: _Read) -> list[tuple[bool, str]]:
             f"the index versions are {before.row.index_version or 'unknown'} and {now.row.index_version or 'unknown'}",
         ),
     ]
-    return [(strict, sentence) for differs, strict, sentence in told if differs]
+    return [(strict, sentence) for differs, strict, sentence in differences if differs]
 
 
 def _counts(pairs: Sequence[Pair]) -> dict[Change, int]:
@@ -225,7 +226,7 @@ def _counts(pairs: Sequence[Pair]) -> dict[Change, int]:
 
 
 def _measures(before: _Read, now: _Read, found: Mapping[str, Moved]) -> dict[str, MeasureDifference]:
-    """Shape how measures differ: those of the runs, and over the pairs of canaries what may be chance."""
+    """Differences of measures: of the runs, and over the pairs of canaries with significance."""
     names = dict.fromkeys([*now.row.aggregates, *before.row.aggregates])
     return {
         name: {
@@ -266,7 +267,7 @@ def _sides(before: float | None, now: float | None) -> Sides:
 
 
 def _items(connection: Connection, before: _Read, now: _Read, pairs: Sequence[Pair]) -> list[CanaryDifference]:
-    """Shape the canaries of one page with their ranks, and how alike their rankings are."""
+    """Canaries of one page with their ranks and the overlap of their rankings."""
     chosen = [(_state(before, pair.before), _state(now, pair.now)) for pair in pairs]
     differing = [
         state.ranking_id
@@ -303,7 +304,7 @@ def _canary(before: _Read, now: _Read, pair: Pair) -> Canary:
 
 
 def _alike(rankings: Mapping[int, Ranking], old: StateRow | None, new: StateRow | None) -> float | None:
-    """Say how alike two rankings are; None where either was not measured."""
+    """Overlap of two rankings; None where either was not measured."""
     if old is None or new is None:
         return None
     if old.ranking_id == new.ranking_id:
@@ -312,7 +313,7 @@ def _alike(rankings: Mapping[int, Ranking], old: StateRow | None, new: StateRow 
 
 
 def _result(read: _Read, place: int | None, state: StateRow | None) -> SideResult | None:
-    """Shape a canary as one run had it; None where the run did not ask it."""
+    """Return a canary in one run; None where the run did not have it."""
     if place is None:
         return None
     failure = read.failures.get(place)

@@ -23,7 +23,7 @@ from app.store.runs.results import RunRow
 
 AGAIN_AFTER = timedelta(hours=6)
 """Least time before the same answer of a canary is diagnosed again."""
-_LOOK_BACK = 50
+_MAX_STATES = 50
 _ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
 """Reasons that a diagnosis can explain; a slow or forbidden answer needs none."""
 _LOW = pack_reasons([Reason.LOW_RELEVANCE])
@@ -74,7 +74,7 @@ def worth_asking(
     for state in degraded:
         category = str(canaries[positions[state.canary_id]].category)
         if state.first_run == run.id and _is_news(state, before.get(state.canary_id, 0)):
-            if not _is_known(state, last.get(state.canary_id), horizon):
+            if not _is_diagnosed(state, last.get(state.canary_id), horizon):
                 news.append((category, state))
         elif state.canary_id not in explanations:
             rest.append((category, state))
@@ -101,7 +101,7 @@ def _is_news(state: StateRow, reasons_before: int) -> bool:
     return not reasons_before or bool(state.reasons & (REGRESSED | MISSING) & ~reasons_before)
 
 
-def _is_known(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:
+def _is_diagnosed(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:
     """Whether the same answer was diagnosed within `AGAIN_AFTER`."""
     if last is None or last.at < horizon or last.evidence.get("persistent") is None:
         return False
@@ -125,7 +125,7 @@ def _subject(
     canary_id = inputs.canary_ids[position]
     past = [
         one
-        for one in canary_states.timeline(connection, run.check_id, canary_id, limit=_LOOK_BACK)
+        for one in canary_states.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
         if one.first_run <= run.id and (state is None or one.id != state.id)
     ]
     past = _of_the_same(connection, run, canary.query, past)
@@ -170,7 +170,7 @@ def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence
 
 
 def _texts(rankings: Iterable[Ranking]) -> dict[str, str]:
-    """Give the texts of chunks as they were last seen, by id; rankings come newest first."""
+    """Texts of chunks when last retrieved, by id; rankings are given newest first."""
     texts: dict[str, str] = {}
     for ranking in rankings:
         for chunk, text in zip(ranking.ids, ranking.texts, strict=True):

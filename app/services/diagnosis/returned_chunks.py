@@ -30,14 +30,16 @@ def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collectio
         return
     now = canary_states.rankings_at(connection, run.check_id, newest, list(canary_ids))
     rankings = results.read_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
-    seen = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
-    _outdate(connection, run.check_id, seen, at=at)
+    rankings_now = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
+    _outdate(connection, run.check_id, rankings_now, at=at)
 
 
-def _outdate(connection: Connection, check_id: int, seen: Mapping[int, Ranking], *, at: int) -> None:
+def _outdate(connection: Connection, check_id: int, rankings_now: Mapping[int, Ranking], *, at: int) -> None:
     """End the proposals of a check whose chunk is in the current ranking of its canary."""
     back = [
-        row.id for row in _proposed(connection, check_id) if (one := seen.get(row.canary_id)) and _is_back(row, one)
+        row.id
+        for row in _proposed(connection, check_id)
+        if (one := rankings_now.get(row.canary_id)) and _is_back(row, one)
     ]
     if back:
         diagnoses.decide_reanchors(connection, back, state=ReanchorState.OUTDATED, at=at, by=None)

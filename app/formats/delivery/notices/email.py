@@ -46,7 +46,7 @@ def _literal(text: str, limit: int) -> str:
     """Header value of an untrusted text, without encoded words.
 
     EmailMessage decodes the encoded words of RFC 2047 in what it is given, and writes what they hold, ends of lines
-    included. So the sign that begins one is broken up, by a space that is seen: one that is not is taken out again.
+    included. So the sign that begins one is broken up, by a visible space: an invisible one is removed again.
     """
     return clean(clean(text, limit).replace("=?", "= ?"), limit)
 
