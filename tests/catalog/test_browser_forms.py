@@ -123,6 +123,24 @@ def test_a_private_address_is_told_while_it_is_typed_with_the_setting(chromium: 
         expect(page.locator("#reach")).to_contain_text("10.0.0.25 is a private address")
 
 
+def test_while_no_hook_is_ticked_the_form_of_a_check_says_that_nobody_is_notified(
+    chromium: Browser, sqlite_store: Store
+) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    client = bench.client()
+    address = {"kind": "webhook", "url": "https://hooks.test/"}
+    for slug in ("one", "two"):
+        assert client.put(f"/v1/hooks/{slug}", json=address).status_code in {200, 201}
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/new-check")
+        unheard = page.get_by_text("No hook is selected: nobody will be notified.")
+        expect(unheard).to_be_visible()
+        page.get_by_role("checkbox", name=re.compile("^two")).check()
+        expect(unheard).to_be_hidden()
+        page.get_by_role("checkbox", name=re.compile("^two")).uncheck()
+        expect(unheard).to_be_visible()
+
+
 CUT_OFF = """() => [...document.querySelectorAll("input[placeholder], textarea[placeholder]")].flatMap((field) => {
   for (let one = field.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
   const style = getComputedStyle(field), brush = document.createElement("canvas").getContext("2d");

@@ -197,6 +197,7 @@ def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
     pages.world.run()
     shown = pages.page(CHECK)
     assert "No notifications: the check has no hook." in _section(shown, "alerts")
+    assert "Nobody is notified. Add a hook." in shown.all("section", class_="headline")[0].text
     assert "none, so nobody is told" in _section(shown, "definition")
 
 
@@ -213,6 +214,26 @@ def test_while_learning_the_page_says_how_far_it_is(healthy: Site) -> None:
     assert "no baseline yet: 2 of 20 identical runs" in told
     assert "Identical runs 2 of 20" in told
     assert "Baseline: none yet." in told
+
+
+def test_while_learning_the_headline_says_what_is_watched_already(pages: Site) -> None:
+    pages.world.apply(canary_page([canary("a"), canary("b")], rules=[{"kind": "regression"}]))
+    for _ in range(2):
+        pages.world.run()
+    said = "Protected now: alerts when coverage falls below 80 % of the first run's in 2 of 3 runs. After "
+    assert said + "18 more runs with the same results: smaller losses too." in _headline(pages)
+    pages.world.apply(canary_page([canary("a"), canary("b")], rules=[{"kind": "regression"}, COVERAGE]))
+    assert "Protected now: alerts when coverage falls below 0." in _headline(pages)
+    for _ in range(18):
+        pages.world.run()
+    assert "Protected now" not in _headline(pages)
+    told = _section(pages.page(CHECK), "detector")  # learned, and nothing was compared with it yet
+    assert told.startswith("Regression detector baseline learned Every run from the next one on is compared with")
+    assert "Baseline: learned from 20 runs" in told
+
+
+def _headline(pages: Site) -> str:
+    return pages.page(CHECK).all("section", class_="headline")[0].text
 
 
 def test_a_baseline_that_was_learned_is_said_with_its_runs_and_evidence(pages: Site) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from app.domain.alerts.conditions import Condition, bad_condition, good_condition, unmeasured_condition
 from app.domain.model import ROUNDING, Severity
 
-_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half of"), (Severity.WARNING, 0.8, "80 % of"))
+GUARD_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half of"), (Severity.WARNING, 0.8, "80 % of"))
 """Shares of the first run's coverage below which a run is bad, the gravest first.
 
 The detector learns a canary from ten passes on: without the warning, the loss of a third of an index before that would
@@ -60,17 +60,19 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     first = None if warm_up is None else warm_up.first
     start = None if first is None else first.coverage
     if coverage <= ROUNDING:
-        bound = _BOUNDS[0][1] * start if start else None  # nothing is below half of 0: then there is no bound to name
+        bound = (
+            GUARD_BOUNDS[0][1] * start if start else None
+        )  # nothing is below half of 0: then there is no bound to name
         return bad_condition(
             Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)"
         )
     if first is None or start is None:
         return unmeasured_condition("there is no first run to compare with")
     compared = f"the first run's {start:.3f} (run {first.run_id}); no baseline yet"
-    for severity, share, words in _BOUNDS:
+    for severity, share, words in GUARD_BOUNDS:
         if coverage < share * start - ROUNDING:
             return bad_condition(
                 severity, coverage, share * start, f"coverage {coverage:.3f} is below {words} {compared}"
             )
-    _, share, words = _BOUNDS[-1]
+    _, share, words = GUARD_BOUNDS[-1]
     return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} {compared}")

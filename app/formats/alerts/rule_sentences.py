@@ -1,10 +1,13 @@
 """Sentences on rules: when a run is bad, and when the alert opens and closes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from app.domain.alerts.guard import GUARD_BOUNDS
 from app.domain.counts import counted
+from app.domain.detection.views import WarmUpView
 from app.domain.model import Bound, Percentile, Rule, RuleKind, Severity
+from app.domain.number_text import percent_text
 
 
 def rule_in_words(rule: Rule) -> str:
@@ -15,6 +18,41 @@ def rule_in_words(rule: Rule) -> str:
     runs = "measured runs" if rule.kind is not RuleKind.PROBE_ERRORS else "runs"
     opens = "at once" if rule.open_of == 1 else f"on {rule.open_bad} bad of {rule.open_of} {runs}"
     return f"{sentence}; opens {opens}, closes after {counted(rule.close, 'good run')}"
+
+
+def protection_text(rules: Iterable[Rule], warm_up: WarmUpView, *, waits: str | None) -> str | None:
+    """When an alert opens while no baseline stands, and when smaller losses are noticed too; None = no rule does.
+
+    Sentences with their full stops. `waits`: why nothing is learned at present, without a full stop.
+    """
+    known = list(rules)
+    limit = next((one for rule in known if (one := _coverage_limit(rule)) is not None), None)
+    if limit is None:
+        return None
+    sentence = f"Protected now: alerts when coverage {limit}."
+    if not any(rule.kind is RuleKind.REGRESSION for rule in known):
+        return sentence
+    if waits is not None:
+        return f"{sentence} Smaller losses later: {waits}."
+    identical, runs = warm_up.identical_runs_needed - warm_up.identical_runs, warm_up.runs_needed - warm_up.runs
+    left = f"{counted(identical, 'more run')} with the same results" if identical < runs else counted(runs, "more run")
+    return f"{sentence} After {left}: smaller losses too."
+
+
+def _coverage_limit(rule: Rule) -> str | None:
+    """When coverage of the whole check opens the alert of a rule, after the word coverage; None = it does not."""
+    if rule.kind is RuleKind.GUARD:
+        falls = f"falls below {percent_text(GUARD_BOUNDS[-1][1])} of the first run's"
+    elif rule.kind is RuleKind.THRESHOLD and rule.measure == "coverage" and rule.category is None:
+        bounds = [bound.below for bound in (rule.warning, rule.critical) if bound is not None and bound.below]
+        if not bounds:
+            return None
+        falls = f"falls below {max(bounds):g}"
+    else:
+        return None
+    if rule.open_of == 1:
+        return f"{falls} in one run"
+    return f"{falls} in {rule.open_bad} of {rule.open_of} runs"
 
 
 def _threshold(rule: Rule) -> str:

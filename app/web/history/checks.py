@@ -15,7 +15,7 @@ from app.domain.diagnosis.views import ReanchorState
 from app.domain.model import Cause
 from app.domain.runs.measures import RECALL_BY
 from app.formats.alerts.rule_documents import rules_in_force
-from app.formats.alerts.rule_sentences import rule_in_words
+from app.formats.alerts.rule_sentences import protection_text, rule_in_words
 from app.formats.catalog.documents import CheckDocument
 from app.formats.history import reports
 from app.services.alerts import rule_explanations
@@ -46,6 +46,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     detail = check_details.load_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.k
     rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
+    baseline = baselines.show(store, slug)
+    warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
     return render(
         request,
         "history/check.html",
@@ -54,7 +56,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         chosen=version,
         run=run,
         k=k,
-        baseline=baselines.show(store, slug),
+        baseline=baseline,
+        protection=None if warm_up is None else protection_text(rules, warm_up, waits=baseline.waits),
         suggested=None if detail.line.archived else suggested_rules.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=None if detail.line.archived else rule_explanations.explain(store, slug, now=now),
