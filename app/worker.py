@@ -1,6 +1,6 @@
 """Threads of a worker: ticks, runs, diagnoses, deliveries, the metrics snapshot; what each does is in worker_tasks.
 
-Every replica may run one. APScheduler only says "look now" (memory store, anchored triggers); the database
+Every replica may run one. APScheduler only says when to read the rows (memory store, anchored triggers); the database
 decides who works. What is done every few seconds is timed by the monotonic clock, since the wall clock may be set.
 Stopping lets go of what is under way so that it goes on elsewhere or later, nothing twice.
 """

@@ -40,11 +40,11 @@ _LOCAL_PAUSE_SECONDS = 5.0
 """How long a run waits that this process has no descriptors or memory for."""
 
 Trace = Callable[[ClaimedRun, Callable[[], EndedRun | None]], EndedRun | None]
-"""Has a claimed run carried out, and follows it where traces are wanted."""
+"""Carries out a claimed run, under a trace where tracing is on."""
 
 
 def untraced(_claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
-    """Have a run carried out, and nothing else."""
+    """Carry out a run without a trace."""
     return execute()
 
 
@@ -64,20 +64,20 @@ class Engine:
     owner: str
     """Names this process; each of its threads holds leases in a name of its own, or two could hold the same one."""
     embed: Embed | None = None
-    """Watches the embedders of retrievers; None = nobody does."""
+    """Sends the known texts to embedders of retrievers; None = they are not watched."""
     is_alone: bool = False
     """Whether no other worker can be at work on the store: what others hold was left behind."""
     trace: Trace = untraced
     clock: Callable[[], datetime] = _now
     retention_days: int = 90
     ping: Ping | None = None
-    """Tells somebody outside that this worker works; None = nobody is told."""
+    """Pings a monitor outside while this worker works; None = there is none."""
     ping_seconds: float = 60.0
     run_threads: int = 4
     delivery_threads: int = MOST_THREADS
     """At most; one waits for what is due, the others are started while sends are under way."""
     diagnosis_threads: int = 2
-    """Their own: a slow retriever is asked why for half a minute, and no run waits for that."""
+    """Their own: a diagnosis of a slow retriever takes half a minute, and no run waits for that."""
 
 
 class WorkerTasks:

@@ -19,7 +19,7 @@ from app.domain.detection.values import grouped
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.detection.traces import Trace, TraceFile
 from app.formats.plain_text import Table, plain, shorten
-from app.services.detection.detector_replay import Retraced, replay_check
+from app.services.detection.detector_replay import ReplayedRun, replay_check
 
 _SHOWN = 120
 
@@ -153,7 +153,7 @@ def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
         )
 
 
-def _change_rows(runs: Sequence[Retraced]) -> Iterator[tuple[str, ...]]:
+def _change_rows(runs: Sequence[ReplayedRun]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each opening, escalation and closing."""
     for one in runs:
         if one.reading.change is not None:
@@ -167,7 +167,7 @@ def _change_rows(runs: Sequence[Retraced]) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _count_differing(runs: Sequence[Retraced]) -> int:
+def _count_differing(runs: Sequence[ReplayedRun]) -> int:
     """Return the number of runs whose stored evidence differs."""
     pairs = [(one.reading.evidence, one.stored.evidence) for one in runs if one.stored is not None]
     return sum(now != then for now, then in pairs)

@@ -19,7 +19,7 @@ _ISSUE_SECONDS = 3600.0
 
 
 class WorkerClock:
-    """Tells the time, and reports to the monitor when a clock was set."""
+    """The time by the database, with a report to the monitor when a clock was set."""
 
     def __init__(
         self, read: Callable[[], datetime], monitor: SelfMonitor, monotonic: Callable[[], float] = time.monotonic
@@ -37,7 +37,7 @@ class WorkerClock:
         """How often the clock was set."""
 
     def __call__(self) -> datetime:
-        """Tell the time."""
+        """Time by the database's clock, in UTC."""
         own = self._read()
         self._note(self._steps.observe(own, self._monotonic()), own, "system clock")
         if self._database is None:

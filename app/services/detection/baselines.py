@@ -46,13 +46,13 @@ def show(store: Store, slug: str) -> BaselineView:
         check = find_check(connection, slug)
         choices = detectors.list_choices(connection, check.id)
         row = detectors.find_detector(connection, check.id)
-        seen = None if row is None else detectors.detections_of(connection, [row.run_id]).get(row.run_id)
+        detection = None if row is None else detectors.detections_of(connection, [row.run_id]).get(row.run_id)
         newest = choices[0] if choices else None
         detector = None if row is None else Detector.unpacked(row.body, lambda _open: None)
         baseline_id = None if row is None else row.baseline_id
         accepted = next((choice for choice in choices if choice.action == Action.ACCEPTED), None)
         pinned = newest is not None and newest.action == Action.PINNED
-        waits = _waits(detectors.alerted_rules(connection, check.id), seen)
+        waits = _waits(detectors.alerted_rules(connection, check.id), detection)
         return BaselineView(
             check=slug,
             mode="pinned" if pinned else "moving",
@@ -60,9 +60,9 @@ def show(store: Store, slug: str) -> BaselineView:
             since=None if accepted is None else _choice(accepted),
             pending=newest is not None and detector is not None and detector.choice_id != newest.id,
             learned=None if baseline_id is None else _learned(connection, baseline_id),
-            warm_up=_warm_up(row, seen, waits) if baseline_id is None else None,
+            warm_up=_warm_up(row, detection, waits) if baseline_id is None else None,
             waits=waits,
-            detector=None if row is None else _detector(row, seen),
+            detector=None if row is None else _detector(row, detection),
             choices=[_choice(choice) for choice in choices],
         )
 
@@ -182,34 +182,34 @@ def _choice(choice: ChoiceRow) -> BaselineChoice:
 
 
 def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None:
-    found = detectors.find_baseline(connection, baseline_id)
-    if found is None:
+    row = detectors.find_baseline(connection, baseline_id)
+    if row is None:
         return None
     return LearnedBaseline(
-        runs=found.runs,
-        deterministic=found.deterministic,
-        first_run=str(found.first_run),
-        last_run=str(found.last_run),
-        at=shapes.time_text(found.learned_at),
+        runs=row.runs,
+        deterministic=row.deterministic,
+        first_run=str(row.first_run),
+        last_run=str(row.last_run),
+        at=shapes.time_text(row.learned_at),
     )
 
 
-def _waits(alerted: AbstractSet[str], seen: DetectionRow | None) -> str | None:
+def _waits(alerted: AbstractSet[str], detection: DetectionRow | None) -> str | None:
     """Say what keeps baselines from being learned, or from being learned anew; None = nothing does."""
-    rules = sorted(detector_reports.withholding(alerted, {} if seen is None else seen.body))
+    rules = sorted(detector_reports.withholding(alerted, {} if detection is None else detection.body))
     if not rules:
         return None
     standing = f"alerts {', '.join(rules)} stand" if len(rules) > 1 else f"alert {rules[0]} stands"
     return f"learning waits while {standing}"
 
 
-def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | None) -> WarmUpView:
+def _warm_up(row: DetectorRow | None, detection: DetectionRow | None, waits: str | None) -> WarmUpView:
     """Say how far the warm-up is: so many identical runs, or so many runs of any kind."""
     state = None if row is None else unpack_state(Detector.state_of(row.body))
     identical = 0 if state is None else min(state.identical, IDENTICAL_RUNS)
     eligible = 0 if state is None else min(state.eligible, FULL_RUNS)
     # Not the note of the run: that was written before it was known whether the run may be learned of.
-    notes = [_NEXT] if seen is None else [seen.body.get("anew"), warming_note(identical, eligible)]
+    notes = [_NEXT] if detection is None else [detection.body.get("anew"), warming_note(identical, eligible)]
     return WarmUpView(
         summary=warming_summary(identical, eligible),
         identical_runs=identical,
@@ -220,24 +220,24 @@ def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | No
     )
 
 
-def _detector(row: DetectorRow, seen: DetectionRow | None) -> DetectorView:
-    told: Mapping[str, Any] = {} if seen is None else seen.body
-    culprits = told.get("culprits", {"total": 0, "named": []})
-    drift = told.get("drift")
+def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
+    body: Mapping[str, Any] = {} if detection is None else detection.body
+    culprits = body.get("culprits", {"total": 0, "named": []})
+    drift = body.get("drift")
     return DetectorView(
         run=str(row.run_id),
-        evidence=None if seen is None else shapes.number(seen.evidence),
-        scopes=told.get("scopes", {}),
+        evidence=None if detection is None else shapes.number(detection.evidence),
+        scopes=body.get("scopes", {}),
         threshold=1 / Settings().alpha,
-        open=seen is not None and seen.open,
-        since_run=None if seen is None or seen.since_run is None else str(seen.since_run),
-        severity=None if told.get("severity") is None else Severity(told["severity"]),
-        reason=told.get("reason"),
-        lost=None if seen is None else seen.lost,
-        worse=None if seen is None else seen.worse,
-        usual=told.get("usual"),
-        unknown=told.get("unknown", 0),
-        groups=told.get("groups", []),
+        open=detection is not None and detection.open,
+        since_run=None if detection is None or detection.since_run is None else str(detection.since_run),
+        severity=None if body.get("severity") is None else Severity(body["severity"]),
+        reason=body.get("reason"),
+        lost=None if detection is None else detection.lost,
+        worse=None if detection is None else detection.worse,
+        usual=body.get("usual"),
+        unknown=body.get("unknown", 0),
+        groups=body.get("groups", []),
         culprits=culprits,
         drift=None if drift is None else cast("StoredDrift", {**drift, "kind": DriftKind(drift["kind"])}),
     )

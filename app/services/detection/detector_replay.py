@@ -15,7 +15,7 @@ from app.domain.detection.views import Action
 from app.domain.runs.evaluation import Panel
 from app.domain.runs.run_inputs import RunInputs
 from app.services.catalog.run_inputs import load_inputs
-from app.services.detection.detectors import Detector, Gauge, Sighting, advance, close_of, learn_on, lost_and_quality
+from app.services.detection.detectors import Detector, Gauge, MeasuredRun, advance, close_of, learn_on, lost_and_quality
 from app.services.lookup import find_check
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen
@@ -26,7 +26,7 @@ _BLOCK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retraced:
+class ReplayedRun:
     """What the detector says of one run, and what it said when the run ended."""
 
     run_id: int
@@ -41,13 +41,13 @@ class Retraced:
 
 def replay_check(
     store: Store, slug: str, *, moved: Callable[[int, int], None] = lambda _done, _total: None
-) -> list[Retraced]:
+) -> list[ReplayedRun]:
     """Run the detector of a check over its stored runs, oldest first; `moved` is called with (done, total).
 
     It begins with the first run that is still there and that a detector has seen, or where none has with the first
     that measured anything. Where older runs have been pruned it therefore warms up anew. Raises NotFoundError.
     """
-    found: list[Retraced] = []
+    replayed: list[ReplayedRun] = []
     with store.read() as connection:
         check = find_check(connection, slug)
         stored = {row.run_id: row for row in detectors.all_detections(connection, check.id)}
@@ -55,10 +55,10 @@ def replay_check(
         runs = [run for run in runs if run.run_id in stored or not stored]
         trail = _Trail(stored=stored, choices=detectors.list_choices(connection, check.id)[::-1])
         for block in _blocks(runs):
-            for inputs, observed in _sightings(connection, check.id, block):
-                found.append(trail.follow(connection, inputs, observed))
-                moved(len(found), len(runs))
-    return found
+            for inputs, observed in _measured_runs(connection, check.id, block):
+                replayed.append(trail.follow(connection, inputs, observed))
+                moved(len(replayed), len(runs))
+    return replayed
 
 
 def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
@@ -69,7 +69,9 @@ def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
             yield piece[start : start + _BLOCK]
 
 
-def _sightings(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> Iterator[tuple[RunInputs, Sighting]]:
+def _measured_runs(
+    connection: Connection, check_id: int, runs: Sequence[Frozen]
+) -> Iterator[tuple[RunInputs, MeasuredRun]]:
     """Read what was observed in runs that worked with the same definitions, whatever people chose by then."""
     inputs = load_inputs(connection, runs[0].versions)
     gauge = Gauge.of(inputs.yardstick)
@@ -78,7 +80,7 @@ def _sightings(connection: Connection, check_id: int, runs: Sequence[Frozen]) ->
     for place, run_id in enumerate(run_ids):
         yield (
             inputs,
-            Sighting(
+            MeasuredRun(
                 check_id=check_id,
                 run_id=run_id,
                 gauge=gauge,
@@ -100,11 +102,11 @@ class _Trail:
     passed: list[int] = field(default_factory=list)
     eligible: list[int] = field(default_factory=list)
 
-    def follow(self, connection: Connection, inputs: RunInputs, observed: Sighting) -> Retraced:
+    def follow(self, connection: Connection, inputs: RunInputs, observed: MeasuredRun) -> ReplayedRun:
         """Take in the next run."""
         run_id = observed.run_id
-        sighting = replace(observed, choice=self._choice(run_id))
-        step = advance(connection, self.detector, sighting, self._learnable)
+        measured_run = replace(observed, choice=self._choice(run_id))
+        step = advance(connection, self.detector, measured_run, self._learnable)
         reading, row = step.reading, self.stored.get(run_id)
         self.passed.append(run_id)
         if reading.open or reading.change is Change.CLOSED:
@@ -113,23 +115,25 @@ class _Trail:
             well = False
         else:
             well = row is None or not row.body.get("alerted")
-        self.detector, learned = learn_on(connection, step, sighting, self._learnable, eligible=well)
+        self.detector, learned = learn_on(connection, step, measured_run, self._learnable, eligible=well)
         if well:
             self.eligible.append(run_id)
         keys = [inputs.canaries[position].key for position in _positions(inputs.panel, reading)]
-        return Retraced(run_id=run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row)
+        return ReplayedRun(
+            run_id=run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row
+        )
 
     def _choice(self, run_id: int) -> ChoiceRow | None:
         """Give the choice in force for a run; where the present was accepted since the last one, begin anew."""
         made = [choice for choice in self.choices if choice.after_run < run_id]
-        known = None if self.detector is None else self.detector.choice_id
-        if any(choice.action == Action.ACCEPTED for choice in made if known is None or choice.id > known):
+        newest_id = None if self.detector is None else self.detector.choice_id
+        if any(choice.action == Action.ACCEPTED for choice in made if newest_id is None or choice.id > newest_id):
             self.detector = None
         return made[-1] if made else None
 
-    def _learnable(self, _: Sighting, since: int, until: int | None, count: int) -> Sequence[int]:
-        wanted = [run_id for run_id in self.eligible if run_id >= since and (until is None or run_id <= until)]
-        return wanted[-count:] if count else []
+    def _learnable(self, _: MeasuredRun, since: int, until: int | None, count: int) -> Sequence[int]:
+        run_ids = [run_id for run_id in self.eligible if run_id >= since and (until is None or run_id <= until)]
+        return run_ids[-count:] if count else []
 
 
 def _positions(panel: Panel, reading: Reading) -> list[int]:

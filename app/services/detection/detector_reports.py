@@ -32,7 +32,7 @@ def body_of(
     with until then.
     """
     body: dict[str, Any] = {"reason": reason_of(reading, since_run, index_change)}
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "scopes": {name: float(f"{value:.6g}") for name, value in reading.scopes.items()},
         "severity": reading.severity,
         "change": reading.change,
@@ -43,11 +43,11 @@ def body_of(
         "unknown": reading.unknown,
         "usual": reading.usual and list(reading.usual),
         "index_change": index_change,
-        "drops": {key: drop_as_json(found) for key, found in drops.items()},
+        "drops": {key: drop_as_json(drop) for key, drop in drops.items()},
         "drift": drift,
         "first": first and {"run": str(first.run_id), "coverage": first.coverage},
     }
-    body |= {name: value for name, value in told.items() if value}
+    body |= {name: value for name, value in fields.items() if value}
     if reading.culprits:
         named = [
             {"key": keys[one.position], "signal": str(one.signal), "evidence": one.evidence}
@@ -68,7 +68,7 @@ def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractS
 
     What cannot be told for want of a baseline must not keep one from being learned.
     """
-    return alerted - {key for key, found in body.get("drops", {}).items() if "unknown" in found}
+    return alerted - {key for key, drop in body.get("drops", {}).items() if "unknown" in drop}
 
 
 def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str, Any] | None) -> str:

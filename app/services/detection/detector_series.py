@@ -21,21 +21,21 @@ def evidence(
     """Read the evidence of a period in at most `points` points, each the run of its stretch with most of it."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        found = series.evidence_rows(connection, check.id, start, end, limit=most_runs)
-    cut = len(found) == most_runs
+        rows = series.evidence_rows(connection, check.id, start, end, limit=most_runs)
+    cut = len(rows) == most_runs
     return {
         "check": slug,
         "from": shapes.time_text(start),
         "to": shapes.time_text(end),
-        "since": shapes.time_text(found[0].at if cut else start),
+        "since": shapes.time_text(rows[0].at if cut else start),
         "threshold": 1 / Settings().alpha,
-        "points": [_point(block) for block in _blocks(found, points)],
+        "points": [_point(block) for block in _blocks(rows, points)],
     }
 
 
-def _blocks(found: Sequence[EvidenceRow], points: int) -> list[Sequence[EvidenceRow]]:
-    size = max(1, -(-len(found) // points))
-    return [found[place : place + size] for place in range(0, len(found), size)]
+def _blocks(rows: Sequence[EvidenceRow], points: int) -> list[Sequence[EvidenceRow]]:
+    size = max(1, -(-len(rows) // points))
+    return [rows[place : place + size] for place in range(0, len(rows), size)]
 
 
 def _point(block: Sequence[EvidenceRow]) -> EvidencePoint:

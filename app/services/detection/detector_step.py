@@ -34,7 +34,7 @@ from app.services.detection.detectors import (
     EndingRun,
     Gauge,
     Learned,
-    Sighting,
+    MeasuredRun,
     advance,
     close_of,
     learn_on,
@@ -50,7 +50,7 @@ _BASELINE_BYTES: Final = 100
 
 
 class OvertakenError(Exception):
-    """Somebody changed what the detector is compared with, or saw another run, since it looked."""
+    """Somebody changed what the detector is compared with, or it took in another run, since it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
     detector = step.otherwise
     if step.well is not None:
         if detector_reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body):
-            # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
+            # For replays, which have no alerts: other runs were learned of until an alarm reached back.
             detectors.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
         else:
             detector, learned = step.well
@@ -114,13 +114,13 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     check_id, run_id, inputs, panel = run.check_id, run.id, run.inputs, run.inputs.panel
     before = detectors.find_detector(connection, check_id)
     choice = detectors.newest_choice(connection, check_id)
-    sighting = _sighting(run, choice)
+    measured_run = _measured_run(run, choice)
     learnable = stored_learnable(connection)
     held = None if before is None else _unpacked(connection, before)
-    step = advance(connection, held, sighting, learnable)
+    step = advance(connection, held, measured_run, learnable)
     reading = step.reading
     may_learn = not reading.open and reading.change is not Change.CLOSED
-    well = learn_on(connection, step, sighting, learnable, eligible=True) if may_learn else None
+    well = learn_on(connection, step, measured_run, learnable, eligible=True) if may_learn else None
     learned = step.pinned or (well[1] if well is not None else None)
     since_run = _since(connection, check_id, run_id, reading)
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
@@ -140,7 +140,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
         ),
         drift=_drift(connection, run, in_force),
         anew=step.detector.anew,
-        first=_first_run(connection, sighting, before, held) if step.baseline is None else None,
+        first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
     )
     return DetectorStep(
         before=before,
@@ -160,28 +160,28 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
         regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
         pinned=step.pinned,
         well=well,
-        otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],
+        otherwise=learn_on(connection, step, measured_run, learnable, eligible=False)[0],
         means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
     )
 
 
 def _first_run(
-    connection: Connection, sighting: Sighting, before: DetectorRow | None, held: Detector | None
+    connection: Connection, measured_run: MeasuredRun, before: DetectorRow | None, held: Detector | None
 ) -> FirstRun:
     """Run that a guard compares this one with, which may be itself; no baseline stands."""
-    measured = sighting.observation.lost[sighting.observation.lost >= 0]
-    now = FirstRun(run_id=sighting.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
-    if before is None or held is None or held.gauge != sighting.gauge:
+    measured = measured_run.observation.lost[measured_run.observation.lost >= 0]
+    now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
+    if before is None or held is None or held.gauge != measured_run.gauge:
         return now
     last = detectors.detections_of(connection, [before.run_id]).get(before.run_id)
-    known = None if last is None else detector_reports.first_run_of(last.body)
-    return first_run(known, now, keys_before=held.follower.state.keys, keys_now=sighting.members.keys)
+    stored = None if last is None else detector_reports.first_run_of(last.body)
+    return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
 
 
-def _sighting(run: EndingRun, choice: ChoiceRow | None) -> Sighting:
+def _measured_run(run: EndingRun, choice: ChoiceRow | None) -> MeasuredRun:
     gauge = Gauge.of(run.inputs.yardstick)
     hits, quality = run.tally.scores([gauge.hit, gauge.quality])[run.inputs.panel.watched].T
-    return Sighting(
+    return MeasuredRun(
         check_id=run.check_id,
         run_id=run.id,
         gauge=gauge,
@@ -204,15 +204,15 @@ def _unpacked(connection: Connection, row: DetectorRow) -> Detector:
 
 def _baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[Baseline, int]:
     """Return a baseline and its size in bytes."""
-    found = unpack_baseline(*detectors.body_of_baseline(connection, baseline_id, failures=failures))
-    size = len(found.keys) * _BASELINE_BYTES + (0 if found.failures is None else found.failures.nbytes)
-    return found, size
+    baseline = unpack_baseline(*detectors.body_of_baseline(connection, baseline_id, failures=failures))
+    size = len(baseline.keys) * _BASELINE_BYTES + (0 if baseline.failures is None else baseline.failures.nbytes)
+    return baseline, size
 
 
 def _means(body: bytes) -> tuple[Means | None, int]:
     """Return means and their size in bytes."""
-    found = unpack_means(body)
-    return found, 0 if found is None else len(found.versions) + len(found.means)
+    means = unpack_means(body)
+    return means, 0 if means is None else len(means.versions) + len(means.means)
 
 
 def _since(connection: Connection, check_id: int, run_id: int, reading: Reading) -> int | None:
@@ -245,7 +245,7 @@ def _before(
 ) -> tuple[Column | None, str]:
     """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline.
 
-    Where that is not known, the second says why.
+    Where that is unknown, the second says why.
     """
     if not any(rule.kind is RuleKind.DROP for rule in inputs.yardstick.rules):
         return None, NO_BASELINE

@@ -51,27 +51,27 @@ class Gauge:
 
     k: int
     quality: str
-    """The measure `worse` is told by: NDCG@10 where it is computed, else that at k."""
+    """The measure of `worse`: NDCG@10 where it is computed, else that at k."""
     measures_version: str
 
     @classmethod
     def of(cls, yardstick: Yardstick) -> "Gauge":
         """Give the gauge of a check."""
         deep = Measure("NDCG", _QUALITY_DEPTH)
-        known = deep in yardstick.measures and yardstick.fetch_k >= _QUALITY_DEPTH
-        quality = deep if known else Measure("NDCG", yardstick.k)
+        is_computed = deep in yardstick.measures and yardstick.fetch_k >= _QUALITY_DEPTH
+        quality = deep if is_computed else Measure("NDCG", yardstick.k)
         return cls(k=yardstick.k, quality=str(quality), measures_version=MEASURES_VERSION)
 
     @property
     def hit(self) -> str:
-        """The measure `lost` is told by."""
+        """The measure of `lost`."""
         return str(Measure("Hit", self.k))
 
     def changed_from(self, before: "Gauge") -> str:
         """Say in what this one differs from another."""
-        told = {"k": (before.k, self.k), "quality": (before.quality, self.quality)}
-        told["measures"] = (before.measures_version, self.measures_version)
-        return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in told.items() if old != new)
+        fields = {"k": (before.k, self.k), "quality": (before.quality, self.quality)}
+        fields["measures"] = (before.measures_version, self.measures_version)
+        return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in fields.items() if old != new)
 
     def span_query(self, members: Members) -> SpanQuery:
         """Say what of the past of canaries a detector learns of."""
@@ -114,7 +114,7 @@ class Detector:
 
     @classmethod
     def unpacked(cls, body: bytes, baseline: Callable[[bool], Baseline | None]) -> "Detector":
-        """Read it; `baseline` is told whether an alarm is open, when its failures are needed too."""
+        """Read it; `baseline` is given whether an alarm is open, when its failures are needed too."""
         packed = msgspec.msgpack.decode(body, type=_Packed)
         state = unpack_state(packed.state)
         k, quality, version = packed.gauge
@@ -128,7 +128,7 @@ class Detector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class MeasuredRun:
     """One measured run, as a detector sees it."""
 
     check_id: int
@@ -170,8 +170,8 @@ class EndingRun:
     index_version: str | None
 
 
-Learnable = Callable[[Sighting, int, int | None, int], Sequence[int]]
-"""Lists the newest runs before a sighting that may be learned of: (sighting, since, until or None, at most)."""
+Learnable = Callable[[MeasuredRun, int, int | None, int], Sequence[int]]
+"""Lists the newest runs before a measured run that may be learned of: (measured run, since, until or None, at most)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,73 +186,82 @@ class Step:
     """That in force as it was learned, whatever canaries there are now."""
 
 
-def advance(connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable) -> Step:
-    """Take in one measured run: begin anew where that is due, take over what was chosen, then look."""
-    ready, pinned = _prepared(connection, before, sighting, learnable)
-    follower, reading = observe(ready.follower, sighting.members, sighting.observation, sighting.settings)
+def advance(connection: Connection, before: Detector | None, measured_run: MeasuredRun, learnable: Learnable) -> Step:
+    """Take in one measured run: begin anew where that is due, take over what was chosen, then observe it."""
+    ready, pinned = _prepared(connection, before, measured_run, learnable)
+    follower, reading = observe(ready.follower, measured_run.members, measured_run.observation, measured_run.settings)
     return Step(
         detector=replace(ready, follower=follower), reading=reading, pinned=pinned, baseline=ready.follower.baseline
     )
 
 
 def learn_on(
-    connection: Connection, step: Step, sighting: Sighting, learnable: Learnable, *, eligible: bool
+    connection: Connection, step: Step, measured_run: MeasuredRun, learnable: Learnable, *, eligible: bool
 ) -> tuple[Detector, Learned | None]:
     """Learn a baseline if it is time to, after `advance`; gives what was learned, if anything."""
     now = step.detector
-    looked: list[Sequence[int]] = []
+    learnable_runs: list[Sequence[int]] = []
 
     def past(count: int) -> tuple[Fails, Floats]:
-        run_ids = learnable(sighting, now.first_run, None, count - 1)
-        looked.append([*run_ids, sighting.run_id])
+        run_ids = learnable(measured_run, now.first_run, None, count - 1)
+        learnable_runs.append([*run_ids, measured_run.run_id])
         lost, quality = lost_and_quality(
-            read_state_spans(connection, sighting.check_id, run_ids, sighting.gauge.span_query(sighting.members))
+            read_state_spans(
+                connection, measured_run.check_id, run_ids, measured_run.gauge.span_query(measured_run.members)
+            )
         )
-        current = sighting.observation
+        current = measured_run.observation
         return np.vstack([lost, current.lost[None]]), np.vstack([quality, current.ndcg[None]])
 
-    follower = learn_when_due(now.follower, past, sighting.settings, eligible=eligible)
-    found = None if follower.baseline is now.follower.baseline else follower.baseline
-    if found is None:
+    follower = learn_when_due(now.follower, past, measured_run.settings, eligible=eligible)
+    baseline = None if follower.baseline is now.follower.baseline else follower.baseline
+    if baseline is None:
         return replace(now, follower=replace(follower, baseline=step.baseline)), None
-    return replace(now, follower=follower), Learned(baseline=found, run_ids=looked[-1][-found.runs :])
+    return replace(now, follower=follower), Learned(baseline=baseline, run_ids=learnable_runs[-1][-baseline.runs :])
 
 
 def _prepared(
-    connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable
+    connection: Connection, before: Detector | None, measured_run: MeasuredRun, learnable: Learnable
 ) -> tuple[Detector, Learned | None]:
-    choice = sighting.choice
+    choice = measured_run.choice
     choice_id = None if choice is None else choice.id
-    if before is not None and before.gauge == sighting.gauge and before.choice_id == choice_id:
+    if before is not None and before.gauge == measured_run.gauge and before.choice_id == choice_id:
         return before, None
     begun = Detector(
-        follower=follow(sighting.members), gauge=sighting.gauge, first_run=sighting.run_id, choice_id=choice_id
+        follower=follow(measured_run.members),
+        gauge=measured_run.gauge,
+        first_run=measured_run.run_id,
+        choice_id=choice_id,
     )
-    if before is not None and before.gauge != sighting.gauge:
-        changed = sighting.gauge.changed_from(before.gauge)
-        begun = replace(begun, anew=f"measured otherwise since run {sighting.run_id} ({changed})")
-    known = begun if before is None or before.gauge != sighting.gauge else replace(before, choice_id=choice_id)
+    if before is not None and before.gauge != measured_run.gauge:
+        changed = measured_run.gauge.changed_from(before.gauge)
+        begun = replace(begun, anew=f"measured otherwise since run {measured_run.run_id} ({changed})")
+    current = begun if before is None or before.gauge != measured_run.gauge else replace(before, choice_id=choice_id)
     if choice is None or choice.action != Action.PINNED or choice.run_id is None:
-        return known, None
-    pinned = _learn_pinned(connection, sighting, choice.run_id, learnable)
+        return current, None
+    pinned = _learn_pinned(connection, measured_run, choice.run_id, learnable)
     if pinned is None:  # too few to learn of: what it knows, or learns first, stays
-        return known, None
-    state = realign(known.follower.state, sighting.members)
-    return replace(known, follower=with_baseline(Follower(state=state), pinned.baseline)), pinned
+        return current, None
+    state = realign(current.follower.state, measured_run.members)
+    return replace(current, follower=with_baseline(Follower(state=state), pinned.baseline)), pinned
 
 
-def _learn_pinned(connection: Connection, sighting: Sighting, pinned: int, learnable: Learnable) -> Learned | None:
+def _learn_pinned(
+    connection: Connection, measured_run: MeasuredRun, pinned: int, learnable: Learnable
+) -> Learned | None:
     """Learn of the runs up to the pinned one; None where they are too few."""
-    run_ids = learnable(sighting, 0, pinned, FULL_RUNS)
+    run_ids = learnable(measured_run, 0, pinned, FULL_RUNS)
     lost, quality = lost_and_quality(
-        read_state_spans(connection, sighting.check_id, run_ids, sighting.gauge.span_query(sighting.members))
+        read_state_spans(
+            connection, measured_run.check_id, run_ids, measured_run.gauge.span_query(measured_run.members)
+        )
     )
     measured = np.flatnonzero((lost >= 0).any(axis=1))  # others were judged by another gauge, or of other canaries
     for count in (FULL_RUNS, IDENTICAL_RUNS):
         of = measured[-count:]
         if len(of) < IDENTICAL_RUNS:
             return None
-        baseline = learn(sighting.members.keys, lost[of], quality[of])
+        baseline = learn(measured_run.members.keys, lost[of], quality[of])
         if baseline.deterministic or len(of) == FULL_RUNS:
             return Learned(baseline=baseline, run_ids=[run_ids[place] for place in of.tolist()])
     return None
@@ -270,15 +279,15 @@ def lost_of(hits: Floats) -> Fails:
 
 def close_of(rules: Sequence[Rule]) -> int:
     """Say after how many good runs in a row an alarm ends, by the rules of a check."""
-    asked = [rule.detector_close for rule in rules if rule.kind is RuleKind.REGRESSION]
-    return asked[0] if asked else Settings().close
+    closes = [rule.detector_close for rule in rules if rule.kind is RuleKind.REGRESSION]
+    return closes[0] if closes else Settings().close
 
 
 def stored_learnable(connection: Connection) -> Learnable:
     """List runs that may be learned of as they are marked in the store."""
 
-    def learnable(sighting: Sighting, since: int, until: int | None, count: int) -> Sequence[int]:
-        before = sighting.run_id - 1 if until is None else until
-        return detectors.learnable(connection, sighting.check_id, since=since, until=before, limit=count)
+    def learnable(measured_run: MeasuredRun, since: int, until: int | None, count: int) -> Sequence[int]:
+        before = measured_run.run_id - 1 if until is None else until
+        return detectors.learnable(connection, measured_run.check_id, since=since, until=before, limit=count)
 
     return learnable

@@ -47,25 +47,27 @@ def usual(connection: Connection, source: series.Source, name: str) -> NormalRan
     )
 
 
-def lines(check: Mapping[str, Any], measure: str, category: str | None, known: NormalRange | None) -> list[BoundLine]:
-    """List the bounds of the rules in force on a measure; that of a drop is told from the mean of what is usual."""
-    found: list[BoundLine] = []
+def lines(
+    check: Mapping[str, Any], measure: str, category: str | None, normal_range: NormalRange | None
+) -> list[BoundLine]:
+    """List the bounds of the rules in force on a measure; that of a drop lies below the mean of the normal range."""
+    bound_lines: list[BoundLine] = []
     for rule in rules_in_force(CheckDocument.model_validate(check).rules):
         if rule.measure != measure or rule.category != category:
             continue
         for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical)):
-            line = None if bound is None else _line(rule, severity, bound, known)
+            line = None if bound is None else _line(rule, severity, bound, normal_range)
             if line is not None:
-                found.append(line)
-    return found
+                bound_lines.append(line)
+    return bound_lines
 
 
-def _line(rule: Rule, severity: Severity, bound: Bound, known: NormalRange | None) -> BoundLine | None:
+def _line(rule: Rule, severity: Severity, bound: Bound, normal_range: NormalRange | None) -> BoundLine | None:
     if rule.kind is RuleKind.THRESHOLD and bound.below is not None:
         return {"rule": rule.key, "severity": severity, "bad": "below", "value": bound.below}
     if rule.kind is RuleKind.THRESHOLD and bound.above is not None:
         return {"rule": rule.key, "severity": severity, "bad": "above", "value": bound.above}
-    if rule.kind is RuleKind.DROP and bound.by is not None and known is not None:
-        value = shapes.rounded(known.mean - bound.by)
+    if rule.kind is RuleKind.DROP and bound.by is not None and normal_range is not None:
+        value = shapes.rounded(normal_range.mean - bound.by)
         return {"rule": rule.key, "severity": severity, "bad": "below", "value": value, "by": bound.by}
     return None

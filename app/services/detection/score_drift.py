@@ -17,7 +17,7 @@ from app.store.diagnosis.ranking_heads import Head, Span
 from app.store.engine import Connection
 
 _SAMPLE: Final = 200
-"""Canaries looked at: a median of more would cost more and say the same."""
+"""Canaries compared: a median of more would cost more and say the same."""
 _RUNS: Final = 50
 """Of a baseline's runs, the newest ones that mean and deviation are taken of."""
 
@@ -35,7 +35,7 @@ def drift_of(
 
     `rankings` are the run's ranking ids by position, None = not measured. None = there is nothing to say: scores are
     where they were, or are not known. Where half of the canaries still have the very rankings with which the baseline
-    ended their median distance is none, which is seen by one query. Of many canaries 200 are looked at, evenly spaced
+    ended their median distance is none, which one query shows. Of many canaries 200 are compared, evenly spaced
     over the suite; canaries that have changed since are left out.
     """
     now = _sampled(inputs, rankings)
@@ -83,12 +83,12 @@ def _before(held: Sequence[Span], runs: Sequence[int], heads: Mapping[int, Head]
         score = heads[span.ranking_id].score
         if count > 0 and score is not None:
             scores.setdefault(span.canary_id, []).append((score, count))
-    found: dict[int, tuple[float, float]] = {}
+    spreads: dict[int, tuple[float, float]] = {}
     for canary, weighted in scores.items():
         values, counts = np.array(weighted).T
         mean = float(np.average(values, weights=counts))
-        found[canary] = mean, float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
-    return found
+        spreads[canary] = mean, float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
+    return spreads
 
 
 def _score(head: Head) -> float:

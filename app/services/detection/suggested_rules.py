@@ -32,14 +32,14 @@ def suggest(store: Store, slug: str) -> SuggestedRules:
         check = find_check(connection, slug)
         document = CheckDocument.model_validate(check.body)
         source = series.Source(check_id=check.id)
-        found = [_suggestion(connection, source, document, name) for name in _measures(document)]
+        suggestions = [_suggestion(connection, source, document, name) for name in _measures(document)]
     warm_up = baselines.show(store, slug).warm_up
     return SuggestedRules(
         check=slug,
         note=None if warm_up is None else warm_up.summary,
         revision=check.revision,
         managed_by=check.managed_by,
-        rules=[one for one in found if one is not None],
+        rules=[one for one in suggestions if one is not None],
     )
 
 
@@ -65,17 +65,17 @@ def _measures(document: CheckDocument) -> list[str]:
 def _suggestion(
     connection: Connection, source: series.Source, document: CheckDocument, measure: str
 ) -> SuggestedRule | None:
-    known = normal_range.usual(connection, source, measure)
-    below = None if known is None else suggested_bound(known.low)
-    if known is None or below is None:
+    usual = normal_range.usual(connection, source, measure)
+    below = None if usual is None else suggested_bound(usual.low)
+    if usual is None or below is None:
         return None
     rule: SuggestedRuleBody = {"kind": RuleKind.THRESHOLD, "measure": measure, "critical": {"below": below}}
     lines = [RuleDocument.model_validate(one) for one in [*_default(document), rule]]
     return SuggestedRule(
         measure=measure,
         below=below,
-        usual_low=known.low,
-        runs=known.runs,
+        usual_low=usual.low,
+        runs=usual.runs,
         rule=rule,
         yaml=rules_yaml(lines),
         watched_by=_watching(document.rules, measure),

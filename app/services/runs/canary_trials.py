@@ -23,7 +23,7 @@ def try_canary(
 ) -> dict[str, Any]:
     """Ask for a canary once, as it and its check are defined now: `result` as in a run, `index_version`, `asked_at`.
 
-    Whether it regressed only runs tell. It takes no longer than the retriever's time-outs allow: nothing is asked
+    Whether it regressed only runs show. It takes no longer than the retriever's time-outs allow: nothing is asked
     twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
     where the retriever cannot be asked at all.
     """

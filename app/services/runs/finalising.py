@@ -41,7 +41,7 @@ _OVERTAKEN: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """What a worker hears of a run it ended."""
+    """Summary of an ended run, for metrics, logs and whoever works next."""
 
     id: int
     check: str
@@ -200,7 +200,7 @@ def fail(
         except Exception:
             if not last_resort:
                 raise
-            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data tells of it in time
+            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data reports it in time
         shards.drop_shards(connection, claimed.id)
     return EndedRun(
         id=claimed.id,

@@ -49,7 +49,7 @@ class Target:
 
     @property
     def size(self) -> int:
-        """How many canaries are asked."""
+        """How many canaries the gate probes."""
         return len(self.suite.canaries or ())
 
 
@@ -64,7 +64,7 @@ def measure(
 ) -> ReportDocument:
     """Ask every canary once, judge the answers and give the report with all results.
 
-    `answered` hears how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop`
+    `answered` gets how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop`
     rules; a `regression` takes more than that, and the reasons say which rules had nothing to say, and what bound a
     check without rules is held against. Raises
     InvalidInputError where the retriever's configuration cannot be used at all; whatever the retriever does is part of
@@ -175,11 +175,11 @@ def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...
         if documents.checks and not enabled:
             raise InvalidInputError([Problem(message="every check of the files is disabled; name one with --check")])
         return enabled
-    found = tuple(check for check in documents.checks if check.slug == named)
-    if not found:
+    checks = tuple(check for check in documents.checks if check.slug == named)
+    if not checks:
         near = did_you_mean(named, [check.slug for check in documents.checks])
         raise InvalidInputError([Problem(path="--check", message=f"the files define no check '{named}'{near}")])
-    return found
+    return checks
 
 
 def _moved(retriever: RetrieverDocument, url: str | None) -> RetrieverDocument:
@@ -190,8 +190,8 @@ def _lone_retriever(retrievers: Sequence[RetrieverDocument], url: str | None) ->
     if len(retrievers) == 1:
         return retrievers[0]
     if retrievers:
-        told = f"the files define {len(retrievers)} retrievers and no check that says which one to ask"
-        raise InvalidInputError([Problem(message=told)])
+        message = f"the files define {len(retrievers)} retrievers and no check that says which one to ask"
+        raise InvalidInputError([Problem(message=message)])
     if url is None:
         raise InvalidInputError([Problem(message="the files define no retriever; say where it is with --url")])
     return parse_document(RetrieverDocument, {"slug": "generic", "url": url})
@@ -207,7 +207,7 @@ def _bare_check(suite: str, retriever: str) -> CheckDocument:
 def _ask(
     inputs: RunInputs, probe: Probe, run_id: str, answered: Callable[[int], None]
 ) -> tuple[list[Answer], str | None, bool]:
-    """Return the answers by position, why the circuit breaker ended the run if it did, and whether all were asked."""
+    """Return the answers by position, why the circuit breaker ended the run if it did, and whether all were probed."""
     asking = ProbeContext(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
     asks = inputs.asks
     breaker = CircuitBreaker(limit=asking.retriever.breaker)

@@ -28,7 +28,7 @@ def keep_leases(
 ) -> None:
     """Renew the leases of the runs that are `held`, by owner, until `stopping`, whatever goes wrong with one renewal.
 
-    Where renewing fails for half a lease, the monitor is told.
+    Where renewing fails for half a lease, it is reported to the monitor.
     """
     beaten_at = time.monotonic()
     while not stopping.wait(EVERY_SECONDS):

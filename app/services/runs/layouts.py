@@ -20,9 +20,9 @@ class RunLayouts(NamedTuple):
 
 def find_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts | None:
     """Layouts of a run; None where one is not stored yet."""
-    found = [recording.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
-    known = [one for one in found if one is not None]
-    return RunLayouts(*known) if len(known) == len(found) else None
+    ids = [recording.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
+    stored = [one for one in ids if one is not None]
+    return RunLayouts(*stored) if len(stored) == len(ids) else None
 
 
 def save_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts:

@@ -22,7 +22,7 @@ from app.store.runs.queue import ClaimedRun
 from app.store.runs.recording import OpenState
 
 SHARD = 100
-"""Probes per shard: what is staged at once, and asked again at most after a crash."""
+"""Probes per shard: what is staged at once, and sent again at most after a crash."""
 
 
 class NotExecutableError(CoalmineError):
@@ -41,13 +41,13 @@ class Plan:
     run: ClaimedRun
     started_at: datetime
     index_version: str | None
-    """What the caller said; a version the retriever reports takes its place."""
+    """The caller's; a version the retriever reports takes its place."""
     inputs: RunInputs
     layout_id: int
     vector_layout_id: int
     held: dict[int, OpenState]
     """What holds now for each canary, by canary id."""
-    seen: dict[int, Ranking] = field(default_factory=dict)
+    rankings: dict[int, Ranking] = field(default_factory=dict)
     """Rankings this process stored or read during the run."""
 
     @property

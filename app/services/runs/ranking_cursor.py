@@ -17,7 +17,7 @@ class Walk:
         self._after: int | None = None
         """The last state read; None before the first run."""
         self._read_until = 0
-        """The run up to which all states are read: else each look for more would go through those of other checks."""
+        """The run up to which all states are read: else each read for more would go through those of other checks."""
 
     def ranking_of(self, canary_id: int) -> int | None:
         """Give the ranking a canary has at this run, or had when it was last measured."""

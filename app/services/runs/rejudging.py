@@ -94,14 +94,14 @@ class Sweep:
     What it keeps is bounded: the ranking each canary has, results of recent rankings, score tables of recent suites.
     """
 
-    def __init__(self, store: Store, asked: Rescoring, *, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(self, store: Store, rescoring: Rescoring, *, batch_rows: int = BATCH_ROWS) -> None:
         self._store = store
-        self._rescoring = asked
+        self._rescoring = rescoring
         with store.read() as connection:
-            canaries = len(suites.members_of(connection, asked.suite_version_id))
+            canaries = len(suites.members_of(connection, rescoring.suite_version_id))
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, canaries)))
         """How many runs to judge at once."""
-        self._walk = Walk(store, asked.check_id, page=min(_PAGE, batch_rows))
+        self._walk = Walk(store, rescoring.check_id, page=min(_PAGE, batch_rows))
         self._tables: OrderedDict[RunVersions, _ScoreTable] = OrderedDict()
         self._table: _ScoreTable | None = None
         self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
@@ -115,7 +115,7 @@ class Sweep:
         ahead = self._walk.look_ahead(runs[0].id, runs[-1].id)
         known = {ranking_id for ranking_id, _, _ in self._judged}
         self._read_rankings(list(ahead - known)[:_MOST_RANKINGS])
-        found: list[tuple[RescoredRun, int]] = []
+        judged_runs: list[tuple[RescoredRun, int]] = []
         for run in runs:
             changed = self._walk.to(run.id)
             try:
@@ -125,9 +125,9 @@ class Sweep:
                 continue
             table.pending |= changed if table is self._table else table.inputs.suite.positions.keys()
             self._table = table
-            found.append((self._judged_run(table, run), run.finished_at))
+            judged_runs.append((self._judged_run(table, run), run.finished_at))
         scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
-        return Batch(runs=found, scores=scores, left_out=len(runs) - len(found))
+        return Batch(runs=judged_runs, scores=scores, left_out=len(runs) - len(judged_runs))
 
     def _judged_run(self, table: _ScoreTable, run: LeftRun) -> RescoredRun:
         failures = run.failed
@@ -198,11 +198,11 @@ class Sweep:
         unknown = {place: one for place, one in changed.items() if self._key(table, place, one) not in self._judged}
         aged = {place for place in changed if table.inputs.canaries[place].max_age_seconds is not None}
         self._read_rankings({changed[place] for place in unknown.keys() | aged})
-        found = judge(
+        results = judge(
             table.inputs.yardstick, table.inputs.panel, {place: self._rankings[one] for place, one in unknown.items()}
         )
         rows = self._scores.setdefault(table.layout_id, [])
-        for place, result in found.items():
+        for place, result in results.items():
             vector, reasons = result.vector.tobytes(), pack_reasons(result.reasons)
             self._judged[self._key(table, place, changed[place])] = _Judged(vector, result.top_score, reasons)
             rows.append((changed[place], table.inputs.version_ids[place], result.match.to_bytes(), vector))
@@ -259,7 +259,7 @@ def _responses(table: _ScoreTable, run: LeftRun, failures: Mapping[int, Failure]
         failures={**dict.fromkeys(lost, _LOST), **failures},
         unscored=run.unscored_at,
         too_few_scored=next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None),
-        remarks=tuple(said for said in run.reasons if said.startswith(UNSCORED) or said.endswith(LACKING)),
+        remarks=tuple(one for one in run.reasons if one.startswith(UNSCORED) or one.endswith(LACKING)),
         ended_early=_ended_early(run, failures),
     )
 

@@ -1,6 +1,6 @@
 """Re-scoring: a judgment is corrected, and history is judged anew by it as a measures version of its own.
 
-`carry_on` is the story. The rankings are those that were stored, so the retriever is not asked, and what was written
+`carry_on` is the story. The rankings are those that were stored, so the retriever gets no request, and what was written
 when the runs ended stays as it is. Judging is sweeping's.
 """
 
@@ -69,8 +69,8 @@ def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -
     with store.write() as connection:
         lease_until = to_us(now + LEASE)
         claimed = rescoring.claim(connection, waiting, owner=owner, now=to_us(now), lease_until=lease_until)
-        found = rescoring.find(connection, waiting) if claimed else None
-        if found is not None and found.attempts > MOST_ATTEMPTS:
+        row = rescoring.find(connection, waiting) if claimed else None
+        if row is not None and row.attempts > MOST_ATTEMPTS:
             failure = f"its worker ended in the middle of {MOST_ATTEMPTS} attempts"
             rescoring.fail(connection, waiting, owner=owner, failure=failure, now=to_us(now))
             return None
@@ -80,24 +80,24 @@ def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -
 def put_off(store: Store, rescoring_id: int, *, owner: str, error: Exception, now: datetime) -> None:
     """Let go of a re-scoring that raised, to be tried again after a pause; after `MOST_ATTEMPTS` it has failed."""
     with store.write() as connection:
-        found = rescoring.find(connection, rescoring_id)
-        if found is None or found.claimed_by != owner:
+        row = rescoring.find(connection, rescoring_id)
+        if row is None or row.claimed_by != owner:
             return
-        if found.attempts >= MOST_ATTEMPTS:
+        if row.attempts >= MOST_ATTEMPTS:
             failure = f"an error of Coalmine's own in {MOST_ATTEMPTS} attempts ({type(error).__name__}, see the log)"
             rescoring.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
         else:
-            pause = _FIRST_PAUSE * 2 ** max(0, found.attempts - 1)
+            pause = _FIRST_PAUSE * 2 ** max(0, row.attempts - 1)
             rescoring.put_off(connection, rescoring_id, owner=owner, until=to_us(now + pause))
 
 
 def retry(store: Store, rescoring_id: int) -> None:
     """Let a re-scoring that has failed go on where it stopped. Raises NotFoundError and ConflictError."""
     with store.write() as connection:
-        found = rescoring.find(connection, rescoring_id)
-        if found is None:
+        row = rescoring.find(connection, rescoring_id)
+        if row is None:
             raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
-        if found.failure is None:
+        if row.failure is None:
             raise ConflictError(
                 f"re-scoring '{rescoring_id}' has not failed; only one that has can be retried, see its page"
             )
@@ -116,23 +116,23 @@ def carry_on(
 ) -> bool:
     """Judge the runs that are left, batch by batch; False where it was let go of: stopping, or taken over by another.
 
-    Each batch is a transaction of its own, so that whoever goes on after a crash does so where it stands. `moved` hears
+    Each batch is a transaction of its own, so that whoever goes on after a crash does so where it stands. `moved` gets
     how many runs are done, and of how many.
     """
     while True:
-        asked = _asked(store, rescoring_id)
-        if asked.finished_at is not None:
+        job = _require_rescoring(store, rescoring_id)
+        if job.finished_at is not None:
             return True
-        if asked.measures_version == MEASURES_VERSION:
-            sweep = Sweep(store, asked, batch_rows=batch_rows)
-            left_out = _judge_all(store, asked, sweep, owner=owner, clock=clock, stopping=stopping, moved=moved)
+        if job.measures_version == MEASURES_VERSION:
+            sweep = Sweep(store, job, batch_rows=batch_rows)
+            left_out = _judge_all(store, job, sweep, owner=owner, clock=clock, stopping=stopping, moved=moved)
             if left_out is None:
                 return False
-            note = _note(store, asked, left_out)
+            note = _note(store, job, left_out)
         else:
-            note = f"begun with measures version {asked.measures_version} and not finished: ask for it again"
+            note = f"begun with measures version {job.measures_version} and not finished: ask for it again"
         with store.write() as connection:
-            if rescoring.finish(connection, asked, note=note, now=to_us(clock())):
+            if rescoring.finish(connection, job, note=note, now=to_us(clock())):
                 return True
 
 
@@ -144,22 +144,22 @@ def release(store: Store, *, owner: str) -> None:
 
 def show(store: Store, rescoring_id: int) -> RescoringView:
     """Show a re-scoring with its progress. Raises NotFoundError."""
-    asked = _asked(store, rescoring_id)
+    job = _require_rescoring(store, rescoring_id)
     with store.read() as connection:
-        return _shape(connection, asked)
+        return _shape(connection, job)
 
 
 def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list[RescoringView]:
     """List the re-scorings of a check, newest first."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        found = rescoring.list_all(connection, check.id, before=before, limit=limit)
-        return [_shape(connection, one) for one in found]
+        row = rescoring.list_all(connection, check.id, before=before, limit=limit)
+        return [_shape(connection, one) for one in row]
 
 
 def _judge_all(
     store: Store,
-    asked: Rescoring,
+    job: Rescoring,
     sweep: Sweep,
     *,
     owner: str,
@@ -171,47 +171,47 @@ def _judge_all(
     after, left_out = 0, 0
     while not stopping():
         with store.read() as connection:
-            done = rescoring.progress(connection, asked)
+            done = rescoring.progress(connection, job)
         moved(*done)
         with store.read() as connection:
-            left = rescoring.runs_left(connection, asked, after=after, limit=sweep.size)
+            left = rescoring.runs_left(connection, job, after=after, limit=sweep.size)
         if not left:
             return left_out
         batch = sweep.judge(left)
         left_out += batch.left_out
         with store.write() as connection:
-            _write(connection, asked, batch)
-            if not rescoring.renew(connection, asked.id, owner=owner, lease_until=to_us(clock() + LEASE)):
+            _write(connection, job, batch)
+            if not rescoring.renew(connection, job.id, owner=owner, lease_until=to_us(clock() + LEASE)):
                 return None
         after = left[-1].id
     release(store, owner=owner)
     return None
 
 
-def _write(connection: Connection, asked: Rescoring, batch: Batch) -> None:
+def _write(connection: Connection, job: Rescoring, batch: Batch) -> None:
     """Write a batch, less what has been pruned or written by another meanwhile."""
-    left = rescored_runs.hold(connection, asked.id, [run.run_id for run, _ in batch.runs])
+    left = rescored_runs.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
     there = rescored_runs.rankings_there(connection, [row[0] for scores in batch.scores for row in scores.rows])
     for scores in batch.scores:
         recording.save_scores(connection, scores.layout_id, [row for row in scores.rows if row[0] in there])
-    rescored_runs.save(connection, asked.id, [(run, at) for run, at in batch.runs if run.run_id in left])
+    rescored_runs.save(connection, job.id, [(run, at) for run, at in batch.runs if run.run_id in left])
 
 
-def _note(store: Store, asked: Rescoring, left_out: int) -> str | None:
+def _note(store: Store, job: Rescoring, left_out: int) -> str | None:
     """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
     with store.read() as connection:
-        now = dict(suites.members_of(connection, asked.suite_version_id))
-        versions = rescored_runs.suite_versions_of(connection, asked.id)
+        now = dict(suites.members_of(connection, job.suite_version_id))
+        versions = rescored_runs.suite_versions_of(connection, job.id)
         then = {member for version in versions for member in suites.members_of(connection, version)}
         gone = {canary for canary, _ in then if canary not in now}
         changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
-        wanted = {version for _, version in changed} | {now[canary] for canary, _ in changed}
-        queries = suites.queries_of(connection, wanted)
+        version_ids = {version for _, version in changed} | {now[canary] for canary, _ in changed}
+        queries = suites.queries_of(connection, version_ids)
     other = {canary for canary, version in changed if queries[version] != queries[now[canary]]}
-    told = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
+    notes = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
     if left_out:
-        told.append(f"{counted(left_out, 'run')} left out: this release cannot read how they were judged")
-    return "; ".join(filter(None, told)) or None
+        notes.append(f"{counted(left_out, 'run')} left out: this release cannot read how they were judged")
+    return "; ".join(filter(None, notes)) or None
 
 
 def _kept(count: int, why: str) -> str:
@@ -219,13 +219,13 @@ def _kept(count: int, why: str) -> str:
     return f"{counted(count, 'canary')} {why}: kept as {verb} judged" if count else ""
 
 
-def _asked(store: Store, rescoring_id: int) -> Rescoring:
+def _require_rescoring(store: Store, rescoring_id: int) -> Rescoring:
     with store.read() as connection:
-        found = rescoring.find(connection, rescoring_id)
-    if found is None:
+        row = rescoring.find(connection, rescoring_id)
+    if row is None:
         raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
-    return found
+    return row
 
 
-def _shape(connection: Connection, found: Rescoring) -> RescoringView:
-    return rescoring_shape(found, *rescoring.progress(connection, found))
+def _shape(connection: Connection, row: Rescoring) -> RescoringView:
+    return rescoring_shape(row, *rescoring.progress(connection, row))

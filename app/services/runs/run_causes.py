@@ -1,6 +1,6 @@
-"""The one cause that explains a whole run: recognised from rows as the run ends, and read back for whoever tells of it.
+"""The one cause that explains a whole run: recognised from rows as the run ends, and read back for people.
 
-What explains a run is decided in the domain. Nobody is asked anything for it.
+What explains a run is decided in the domain. It takes no request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,14 +38,14 @@ def find_cause(
     connection: Connection,
     plan: Plan,
     gathered: Gathered,
-    found: Mapping[int, Result],
+    changed: Mapping[int, Result],
     detection: DetectorStep | None,
     facts: HistoryFacts,
 ) -> RunCause | None:
     """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
 
     A run is compared with the one before and, once a cause stands, with the run before that cause: it stands until
-    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. `found` are the results of the
+    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. `changed` are the results of the
     rankings that changed.
     """
     if detection is None:
@@ -55,10 +55,10 @@ def find_cause(
         return None
     standing = _standing(connection, plan, before_run)
     if standing is not None and standing.kind is not RunCauseKind.EMBEDDER_CHANGED:
-        compared = _compared(connection, plan, gathered, standing) if found else standing
-    elif _is_worth_comparing(plan, found):
+        compared = _compared(connection, plan, gathered, standing) if changed else standing
+    elif _is_worth_comparing(plan, changed):
         compared = _compared(connection, plan, gathered, before_run)
-    elif found:
+    elif changed:
         compared = _since_alarm(connection, plan, gathered, detection.row)
     else:
         compared = None
@@ -68,8 +68,8 @@ def find_cause(
 
 def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCause]:
     """Read the causes of runs that explain something now; those that do no harm any more are left out."""
-    found = {run_id: read(body) for run_id, body in stored.run_causes_of(connection, run_ids).items()}
-    return {run_id: cause for run_id, cause in found.items() if cause.is_reportable(run_id)}
+    causes = {run_id: read(body) for run_id, body in stored.run_causes_of(connection, run_ids).items()}
+    return {run_id: cause for run_id, cause in causes.items() if cause.is_reportable(run_id)}
 
 
 def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
@@ -95,18 +95,18 @@ def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
     return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
 
 
-def _is_worth_comparing(plan: Plan, found: Mapping[int, Result]) -> bool:
+def _is_worth_comparing(plan: Plan, changed: Mapping[int, Result]) -> bool:
     """Whether a tenth of the canaries find less than they did, or half of them find something else."""
     expecting = [
-        place for place in found if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
+        place for place in changed if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
     ]
     total = int(plan.inputs.panel.expects.sum())
     if len(expecting) < FEWEST:
         return False
-    return len(expecting) >= HALF * total or _fallen(plan, found, expecting) >= max(FEWEST, SHARE * total)
+    return len(expecting) >= HALF * total or _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * total)
 
 
-def _fallen(plan: Plan, found: Mapping[int, Result], places: Sequence[int]) -> int:
+def _fallen(plan: Plan, changed: Mapping[int, Result], places: Sequence[int]) -> int:
     """Count the canaries whose recall, or recall by id, is lower than it was."""
     deepest = max(
         measure.k or 0
@@ -123,7 +123,7 @@ def _fallen(plan: Plan, found: Mapping[int, Result], places: Sequence[int]) -> i
         held = plan.held[plan.inputs.canary_ids[place]]
         if held.layout_id != plan.layout_id:
             continue
-        before, now = np.frombuffer(held.vector)[columns], found[place].vector[columns]
+        before, now = np.frombuffer(held.vector)[columns], changed[place].vector[columns]
         fell += bool((now < before).any())
     return fell
 
@@ -159,15 +159,15 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     ]
     scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
-    found = find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+    cause = find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
     quiet = 0 if isinstance(before, int) else before.quiet_runs
-    return None if found is None else replace(found, quiet_runs=quiet)
+    return None if cause is None else replace(cause, quiet_runs=quiet)
 
 
-def _rankings(connection: Connection, plan: Plan, wanted: Iterable[int]) -> Mapping[int, Ranking]:
-    ids = set(wanted)
-    known = {ranking_id: plan.seen[ranking_id] for ranking_id in ids if ranking_id in plan.seen}
-    return known | recording.load_rankings(connection, list(ids - known.keys()))
+def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
+    ids = set(ranking_ids)
+    in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
+    return in_memory | recording.load_rankings(connection, list(ids - in_memory.keys()))
 
 
 def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:

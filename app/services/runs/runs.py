@@ -92,8 +92,8 @@ def _ask(
             shards.commit_shards(connection, plan.run.id, staged)
         answered |= staged
         if batch.ended_early:
-            told = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
-            logger.warning("run_ended_early", extra=told)
+            fields = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
+            logger.warning("run_ended_early", extra=fields)
             return True
     if stopping() and len(answered) < plan.shard_count:
         release(store, owner=owner)

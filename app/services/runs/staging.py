@@ -70,7 +70,7 @@ def stage(
             hashes[place] = digest
     if new:
         ids = save(new)
-        plan.seen.update((ids[digest], ranking) for digest, ranking in new.items())
+        plan.rankings.update((ids[digest], ranking) for digest, ranking in new.items())
         for place, digest in hashes.items():
             rankings[place] = ids[digest]
     measured = [answer for answer in answers.values() if answer.ranking is not None]
@@ -112,7 +112,7 @@ def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> CircuitBre
 
 
 def ended_early(staged: Mapping[int, ShardBody]) -> str | None:
-    """Say why nothing more is to be asked though something is missing; None = all of it may be asked."""
+    """Reason why no more requests are to be sent though answers are missing; None = they may be sent."""
     return next((body.ended_early for body in staged.values() if body.ended_early is not None), None)
 
 
@@ -129,7 +129,7 @@ class Gathered:
 
 
 def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
-    """Put the staged shards together; what was never asked is `skipped`, what has not changed is not judged again."""
+    """Put the staged shards together; a probe never sent is `skipped`, what has not changed is not judged again."""
     size = len(plan.inputs.canaries)
     ranking_ids: list[int | None] = [None] * size
     latencies = np.zeros(size, dtype=np.float16)
@@ -180,10 +180,10 @@ def with_names(store: Store, plan: Plan, gathered: Gathered) -> Gathered:
     """Return the answers with what explains that nothing was found, also of those that are not judged again."""
     places, canaries = gathered.responses.kept.keys(), plan.inputs.canaries
     ranking_ids = {place: ranking_id for place in places if (ranking_id := gathered.ranking_ids[place]) is not None}
-    found = {
+    names = {
         place: named_by(canaries[place], ranking) for place, ranking in _rankings(store, plan, ranking_ids).items()
     }
-    return replace(gathered, responses=replace(gathered.responses, named_by=found))
+    return replace(gathered, responses=replace(gathered.responses, named_by=names))
 
 
 def _sorted_out(
@@ -206,9 +206,9 @@ def _sorted_out(
     return changed, kept, {place: kept[place].ranking_id for place in timed if place in kept}
 
 
-def _rankings(store: Store, plan: Plan, wanted: Mapping[int, int]) -> dict[int, Ranking]:
-    unseen = [ranking_id for ranking_id in wanted.values() if ranking_id not in plan.seen]
-    if unseen:
+def _rankings(store: Store, plan: Plan, ranking_ids: Mapping[int, int]) -> dict[int, Ranking]:
+    unread = [ranking_id for ranking_id in ranking_ids.values() if ranking_id not in plan.rankings]
+    if unread:
         with store.read() as connection:
-            plan.seen.update(recording.load_rankings(connection, unseen))
-    return {position: plan.seen[ranking_id] for position, ranking_id in wanted.items()}
+            plan.rankings.update(recording.load_rankings(connection, unread))
+    return {position: plan.rankings[ranking_id] for position, ranking_id in ranking_ids.items()}

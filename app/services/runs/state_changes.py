@@ -9,10 +9,11 @@ from app.store.runs.recording import NewState, OpenState
 def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple[list[int], list[NewState]]:
     """Return the ids of the states that end, and the states that begin.
 
-    Those of changed results, of results that were kept but mean something else by now, and of canaries no longer asked.
+    Those of changed results, of results that were kept but mean something else by now, and of canaries that left the
+    suite.
     """
-    asked = set(plan.inputs.canary_ids)
-    closed = [state.id for canary_id, state in plan.held.items() if canary_id not in asked]
+    canary_ids = set(plan.inputs.canary_ids)
+    closed = [state.id for canary_id, state in plan.held.items() if canary_id not in canary_ids]
     opened: list[NewState] = []
     reasons = outcome.lasting_reasons.tolist()
     top_scores = {position: result.top_score for position, result in outcome.results.items()}

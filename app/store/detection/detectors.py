@@ -1,4 +1,4 @@
-"""What detectors learned and saw: baselines, one detector a check, what each run said, and what people chose.
+"""Rows of detectors: baselines, one detector a check, one detection a run, and what people chose to compare with.
 
 What canaries did in past runs, of which baselines are learned, is read by past.
 """
@@ -73,7 +73,7 @@ class DetectionRow:
 
 
 def find_detector(connection: Connection, check_id: int) -> DetectorRow | None:
-    """Read the detector of a check; None = it has seen no run yet."""
+    """Read the detector of a check; None = it has taken in no run yet."""
     row = connection.execute(_DETECTOR, {"check": check_id}).one_or_none()
     return DetectorRow(**row._mapping) if row else None  # noqa: SLF001 - the public name of it
 
@@ -122,7 +122,7 @@ def bodies_of_baselines(connection: Connection, baseline_ids: Collection[int]) -
 
 
 def body_of_baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[bytes, bytes | None]:
-    """Read what was learned by a baseline known to exist, and who failed when, if that is wanted."""
+    """Read what was learned by a baseline known to exist, and with `failures` who failed when."""
     columns = (baselines.c.body, baselines.c.failures) if failures else (baselines.c.body, sa.null())
     body, failed = connection.execute(sa.select(*columns).where(baselines.c.id == baseline_id)).one()
     return body, failed
@@ -190,7 +190,7 @@ def withhold_detection(connection: Connection, run_id: int, *, body: Mapping[str
 
 
 def nth_newest_run(connection: Connection, check_id: int, number: int) -> int | None:
-    """Give the run that was seen `number` runs ago, the newest being 1; the oldest there is where they are fewer."""
+    """Run that a detector took in `number` runs ago, the newest being 1; the oldest where they are fewer."""
     mine = sa.select(detections.c.run_id).where(detections.c.check_id == check_id)
     nth = mine.order_by(detections.c.run_id.desc()).offset(number - 1).limit(1)
     run_id: int | None = connection.execute(nth).scalar_one_or_none()
@@ -264,7 +264,7 @@ def culprits_of(connection: Connection, run_id: int) -> list[str]:
 
 
 def newest_detections(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, DetectionRow]:
-    """Read what detectors made of the last run each has seen, of all checks or a few hundred at most, by check id."""
+    """Read what detectors made of the last run each took in, of all checks or a few hundred at most, by check id."""
     statement = sa.select(detections).join(detectors, detectors.c.run_id == detections.c.run_id)
     if check_ids is not None:
         statement = statement.where(detectors.c.check_id.in_(list(check_ids)))
@@ -284,7 +284,7 @@ def learnable(
 
 
 def alerted_rules(connection: Connection, check_id: int) -> set[str]:
-    """Name the rules with a standing alert of a check that is about what its runs found."""
+    """Name the rules with a standing alert of a check that is about the results of its runs."""
     return set(connection.execute(_ALERTED_RULES, {"check": check_id}).scalars())
 
 

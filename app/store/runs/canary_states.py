@@ -46,14 +46,14 @@ def states_at(
     connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
 ) -> dict[int, StateRow]:
     """Read what held for each canary of a check at a run, by canary id."""
-    found: dict[int, StateRow] = {}
-    # Two looks, each along an index, where one look for either would read every state there ever was.
+    held: dict[int, StateRow] = {}
+    # Two statements, each along an index, where one for either would read every state there ever was.
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
         statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
         if only_degraded:
             statement = statement.where(states.c.reasons != 0)
-        found.update((row.canary_id, _state(row)) for row in connection.execute(statement))
-    return found
+        held.update((row.canary_id, _state(row)) for row in connection.execute(statement))
+    return held
 
 
 def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]) -> dict[int, StateRow]:
@@ -69,20 +69,20 @@ def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Se
 
 def all_reasons_at(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
     """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
-    found: dict[int, int] = {}
+    reasons: dict[int, int] = {}
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
         statement = sa.select(states.c.canary_id, states.c.reasons).where(
             states.c.check_id == check_id, states.c.first_run <= run_id, holding
         )
-        found.update(connection.execute(statement).all())
-    return found
+        reasons.update(connection.execute(statement).all())
+    return reasons
 
 
 def rankings_at(
     connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
     """Read what canaries of a check had at a run: (ranking id, canary version id) by canary id."""
-    found: dict[int, tuple[int, int]] = {}
+    held: dict[int, tuple[int, int]] = {}
     for block in blocks(canary_ids):
         statement = sa.select(states.c.canary_id, states.c.ranking_id, states.c.canary_version_id).where(
             states.c.check_id == check_id,
@@ -90,8 +90,8 @@ def rankings_at(
             states.c.first_run <= run_id,
             sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
         )
-        found.update((canary, (ranking, version)) for canary, ranking, version in connection.execute(statement))
-    return found
+        held.update((canary, (ranking, version)) for canary, ranking, version in connection.execute(statement))
+    return held
 
 
 def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:

@@ -25,7 +25,7 @@ CLOCK_TOLERANCE: Final = CLOCK_SKEW // timedelta(microseconds=1)
 
 
 AT_ONCE: Final = 0
-"""Before this moment a run does not begin: due by every clock, also where that of whoever asked for it is ahead."""
+"""Before this moment a run does not begin: due by every clock, also where the clock of the requester is ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ClaimedRun:
     started_at: int
     created_at: int
     index_version: str | None = None
-    """What the caller said."""
+    """The caller's."""
     versions: RunVersions | None = None
     """What was frozen when it first started; None = it starts now."""
 
@@ -83,7 +83,7 @@ def _ran_ahead(connection: Connection, check_id: int, instant: int) -> bool:
 def enqueue_asked(
     connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int, anew: bool = False
 ) -> int:
-    """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one.
+    """Queue a run now, or join the one that waits (it has sent no request yet). Never joins a running one.
 
     `anew`: what waits counts as requested now, whatever it was queued for.
     """
@@ -237,7 +237,7 @@ _NEXT_START = sa.select(sa.func.min(runs.c.not_before)).where(
 
 @cache
 def _any_claimable(*, reclaim: bool) -> sa.Select[tuple[bool]]:
-    # Asked every second: putting the statement together takes longer than running it.
+    # Sent every second: putting the statement together takes longer than running it.
     return sa.select(sa.or_(*(sa.exists().where(one) for one in _claimable(reclaim=reclaim))))
 
 

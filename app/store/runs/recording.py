@@ -88,9 +88,9 @@ def find_layout_id(connection: Connection, names: Sequence[str], measures_versio
 
 def layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int:
     """Give the id of a list of vector names judged by a yardstick, storing it if it is new."""
-    found = find_layout_id(connection, names, measures_version, yardstick)
-    if found is not None:
-        return found
+    stored = find_layout_id(connection, names, measures_version, yardstick)
+    if stored is not None:
+        return stored
     digest = _layout_hash(names, measures_version, yardstick)
     columns = ("hash", "measures_version", "names", "yardstick")
     insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])

@@ -51,11 +51,11 @@ class RescoredRun:
 
 def states_in_force(connection: Connection, check_id: int, run_id: int) -> list[BegunState]:
     """Read what held at a run, one state for each canary that had one."""
-    found: list[BegunState] = []
+    held: list[BegunState] = []
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):  # each along an index
         statement = _BEGUN.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
-        found += [BegunState(**row._mapping) for row in connection.execute(statement)]  # noqa: SLF001 - public despite its name
-    return found
+        held += [BegunState(**row._mapping) for row in connection.execute(statement)]  # noqa: SLF001 - public despite its name
+    return held
 
 
 def states_begun(connection: Connection, check_id: int, *, after: int, limit: int) -> list[BegunState]:
@@ -85,10 +85,10 @@ def hold(connection: Connection, rescoring_id: int, run_ids: Sequence[int]) -> s
 
 def rankings_there(connection: Connection, ranking_ids: Iterable[int]) -> set[int]:
     """Give those of these rankings that have not been pruned."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for block in blocks(sorted(set(ranking_ids))):
-        found.update(connection.execute(sa.select(rankings.c.id).where(rankings.c.id.in_(block))).scalars())
-    return found
+        ids.update(connection.execute(sa.select(rankings.c.id).where(rankings.c.id.in_(block))).scalars())
+    return ids
 
 
 def save(connection: Connection, rescoring_id: int, rows: Sequence[tuple[RescoredRun, int]]) -> None:
@@ -136,7 +136,7 @@ def newest_run(connection: Connection, rescoring_id: int) -> int | None:
 
 
 def suite_versions_of(connection: Connection, rescoring_id: int) -> list[int]:
-    """List the suite versions that the runs of a re-scoring asked."""
+    """List the suite versions of the runs of a re-scoring."""
     mine = sa.and_(rescored_runs.c.run_id == runs.c.id, rescored_runs.c.rescoring_id == rescoring_id)
     return list(connection.execute(sa.select(runs.c.suite_version_id).join(rescored_runs, mine).distinct()).scalars())
 
@@ -149,12 +149,12 @@ def summary(connection: Connection, rescoring_id: int) -> dict[str, dict[str, An
 def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> dict[str, Any]:
     mine = sa.and_(rescored_runs.c.run_id == runs.c.id, rescored_runs.c.rescoring_id == rescoring_id)
 
-    def asked(*columns: sa.ColumnElement[Any]) -> Any:
+    def select(*columns: sa.ColumnElement[Any]) -> Any:
         return sa.select(*columns).select_from(runs).join(rescored_runs, mine)
 
-    verdicts = connection.execute(asked(table.c.verdict, sa.func.count()).group_by(table.c.verdict)).all()
-    degraded = connection.execute(asked(sa.func.coalesce(sa.func.sum(table.c.degraded), 0))).scalar_one()
-    layouts = connection.execute(asked(table.c.layout_id).distinct()).scalars().all()
+    verdicts = connection.execute(select(table.c.verdict, sa.func.count()).group_by(table.c.verdict)).all()
+    degraded = connection.execute(select(sa.func.coalesce(sa.func.sum(table.c.degraded), 0))).scalar_one()
+    layouts = connection.execute(select(table.c.layout_id).distinct()).scalars().all()
     side: dict[str, Any] = {"runs": sum(count for _, count in verdicts)}
     for name in ("coverage", "health_score"):
         parts: list[NDArray[np.float64]] = [np.zeros(0)]
@@ -162,7 +162,7 @@ def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> dict[st
             names = layout_names(connection, layout)
             if name in names:
                 value = bytes_at(connection, table.c.aggregates, 8 * names.index(name), 8)
-                raw = connection.execute(asked(value).where(table.c.layout_id == layout)).scalars()
+                raw = connection.execute(select(value).where(table.c.layout_id == layout)).scalars()
                 parts.append(np.frombuffer(b"".join(map(bytes, raw))))
         values = np.concatenate(parts)
         values = values[~np.isnan(values)]

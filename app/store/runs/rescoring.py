@@ -1,4 +1,4 @@
-"""Re-scorings in rows: what was asked for, which runs are left to be judged anew, and who is at it.
+"""Re-scorings in rows: what was requested, which runs are left to be judged anew, and who is at it.
 
 What came of it is in rescored.
 """
@@ -54,7 +54,7 @@ class Rescoring:
 
     @property
     def name(self) -> str:
-        """The version its numbers are asked for by."""
+        """The version that names its numbers."""
         return f"{self.measures_version}.r{self.id}"
 
 
@@ -200,7 +200,7 @@ def fail(connection: Connection, rescoring_id: int, *, owner: str, failure: str,
 
 
 def finish(connection: Connection, rescoring: Rescoring, *, note: str | None, now: int) -> bool:
-    """Say that no run is left; False where more have been asked for meanwhile."""
+    """Say that no run is left; False where more have been requested meanwhile."""
     row = connection.execute(
         sa.select(rescorings.c.since).where(rescorings.c.id == rescoring.id).with_for_update()
     ).one()

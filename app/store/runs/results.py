@@ -71,7 +71,7 @@ class RunRow:
     aggregates: Mapping[str, float | None]
     """By name of the layout; None = nothing was measured."""
     embedder: Mapping[str, Any] | None
-    """What was found of the retriever's embedder; None = it has none."""
+    """Finding about the retriever's embedder; None = it has none."""
     probes: Mapping[str, Any] | None = None
     """How its probes ended and how long they took, as runs show it; None = see `probes_of`."""
 
@@ -86,7 +86,7 @@ class RunRow:
 
     @property
     def degraded_places(self) -> list[int]:
-        """The places in the suite version of what it calls degraded: what was measured, and found so."""
+        """The places in the suite version of what it calls degraded, all of it measured."""
         places: list[int] = np.frombuffer(self.degraded_positions or b"", dtype="<u4").tolist()
         return places
 
@@ -142,7 +142,7 @@ def list_runs(
 
 
 def ended_runs(connection: Connection, check_id: int, *, before: int | None = None, limit: int) -> list[RunRow]:
-    """Read the newest ended runs of a check, oldest first: the window its rules look at."""
+    """Read the newest ended runs of a check, oldest first: the window of its rules."""
     statement = _ENDED if before is None else _ENDED.where(runs.c.id < before)
     rows = connection.execute(statement, {"check": check_id, "count": limit}).all()
     return [_run(row) for row in reversed(rows)]
@@ -170,7 +170,7 @@ def newest_ended_of_all(connection: Connection) -> list[RunRow]:
 def last_completed(connection: Connection, check_id: int, *, before: int) -> int | None:
     """Return when a run of the check last completed, whatever its verdict.
 
-    Runs that ended later than `before` are left out: the clock that said so was ahead.
+    Runs that ended later than `before` are left out: a clock that was ahead wrote them.
     """
     completed = runs.c.status.in_([sql_literal("finished"), sql_literal("partial")])  # the order of ix_runs_completed
     statement = sa.select(sa.func.max(runs.c.finished_at)).where(
@@ -238,16 +238,16 @@ def _probes(row: Any) -> tuple[NDArray[np.float16], dict[int, Failure]]:
 def unmeasured_at(connection: Connection, run_ids: Sequence[int]) -> dict[int, tuple[Collection[int], Collection[int]]]:
     """Read by run id at which positions probes failed and relevance was not measured; no more of probes is read."""
     columns = (run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
-    found: dict[int, tuple[Collection[int], Collection[int]]] = {}
+    places: dict[int, tuple[Collection[int], Collection[int]]] = {}
     for block in blocks(run_ids):
         for run_id, failures, unscored in connection.execute(sa.select(*columns).where(run_probes.c.run_id.in_(block))):
             failed = msgspec.msgpack.decode(failures, type=dict[int, msgspec.Raw]) if failures else {}
-            found[run_id] = failed.keys(), frozenset(unpacked_positions(unscored))
-    return found
+            places[run_id] = failed.keys(), frozenset(unpacked_positions(unscored))
+    return places
 
 
 def unscored_at(connection: Connection, run_id: int) -> list[int]:
-    """List the positions at which a run could not measure relevance: there the states tell that of an earlier run."""
+    """List the positions at which a run could not measure relevance: there the states have that of an earlier run."""
     statement = sa.select(run_probes.c.unscored).where(run_probes.c.run_id == run_id)
     return unpacked_positions(connection.execute(statement).scalar_one_or_none())
 
@@ -258,12 +258,12 @@ def read_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[in
 
 
 def scores_of(
-    connection: Connection, wanted: Iterable[tuple[int, int]], layout: int
+    connection: Connection, pairs: Iterable[tuple[int, int]], layout: int
 ) -> dict[tuple[int, int], tuple[bytes, bytes]]:
     """Read what rankings scored: `matched` and vector by (ranking id, canary version id), those that are there."""
-    pairs = sorted(set(wanted))
-    found: dict[tuple[int, int], tuple[bytes, bytes]] = {}
-    for block in blocks(pairs, 200):  # bound twice, and the databases look at every combination
+    ordered = sorted(set(pairs))
+    scored: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+    for block in blocks(ordered, 200):  # bound twice, and the databases try every combination
         statement = (
             sa.select(scores.c.ranking_id, scores.c.canary_version_id, scores.c.matched, vectors.c.body)
             .join(vectors, vectors.c.id == scores.c.vector_id)
@@ -274,8 +274,8 @@ def scores_of(
             )
         )
         for ranking, version, matched, vector in connection.execute(statement):
-            found[ranking, version] = matched, vector
-    return found
+            scored[ranking, version] = matched, vector
+    return scored
 
 
 def layout_names(connection: Connection, layout: int) -> list[str]:
@@ -286,10 +286,10 @@ def layout_names(connection: Connection, layout: int) -> list[str]:
 def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
     """Give when runs ended (or, while they go on, were created)."""
     at = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     for block in blocks(run_ids):
-        found.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).all())
-    return found
+        times.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).all())
+    return times
 
 
 def _run(row: Any) -> RunRow:

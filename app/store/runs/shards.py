@@ -37,11 +37,11 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
     unscored_detail: str | None = None
     """Why, of one of them."""
     arrived: int = 0
-    """How many answers the run had when the shard was staged; tells which shard is the newest."""
+    """How many answers the run had when the shard was staged; the newest shard has the most."""
     row: dict[str, int] = msgspec.field(default_factory=dict)
     """The probes that had failed in a row by then, counted by the way they failed."""
     ended_early: str | None = None
-    """Why nothing more was to be asked from here on."""
+    """Why no more requests were to be sent from here on."""
     scored: int = 0
     """Answers whose relevance a scorer outside the retriever measured."""
     unscored_at: list[int] = msgspec.field(default_factory=list)
