@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from app.api.body_examples import with_example
 from app.api.catalog.definitions import DOCUMENTS
 from app.api.catalog.views import response_schemas, with_references
 from app.api.deps import EXEMPT, SESSION_COOKIE
@@ -80,6 +81,9 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
         for method, operation in methods.items():
             if path.startswith(EXEMPT):
                 operation["security"] = []
+            if "requestBody" in operation:
+                content = operation["requestBody"]["content"]
+                operation["requestBody"]["content"] = {kind: with_example(part) for kind, part in content.items()}
             _add_problems(path, method, operation)
     return description
 

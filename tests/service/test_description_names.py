@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from app.api.body_examples import EXAMPLES
+from app.api.catalog.definitions import DOCUMENTS
 from app.api.schema_names import plain_names, renamed, settings_name, titled
+from app.formats.validation_messages import parse_document
 from tests.support.api_service import api
 from tests.support.filled_service import app_of
 
@@ -97,3 +100,17 @@ def test_an_operation_names_what_it_can_be_refused_with(
     for response in refused.values():
         named = described["components"]["responses"][response["$ref"].rpartition("/")[2]]
         assert named["content"] == {"application/problem+json": {"schema": {"$ref": f"{COMPONENTS}Problem"}}}
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_an_example_of_a_body_is_one(document: str) -> None:
+    model = next(model for model in DOCUMENTS if model.__name__ == document)
+    assert isinstance(parse_document(model, dict(EXAMPLES[document])), model)
+
+
+def test_bodies_show_their_examples(described: dict[str, Any]) -> None:
+    for path, document in (("/v1/checks/{slug}", "CheckDocument"), ("/v1/hooks/{slug}", "HookDocument")):
+        body = described["paths"][path]["put"]["requestBody"]["content"]["application/json"]
+        assert body["example"] == EXAMPLES[document]
+    plain = described["paths"]["/v1/checks/{slug}/runs"]["post"]["requestBody"]["content"]["application/json"]
+    assert "example" not in plain

@@ -1,0 +1,35 @@
+"""Examples of request bodies for the API's description, by the document a body holds."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "RetrieverDocument": {
+        "slug": "docs-search",
+        "url": "http://127.0.0.1:8001/search",
+        "request": {"method": "POST", "json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
+        "response": {"hits": "results", "id": "id", "score": "score", "text": "text"},
+    },
+    "CheckDocument": {
+        "slug": "docs",
+        "suite": "docs",
+        "retriever": "docs-search",
+        "schedule": {"every": "1h"},
+        "rules": [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}],
+    },
+    "HookDocument": {"slug": "ops", "kind": "webhook", "url": "https://ops.example.org/coalmine"},
+    "SilenceDocument": {
+        "slug": "reindex",
+        "reason": "new index every Saturday",
+        "severities": ["warning"],
+        "window": {"cron": "0 2 * * 6", "duration": "4h"},
+    },
+}
+
+
+def with_example(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a body with the example of its document, if there is one."""
+    schema = content["schema"]
+    first = schema.get("anyOf", [schema])[0]
+    example = EXAMPLES.get(first.get("$ref", "").rpartition("/")[2])
+    return dict(content) if example is None else {**content, "example": example}
