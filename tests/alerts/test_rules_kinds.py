@@ -379,19 +379,19 @@ STOPPED = {"kind": "latency"}
             {"kind": "threshold", "measure": "coverage", "critical": {"by": 0.05}},
             "rules[0].critical: must have either 'below' or 'above'",
         ),
-        ({"kind": "regression", "open": {"bad": 1, "of": 1}}, "rules[0].open: says nothing to a regression rule"),
+        ({"kind": "regression", "open": {"bad": 1, "of": 1}}, "rules[0].open: does not apply to a regression rule"),
         (
             {"kind": "regression", "critical": {"below": 0.5}},
-            "rules[0].critical: says nothing to a regression rule",
+            "rules[0].critical: does not apply to a regression rule",
         ),
         ({"kind": "canary"}, "rules[0].canary: is missing; a canary rule is about one of them"),
         (
             {"kind": "canary", "canary": "billing", "critical": {"below": 0.5}},
-            "rules[0].critical: says nothing to a canary rule",
+            "rules[0].critical: does not apply to a canary rule",
         ),
         (
             {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.5}, "canary": "billing"},
-            "rules[0].canary: says nothing to a threshold rule",
+            "rules[0].canary: does not apply to a threshold rule",
         ),
         (STOPPED, "rules[0]: must have a bound: warning or critical"),
         (

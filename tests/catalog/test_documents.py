@@ -428,8 +428,8 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
         ),
         ([threshold(open={"bad": 4})], "rules[0].open: must not ask for 4 bad runs of 3"),
         ([threshold(margin=0.11)], "rules[0].margin: is so large that the alert could never close"),
-        ([threshold(failed_share=0.1)], "rules[0].failed_share: says nothing to a threshold rule"),
-        ([{"kind": "no_data", "close": 3}], "rules[0].close: says nothing to a no_data rule"),
+        ([threshold(failed_share=0.1)], "rules[0].failed_share: does not apply to a threshold rule"),
+        ([{"kind": "no_data", "close": 3}], "rules[0].close: does not apply to a no_data rule"),
         ([{"kind": "probe_errors", "margin": 0.1}], "rules[0].margin: needs a failed_share"),
         (
             [threshold(category="negative")],

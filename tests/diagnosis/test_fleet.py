@@ -80,7 +80,7 @@ def test_a_single_one_is_a_ticket_by_its_name() -> None:
 
 def test_a_retriever_that_fails_says_nothing_of_the_index() -> None:
     told = fleet(suite(dict.fromkeys(range(150), (Cause.RETRIEVER_ERROR, None))))
-    assert told.sentence == "The retriever fails, which says nothing of the index yet"
+    assert told.sentence == "The retriever fails, so the state of the index is unknown"
 
 
 def test_most_of_a_group_points_at_a_part_of_the_index() -> None:

@@ -420,7 +420,7 @@ def test_a_document_that_the_new_cut_ranks_lower_is_told_as_re_cut() -> None:
     case = Case(canary=canary, k=5, fetch_k=10, now=now, healthy=before, ever_passed=True, renamed=True)
     found = classify(case, (), ())
     assert (found.cause, found.reanchors) == (Cause.RECHUNKED, ())
-    assert found.reason == "The documents were cut anew, and the new cut ranks lower: it fell from rank 1 to rank 9"
+    assert found.reason == "The documents were re-cut, and the new cut ranks lower: it fell from rank 1 to rank 9"
     assert classify(replace(case, renamed=False), (), ()).cause is Cause.OUTRANKED
 
 

@@ -292,7 +292,7 @@ def test_the_evidence_is_a_row_for_each_question(sqlite_store: Store) -> None:
     shown = Site(world=setting.world, probe=setting.library).page(f"{CHECK}/canaries/{KEY}")
     rows = [one.text for one in shown.all("tr")]
     assert any(row.startswith("Last healthy run what it was like rank 1 ") for row in rows)
-    assert any(row.startswith("The query again, 3 does it stay like this? not in the answer") for row in rows)
+    assert any(row.startswith("The query again, 3 is the fault persistent? not in the answer") for row in rows)
     assert any(
         row.startswith("The expected text as the query, 1 is it in the index at all? not in the answer") for row in rows
     )
@@ -327,7 +327,7 @@ def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
         "score_change": None,
         "scores_compared": 0,
     }
-    rows = [(one.asked, one.rank) for one in diagnosis_sentences.probed(evidence)]
+    rows = [(one.question, one.rank) for one in diagnosis_sentences.probed(evidence)]
     assert rows == [
         ("Last healthy run", "rank 1"),
         ("In the run", "unknown"),

@@ -84,7 +84,7 @@ _FAILURES = {
     "unknown": (HookError.CONFIGURATION, "Apprise cannot make anything of the URL; nothing was sent"),
     "refused": (
         HookError.REFUSED,
-        "the service did not take it or was not reached; `apprise -vv -b test URL` by hand says why",
+        "the service did not take it or was not reached; `apprise -vv -b test URL` by hand shows why",
     ),
     "broken": (HookError.CONFIGURATION, "Apprise failed on this URL"),
 }

@@ -15,7 +15,7 @@ from app.domain.addresses import AddressPolicy, parse_allow
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _LOCAL = frozenset({"blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"})
-"""What speaks to this machine and nobody else, partly past every audit."""
+"""Services of this machine alone, some of which bypass audit hooks."""
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn"})
 
 

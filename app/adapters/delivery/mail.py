@@ -27,10 +27,10 @@ def send_mail(
     policy: AddressPolicy,
     context: ssl.SSLContext | None = None,
 ) -> Receipt:
-    """Attempt once; see `Send`. `context` says whom to trust, by default the authorities of this machine.
+    """Attempt once; see `Send`. `context` has the trusted authorities, by default those of this machine.
 
-    Accepted is accepted once the server has taken the message, whatever becomes of the goodbye; also where it takes
-    it for some of the recipients only, which is said. A server without STARTTLS gets nothing where STARTTLS is asked.
+    A message counts as delivered once the server accepted it, even if the session then fails, or if it accepted it for
+    some recipients only, which the detail states. A server without STARTTLS gets nothing where it is required.
     """
     mail = hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind

@@ -27,7 +27,7 @@ def diff_runs(
 ) -> RunDiffPage:
     """Compare two runs, of one check or of two: what differs, whether it may be chance, and who got worse.
 
-    `comparable` is false where suite, k, scorer or measures version differ; `differences` says everything that does.
+    `comparable` is false where suite, k, scorer or measures version differ; `differences` lists all of them.
     Each measure has its mean in both runs and, over the canaries both asked (`paired`), the bootstrap interval of the
     difference and the chance `p` of one as large by a randomisation test. `items` are canaries, the worst first, with
     their rank before and now and how alike the two rankings are (`rbo`, p = 0.9).

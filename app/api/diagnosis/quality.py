@@ -17,7 +17,7 @@ from app.store.engine import Store
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
-# Not the routes' threads, and one at a time: whoever may read must not keep others from their pages.
+# Outside of the routes' threads, one at a time: reports must not block other pages.
 REPORTS = CapacityLimiter(1)
 
 

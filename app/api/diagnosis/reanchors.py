@@ -33,12 +33,12 @@ def post_reanchors(store: StoreDep, request: Request, slug: str, body: Content) 
     Accepting changes the canary. One that a canary file owns stays as it is and waits: `patches` are to be committed,
     a diff where the service can read the file, and its canaries as they would be.
     """
-    wanted = parse_document(ReanchorRequest, body)
+    decision = parse_document(ReanchorRequest, body)
     return reanchoring.decide(
         store,
         slug,
-        accept=_ids("accept", wanted.accept),
-        reject=_ids("reject", wanted.reject),
+        accept=_ids("accept", decision.accept),
+        reject=_ids("reject", decision.reject),
         by=request.state.identity.name,
         now=datetime.now(UTC),
     )

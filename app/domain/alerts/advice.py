@@ -26,7 +26,7 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     "lower min_relevance_score of the canaries.",
     Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
 }
-"""By cause, what somebody can do now."""
+"""Next step by cause."""
 EMBEDDER_ADVICE: Final = (
     "Restore the embedding model that the index was built with, or re-index everything with the new one."
 )
@@ -58,7 +58,7 @@ def alert_advice(facts: AlertFacts) -> str:
         case RuleKind.PROBE_ERRORS:
             return _outage(facts.failure, facts.retriever)
         case RuleKind.NO_DATA:
-            return "Check that a worker is running; its log says why no run completes."
+            return "Check that a worker is running; its log shows why no run completes."
         case RuleKind.LATENCY:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
         case RuleKind.EMBEDDING:

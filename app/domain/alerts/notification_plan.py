@@ -6,7 +6,7 @@ An incident is (check, class). Its states and what each step sends:
     open   --an alert graver than the incident-----------> open        alert.escalated, the severity never falls
     open   --a critical alert joins or rises beside
              another, or culprits are named--------------> open        alert.updated, at most once per UPDATE_EVERY
-    open   --nothing new, nobody acknowledged------------> open        alert.reminded, every `remind` of the check
+    open   --nothing new, not acknowledged---------------> open        alert.reminded, every `remind` of the check
     open   --its last alert resolves---------------------> resolved    alert.resolved
 
 Silenced alerts neither open nor enter an incident; those that fire when the silence ends do. How an alert changes is

@@ -1,7 +1,7 @@
 """Facts of one run beside its aggregates, and the rules that are judged by these facts alone.
 
-The caller may leave out facts that no rule of the check uses. Unknown is never healthy: without its fact a rule says
-nothing about the run.
+The caller may leave out facts that no rule of the check uses. Unknown is never healthy: without its fact a rule does
+not judge the run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

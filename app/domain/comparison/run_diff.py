@@ -74,7 +74,7 @@ class Moved:
     before: float | None
     now: float | None
     interval: Difference | None
-    """None with too few pairs to tell."""
+    """None with too few pairs."""
     p: float | None
     """Of the paired randomisation test; None without a pair."""
 

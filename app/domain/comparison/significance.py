@@ -1,6 +1,6 @@
 """Significance: whether the same canaries really do better or worse than before, or only happen to.
 
-Canaries are paired with themselves: who is hard stays hard, so that differences tell far more than two means do. That
+Canaries are paired with themselves: hard ones stay hard, so differences have far less variance than two means. That
 a bootstrap of pairs and a randomisation test are what retrieval measures need is shown by Sakai, "Evaluating
 evaluation metrics based on the bootstrap" (SIGIR 2006), and Smucker, Allan and Carterette, "A comparison of
 statistical significance tests for information retrieval evaluation" (CIKM 2007).

@@ -1,7 +1,7 @@
 """Learning: the baseline of canaries from a block of healthy runs.
 
 Rates are learned given what was measured before: with replicas or caches a failure tends to last, and taking it for
-independent would make every switch of replica look like a disaster.
+independent would make every switch of replica an alarm.
 """
 
 import math

@@ -92,7 +92,7 @@ def unpack_baseline(body: bytes, failures: bytes | None = None) -> Baseline:
 
 
 def _failures(data: bytes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Read what failed; it is to be of the shape that the baseline says. Raises ValueError where it is not."""
+    """Read failures. Raises ValueError where their shape is not that of the baseline."""
     count = math.prod(shape)
     plain, arrays = _unpacked("failures", data, most=math.ceil(count / 8))
     bits = arrays["bits"].reshape(-1).view(np.uint8)

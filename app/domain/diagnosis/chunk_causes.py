@@ -56,7 +56,7 @@ def _rechunked_finding(moved: Sequence[Reanchor], gone: Sequence[int]) -> Findin
     best = max(moved, key=lambda one: one.similarity)
     where = "another chunk holds" if len(best.chunks) == 1 else f"{len(best.chunks)} other chunks hold"
     reason = f"The expected chunk is gone, and {where} its text ({percent_text(best.similarity)} of its word 3-grams): "
-    reason += "the documents were cut anew"
+    reason += "the documents were re-cut"
     matches = [
         {"judgment": one.index, "id": part.id, "document": part.document, "similarity": part.similarity}
         for one in moved
@@ -134,7 +134,7 @@ def lower_in_new_cut(evidence: Evidence) -> Finding | None:
     if any(chunk_before in zip(ranking.ids, ranking.texts, strict=True) for ranking in evidence.today):
         return None
     return Finding(
-        cause=Cause.RECHUNKED, reason=f"The documents were cut anew, and the new cut ranks lower{fall_text(evidence)}"
+        cause=Cause.RECHUNKED, reason=f"The documents were re-cut, and the new cut ranks lower{fall_text(evidence)}"
     )
 
 

@@ -219,7 +219,7 @@ def _sentence(
     if shape is Shape.NONE:
         return "No canary newly degraded"
     if main_cause and main_cause[0][0] is Cause.RETRIEVER_ERROR and main_cause[0][1] * 2 > len(fallen):
-        text = "The retriever fails, which says nothing of the index yet"
+        text = "The retriever fails, so the state of the index is unknown"
     elif shape is Shape.ALL:
         text = "They fell together, which points at the index or the encoder rather than at single passages"
     elif shape is Shape.ONE:

@@ -78,4 +78,4 @@ def _relative(was: float, is_: float) -> float:
 
 _MOST_COMPARED = 100
 _MOST_MOVED = 1e6
-"""Beyond, a number says no more; quotients of the smallest floats are infinite."""
+"""Cap of relative changes; quotients of the smallest floats are infinite."""

@@ -1,7 +1,7 @@
 """Rule documents: the rules of a check as users write them, and the rules in force with the default ones."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -9,9 +9,6 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WithJsonSchema,
-    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -26,8 +23,9 @@ from app.domain.alerts.rules import (
     with_default_rules,
     with_gate_rules,
 )
-from app.domain.model import Bound, Category, Percentile, Rule, RuleKind, Severity
+from app.domain.model import Category, Percentile, Rule, RuleKind, Severity
 from app.domain.runs.measures import mean_name, parse_measure
+from app.formats.alerts.bound_documents import BoundOfKind, MarginOfKind
 from app.formats.fields import (
     CanaryKey,
     Document,
@@ -37,15 +35,12 @@ from app.formats.fields import (
     RuleKey,
     Whole,
     check_kind,
-    check_seconds,
     did_you_mean,
     field_error,
     field_errors,
     one_line,
-    parse_seconds,
     repeated_positions,
 )
-from app.formats.schedule_documents import MaxLatency
 
 BUILT = tuple(kind.value for kind in RuleKind)
 
@@ -63,86 +58,6 @@ def gate_rules(rules: Sequence["RuleDocument"], *, baseline: float | None) -> tu
     """Rules of a check in force where there is no history, with a note on the default, see `with_gate_rules`."""
     disabled = {str(rule.key) for rule in rules if not rule.enabled}
     return with_gate_rules([rule.to_domain() for rule in rules], baseline=baseline, disabled=disabled)
-
-
-_DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
-_SECONDS = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 300}, _DURATION]}, mode="validation")
-
-
-class BoundDocument(Document):
-    """Where a value is bad: strictly below, or strictly above, a share of 0 to 1.
-
-    Of a drop: at least `by` so much below the baseline. Of a latency: `above` so many seconds, or `800ms`.
-    """
-
-    SIDES: ClassVar[tuple[str, ...]] = ("below", "above")
-    EXPECTED: ClassVar[str] = "must have either 'below' or 'above'"
-
-    below: Annotated[Number, Field(gt=0, le=1)] | None = None
-    above: Annotated[Annotated[Number, Field(ge=0, lt=1)] | None, _SECONDS] = None
-    by: Annotated[Number, Field(gt=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _one_side(self) -> Self:
-        sides = [side for side in _SIDES if getattr(self, side) is not None]
-        if len(sides) != 1 or sides[0] not in self.SIDES:
-            raise field_error(self.EXPECTED)
-        return self
-
-    def to_domain(self) -> Bound:
-        """Return the value the domain works with."""
-        return Bound(below=self.below, above=self.above, by=self.by)
-
-    def milder_than(self, other: "BoundDocument") -> bool:
-        """Whether a value can be bad by the other bound and not by this one; both are on one side."""
-        if self.below is not None and other.below is not None:
-            return self.below > other.below
-        if self.by is not None and other.by is not None:
-            return self.by < other.by
-        return self.above is not None and other.above is not None and self.above < other.above
-
-
-class DropBound(BoundDocument):
-    """How far below its baseline a value is bad."""
-
-    SIDES: ClassVar[tuple[str, ...]] = ("by",)
-    EXPECTED: ClassVar[str] = "must say by how much, for example {by: 0.05}"
-
-
-class LatencyBound(BoundDocument):
-    """Above how many seconds a latency is bad."""
-
-    SIDES: ClassVar[tuple[str, ...]] = ("above",)
-    EXPECTED: ClassVar[str] = "must say above how many seconds, for example {above: 800ms}"
-
-    above: MaxLatency | None = None
-
-
-_SIDES = ("below", "above", "by")
-_BOUNDS: dict[RuleKind, type[BoundDocument]] = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
-
-
-def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    kind = info.data.get("kind", RuleKind.THRESHOLD)
-    bound = _BOUNDS.get(kind, BoundDocument)
-    if isinstance(value, Mapping) and any(value.get(side) is not None and side not in bound.SIDES for side in _SIDES):
-        raise field_error(bound.EXPECTED)  # whatever else is wrong with a side it has not
-    return handler(value) if bound is BoundDocument else bound.model_validate(value)
-
-
-def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """Read the margin of a latency as seconds; every other is a share."""
-    if info.data.get("kind") is not RuleKind.LATENCY:
-        return handler(value)
-    seconds = parse_seconds(value)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        return handler(value)
-    check_seconds(value, seconds, least=0, most=300)
-    return float(seconds)
-
-
-BoundOfKind = Annotated[BoundDocument, WrapValidator(_bound_of_kind)]
-MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_margin_of_kind), _SECONDS]
 
 
 class OpenDocument(Document):
@@ -244,7 +159,7 @@ class RuleDocument(Document):
         understood = _OPTIONS[self.kind]
         for name, field in type(self).model_fields.items():
             if name not in understood and getattr(self, name) != field.default:
-                yield (name,), f"says nothing to a {self.kind} rule"
+                yield (name,), f"does not apply to a {self.kind} rule"
 
     def _ordered(self) -> Iterator[tuple[Place, str]]:
         if self.warning is None and self.critical is None:

@@ -39,7 +39,7 @@ PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 _MEANINGS: Final = {
     HookKind.WEBHOOK: "a signed POST of JSON to any address",
     HookKind.SLACK: "a message in a channel",
-    HookKind.PAGERDUTY: "an incident that somebody is called for",
+    HookKind.PAGERDUTY: "an incident that pages people",
     HookKind.ALERTMANAGER: "an alert among those of Prometheus, grouped and routed there",
     HookKind.EMAIL: "a mail through your own server",
     HookKind.APPRISE: "any of the services Apprise knows",
@@ -75,7 +75,7 @@ def _secret(secret: str) -> str:
         length = len(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
     except (binascii.Error, ValueError):
         raise field_error("must be whsec_ followed by base64") from None
-    if not 24 <= length <= 64:  # noqa: PLR2004 - the specification's two ends, said in the message
+    if not 24 <= length <= 64:  # noqa: PLR2004 - the limits of the specification, as in the message
         raise field_error(f"must be whsec_ followed by the base64 of 24 to 64 bytes, not {length}")
     return secret
 
@@ -206,7 +206,7 @@ class HookDocument(Document):
         Widget(
             kinds=(HookKind.SLACK,),
             title="Incoming webhook URL",
-            hint="Stored as a secret, as whoever has it may write to the channel.",
+            hint="Stored as a secret, as it allows writing to the channel.",
             secret=True,
         ),
         Widget(

@@ -49,7 +49,7 @@ _DAMAGE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One history: (runs, n) each; `topics` is the topic of each canary, empty where the file says none."""
+    """One history: (runs, n) each; `topics` is the topic of each canary, empty where the file has none."""
 
     key: str
     base_lost: NDArray[np.int8]
@@ -136,7 +136,7 @@ class TraceFile:
         return rows[:runs]
 
     def _array(self, name: str, kind: type[Any], shape: tuple[int | None, ...], most: int) -> NDArray[Any]:
-        """Read an array of that kind and shape (None = any size); looks at the sizes before anything is unpacked."""
+        """Read an array of that kind and shape (None = any size); checks the sizes before unpacking."""
         member = f"{name}.npy"
         if member not in self._sizes:
             raise self._refusal(f"`{name}` is missing")
@@ -174,7 +174,7 @@ def _array_of(data: bytes) -> NDArray[Any]:
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never loaded")
     if math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-        raise ValueError("it is longer or shorter than it says")
+        raise ValueError("its size differs from its head")
     stream.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
     return array

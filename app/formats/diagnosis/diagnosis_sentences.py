@@ -16,10 +16,10 @@ from app.domain.probing.probe_failures import outcome_word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class QuestionRow:
     """One question of a diagnosis, in words."""
 
-    asked: str
+    question: str
     why: str
     rank: str
     """Rank of the expected chunk."""
@@ -27,49 +27,51 @@ class Probed:
     """Hits of the answer; None = not stored."""
 
 
-def probed(evidence: Mapping[str, Any]) -> list[Probed]:
+def probed(evidence: Mapping[str, Any]) -> list[QuestionRow]:
     """List the stored rankings and the questions, each with the rank of the expected chunk."""
-    ranks, returned, asked = (evidence.get(name) or {} for name in ("ranks", "returned", "asked"))
+    ranks, returned, counts = (evidence.get(name) or {} for name in ("ranks", "returned", "asked"))
     if not ranks:
         return []
     rows = [
-        Probed(
-            asked="Last healthy run",
+        QuestionRow(
+            question="Last healthy run",
             why="what it was like",
-            rank=_rank(ranks["before"], known=returned["before"] is not None),
+            rank=_rank(ranks["before"], is_stored=returned["before"] is not None),
             returned=returned["before"],
         ),
-        Probed(
-            asked="In the run",
-            why="what is asked about",
-            rank=_rank(ranks["run"], known=returned["run"] is not None),
+        QuestionRow(
+            question="In the run",
+            why="the ranking to be explained",
+            rank=_rank(ranks["run"], is_stored=returned["run"] is not None),
             returned=returned["run"],
         ),
     ]
     repeats = list(zip(ranks["repeats"], returned["repeats"], strict=True))
     rows += [
-        Probed(asked=f"The query again, {number}", why="does it stay like this?", rank=_rank(rank), returned=count)
+        QuestionRow(
+            question=f"The query again, {number}", why="is the fault persistent?", rank=_rank(rank), returned=count
+        )
         for number, (rank, count) in enumerate(repeats, 1)
     ]
-    rows += _unanswered("The query again", asked.get(Kind.REPEAT, 0) - len(repeats))
-    if asked.get(Kind.DEEP):
-        rank = _rank(ranks["deep"], known=returned["deep"] is not None, unknown="not answered")
+    rows += _unanswered("The query again", counts.get(Kind.REPEAT, 0) - len(repeats))
+    if counts.get(Kind.DEEP):
+        rank = _rank(ranks["deep"], is_stored=returned["deep"] is not None, unknown="not answered")
         why = "how far did the expected chunk fall?"
-        rows.append(Probed(asked="The query, far deeper", why=why, rank=rank, returned=returned["deep"]))
+        rows.append(QuestionRow(question="The query, far deeper", why=why, rank=rank, returned=returned["deep"]))
     rows += [
-        Probed(
-            asked=f"The expected text as the query, {number}",
+        QuestionRow(
+            question=f"The expected text as the query, {number}",
             why="is it in the index at all?",
             rank=_rank(rank),
             returned=None,
         )
         for number, rank in enumerate(ranks["known_items"], 1)
     ]
-    rows += _unanswered("The expected text as the query", asked.get(Kind.KNOWN_ITEM, 0) - len(ranks["known_items"]))
-    if asked.get(Kind.CONTROL):
+    rows += _unanswered("The expected text as the query", counts.get(Kind.KNOWN_ITEM, 0) - len(ranks["known_items"]))
+    if counts.get(Kind.CONTROL):
         why = "is it found, as it must be if the index knows it?"
         rank = _rank(ranks["control"], missing="not brought, or not answered")
-        rows.append(Probed(asked="The text of the run's first hit", why=why, rank=rank, returned=None))
+        rows.append(QuestionRow(question="The text of the run's first hit", why=why, rank=rank, returned=None))
     return rows
 
 
@@ -100,15 +102,17 @@ def _findings(evidence: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _rank(rank: int | None, *, known: bool = True, missing: str = "not in the answer", unknown: str = "unknown") -> str:
+def _rank(
+    rank: int | None, *, is_stored: bool = True, missing: str = "not in the answer", unknown: str = "unknown"
+) -> str:
     if rank is not None:
         return f"rank {rank}"
-    return missing if known else unknown
+    return missing if is_stored else unknown
 
 
-def _unanswered(asked: str, count: int) -> Sequence[Probed]:
-    why = "failed, so it tells nothing"
-    return [Probed(asked=f"{asked}, {counted(count, 'time')}", why=why, rank="not answered", returned=None)][
+def _unanswered(question: str, count: int) -> Sequence[QuestionRow]:
+    why = "failed, so it proves nothing"
+    return [QuestionRow(question=f"{question}, {counted(count, 'time')}", why=why, rank="not answered", returned=None)][
         : max(count, 0)
     ]
 

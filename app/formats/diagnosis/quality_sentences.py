@@ -9,7 +9,7 @@ ABOUT: Final[Mapping[str, str]] = {
     "chunk_quality": "What the retrieved chunks are like as texts, whatever was asked: empty, cut, too long, repeated.",
     "embedding_quality": "Whether the embedder puts similar texts closer together than dissimilar ones.",
     "recall": "Whether what is expected is found at all, and how deep in the ranking.",
-    "precision": "Whether scores tell relevant hits from all others, so that a threshold or a reranker could use them.",
+    "precision": "Whether scores separate relevant hits from others, so that a threshold or a reranker could use them.",
     "vocabulary": "Whether queries share words with what they should find.",
     "chunk_boundaries": "Whether a passage that is expected was cut in two, so that no one chunk holds it.",
     "slow_drift": "Whether the check declines too slowly for a baseline that moves along with it.",

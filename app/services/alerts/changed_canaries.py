@@ -195,7 +195,9 @@ def _failure_rates(
 
 def _chances(baseline: Baseline) -> dict[int, float]:
     rates = baseline.rates[SIGNALS.index(Signal.LOST), _AFTER_PASSING].tolist()
-    return {int(key): rate for key, rate, known in zip(baseline.keys, rates, baseline.known, strict=True) if known}
+    return {
+        int(key): rate for key, rate, is_known in zip(baseline.keys, rates, baseline.known, strict=True) if is_known
+    }
 
 
 def _chronic(baseline: Baseline) -> frozenset[int]:

@@ -176,7 +176,7 @@ def _open_incident(row: IncidentRow, past: Sequence[DeliveryRow]) -> OpenInciden
                 hook=one.hook_id,
                 type=TransitionType(one.type.removeprefix(NEWS_PREFIX)),
                 state=DeliveryState(one.state),
-                attempts=max(one.attempts, one.body is not None),  # replayed: counted anew, but it was begun once
+                attempts=max(one.attempts, one.body is not None),  # a replay resets the count
                 written_at=from_us(one.created_at),
             )
             for one in past

@@ -190,7 +190,7 @@ def delivery_row(
         "alert_id": alert_id,
         "transition_id": transition_id,
         "incident_id": incident_id,
-        # With the time in it, for receivers of several installations or of one installed anew.
+        # With the time in it, for receivers of several installations or of a new one.
         "message_id": f"msg_{at}_{transition_id}_{hook_id}",
         "type": f"{NEWS_PREFIX}{change}",
         "state": DeliveryState.PENDING,

@@ -53,7 +53,7 @@ def after_run(
     retirement = _retirement_of(check)
     if (
         retirement is not None
-    ):  # archived or disabled while the run was under way: its verdict stands, nobody is notified
+    ):  # archived or disabled while the run was under way: its verdict stays, without notifications
         evaluation.retire_others([], retirement)
         return evaluation.notify()
     rules = _rules(check)
@@ -115,7 +115,7 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
             return False
         _load_suite(connection, check_id)
     with store.write() as connection:
-        definitions.lock_definition(connection, check_id)  # a run may be ending just now: read all anew
+        definitions.lock_definition(connection, check_id)  # a run may be ending now: read again
         check = definitions.definition_by_id(connection, check_id)
         if not _has_notifications(connection, check, now):
             return False
@@ -208,7 +208,7 @@ class _Evaluation:
         if rule.kind is RuleKind.REGRESSION:
             culprits = self._evidence.culprits() if decision.state in OPEN else []
             evidence = {**evidence, "culprits": culprits}
-            # While it recovers nobody is notified; if it fires again they are still new.
+            # While it recovers nothing is sent; if it fires again they are still new.
             if not changes and decision.state is AlertState.FIRING:
                 further = self._evidence.new_culprits(alert, culprits)
                 changes = (TransitionType.UPDATED,) if further else ()

@@ -17,7 +17,7 @@ MOST_THREADS: Final = 64
 class DeliveryThreads:
     """Threads that each claim and send; one more is started when the last one that waits begins to send.
 
-    `loop` is what a thread does under its name until the worker stops or its second argument says that it is surplus.
+    `loop` is what a thread does under its name until the worker stops or it is surplus by its second argument.
     """
 
     def __init__(self, loop: Callable[[str, Callable[[], bool]], None], send: Send, *, most: int) -> None:

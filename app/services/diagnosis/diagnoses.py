@@ -46,7 +46,7 @@ MOST_CANARIES: Final = 10
 """Per run."""
 SECONDS: Final = 25.0
 """Of questions after a run; the rest of `PATIENCE` is for reading and writing."""
-KEPT: Final = 4_000
+LONGEST_TEXT: Final = 4_000
 """Characters of each text that is stored with a proposal."""
 _DIGEST = 16
 _ENOUGH = 3
@@ -146,11 +146,11 @@ def _find_subjects(
         if run is None or (not run.degraded and cause is None):
             return [], [], None
         inputs = planner.inputs(connection, run)
-        known = [] if cause is None else diagnose_renamed(connection, run, inputs, cause)
-        without = {one.canary_id for one, _ in known}
+        from_rows = [] if cause is None else diagnose_renamed(connection, run, inputs, cause)
+        without = {one.canary_id for one, _ in from_rows}
         renamed = cause is not None
         subjects = worth_asking(connection, run, inputs, limit=most, now=now, renamed=renamed, without=without)
-    return known, subjects, inputs
+    return from_rows, subjects, inputs
 
 
 def ask_about(
@@ -164,12 +164,12 @@ def ask_about(
     progress: ReportProgress = lambda _answered, _of: None,
 ) -> list[tuple[Subject, Diagnosis]]:
     """Diagnose these canaries; those with too few answers for a cause are left out, unless `anyway`."""
-    asked = [questions(one.case) for one in subjects]
-    keyed = [(one.case.canary.key, wanted) for one, wanted in zip(subjects, asked, strict=True)]
+    question_lists = [questions(one.case) for one in subjects]
+    keyed = [(one.case.canary.key, asked) for one, asked in zip(subjects, question_lists, strict=True)]
     answers = ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, progress=progress)
     return [
-        (one, classify(one.case, wanted, got))
-        for one, wanted, got in zip(subjects, asked, answers, strict=True)
+        (one, classify(one.case, asked, got))
+        for one, asked, got in zip(subjects, question_lists, answers, strict=True)
         if anyway or _is_conclusive(got)
     ]
 
@@ -237,7 +237,7 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
         judgment=judgment,
         proposals=proposals,
         similarity=found.similarity,
-        texts={"old": found.passage[:KEPT], "new": [one.text[:KEPT] for one in found.chunks]},
+        texts={"old": found.passage[:LONGEST_TEXT], "new": [one.text[:LONGEST_TEXT] for one in found.chunks]},
         created_at=at,
     )
 

@@ -110,5 +110,5 @@ def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str
     if inputs.version_ids[position] != canaries[key].version_id:
         raise ConflictError(f"canary '{key}' was changed {changed}")
     if not inputs.panel.expects[position]:
-        raise ConflictError(f"canary '{key}' expects no chunk, so there is none to look for")
+        raise ConflictError(f"canary '{key}' expects no chunk, so it cannot be diagnosed")
     return run, inputs, position

@@ -90,7 +90,7 @@ class AlertFilter:
     severity: str | None = None
     kind: str | None = None
     unacknowledged: bool = False
-    """Only open ones that nobody has acknowledged."""
+    """Only open ones that are not acknowledged."""
     since: int | None = None
     """Created at this moment or later."""
     until: int | None = None

@@ -144,7 +144,7 @@ def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow
 
 
 def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> None:
-    """Cancel deliveries nobody has attempted."""
+    """Cancel deliveries without attempts."""
     untouched = sa.and_(
         deliveries.c.id.in_(list(delivery_ids)),
         deliveries.c.state == sql_literal("pending"),

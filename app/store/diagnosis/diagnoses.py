@@ -78,9 +78,9 @@ def last_diagnosis(connection: Connection, check_id: int, canary_id: int) -> Dia
 
 def newest_diagnoses(connection: Connection, check_id: int, canary_ids: Collection[int]) -> dict[int, DiagnosisRow]:
     """Read the newest diagnosis of each of these canaries, by canary id."""
-    wanted = sorted(set(canary_ids))
+    ids = sorted(set(canary_ids))
     found: dict[int, DiagnosisRow] = {}
-    for block in blocks(wanted):
+    for block in blocks(ids):
         mine = sa.and_(diagnoses.c.check_id == check_id, diagnoses.c.canary_id.in_(block))
         newest = sa.select(sa.func.max(diagnoses.c.id)).where(mine).group_by(diagnoses.c.canary_id)
         for row in connection.execute(sa.select(diagnoses).where(diagnoses.c.id.in_(newest))):
@@ -100,9 +100,9 @@ def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int
 
 def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
     """Return retriever of each of these runs, by run id: the definition, of any version."""
-    wanted = sorted(set(run_ids))
+    ids = sorted(set(run_ids))
     found: dict[int, int] = {}
-    for block in blocks(wanted):
+    for block in blocks(ids):
         statement = (
             sa.select(runs.c.id, definition_versions.c.definition_id)
             .join(definition_versions, definition_versions.c.id == runs.c.retriever_version_id)
@@ -164,9 +164,9 @@ def propose(connection: Connection, **values: Any) -> int | None:
 
 def find_reanchors(connection: Connection, check_id: int, ids: Collection[int]) -> list[ReanchorRow]:
     """Read these proposals of a check, oldest first."""
-    wanted = sorted(set(ids))
+    distinct = sorted(set(ids))
     found: list[ReanchorRow] = []
-    for block in blocks(wanted):
+    for block in blocks(distinct):
         statement = _REANCHOR.where(reanchors.c.check_id == check_id, reanchors.c.id.in_(block))
         rows = connection.execute(statement.order_by(reanchors.c.id))
         found += [_reanchor(row) for row in rows]
@@ -187,9 +187,9 @@ def list_reanchors(
 
 def proposals_of(connection: Connection, canary_ids: Collection[int], states_: Sequence[str]) -> list[ReanchorRow]:
     """Read the proposals of these canaries that are in one of these states, of whichever check, oldest first."""
-    wanted = sorted(set(canary_ids))
+    ids = sorted(set(canary_ids))
     found: list[ReanchorRow] = []
-    for block in blocks(wanted):
+    for block in blocks(ids):
         mine = reanchors.c.canary_id.in_(block)
         statement = _REANCHOR.where(mine, reanchors.c.state.in_(list(states_))).order_by(reanchors.c.id)
         found += [_reanchor(row) for row in connection.execute(statement)]

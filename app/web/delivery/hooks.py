@@ -128,7 +128,7 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 @takes_form(fields=hook_fields.MOST_FIELDS)
 @needs(Scope.ADMIN)
 async def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
-    """Change a hook; a secret nobody typed stays as it is."""
+    """Change a hook; an empty secret keeps the stored one."""
     form = await read_form(request)
     return await anyio.to_thread.run_sync(partial(_changed, request, store, vault, slug, form))
 

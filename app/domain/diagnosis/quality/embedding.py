@@ -51,7 +51,7 @@ def embedding_quality(finding: Mapping[str, Any] | None) -> Section:
 def _judged(kind: str, gap: float, *, confused: int) -> tuple[str, str | None]:
     if kind not in _SAME_MODEL:
         note = f"the embedder is not the one it was ({kind})"
-        return note, "Embed queries and documents with one model: bring the old one back, or embed the documents anew."
+        return note, "Embed queries and documents with one model: bring the old one back, or embed the documents again."
     if confused:
         note = "a dissimilar pair is closer than a similar one"
         return note, "Try an embedder that knows your language and domain, or the prefixes that this one expects."

@@ -34,8 +34,8 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
     """Section on the scores of relevant hits and of all others, of the canaries that expect something.
 
     Scores are mapped to relevance where the retriever's scale is declared, else taken as they are, higher being
-    better. Others are those judged irrelevant and those nobody judged, some of which may be relevant. Separation is
-    the area under the ROC curve (Mann and Whitney 1947: the probability that a relevant hit scores above another,
+    better. Others are those judged irrelevant and unjudged ones, some of which may be relevant. Separation is the area
+    under the ROC curve (Mann and Whitney 1947: the probability that a relevant hit scores above another,
     ties counting half), over all hits together, as a threshold on scores needs it, and within canaries, as ranking
     does; overlap is the share of others that score no lower than the lowest tenth of the relevant ones.
     """
@@ -119,4 +119,4 @@ def _scaled(scorer: Scorer, score: float | None) -> float | None:
 def _advice(auc: float) -> str:
     if auc < 0.5:  # noqa: PLR2004 - chance
         return "See whether scores are distances, of which lower ones are better, and declare their scale."
-    return "Set no threshold on these scores; a reranker, or judging the hits nobody judged, may tell them apart."
+    return "Set no threshold on these scores; a reranker, or judgments of the unjudged hits, may separate them."

@@ -35,8 +35,8 @@ class Trend:
 def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: str | None = None) -> Section:
     """Section on daily means of measures by name, as (day, mean) in order of days; the last day is now.
 
-    Worth a look is a measure whose slope amounts to a decline of 0.02 and more over the days there are and is below
-    zero within 90 %. Fewer than five days of a measure are no trend. `changed` says, as a clause, what makes the days
+    Reported is a measure whose slope amounts to a decline of 0.02 and more over the days there are and is below
+    zero within 90 %. Fewer than five days of a measure are no trend. `changed`: a clause on what makes the days
     incomparable: then a decline may be none of the retriever's.
     """
     numbers: dict[str, float | int | None] = {}

@@ -83,7 +83,7 @@ def content_words(text: str) -> frozenset[str]:
 def word_overlap(query: str, texts: Iterable[str]) -> float | None:
     """Share of a query's content words in the one of these texts that has most of them; None = unknown.
 
-    Below `LITTLE` query and text are said to use other words, here and in the causes of single canaries.
+    Below `LITTLE` query and text count as using different words, here and in the causes of single canaries.
     """
     query_words = content_words(query)
     shares = [len(query_words & content_words(text)) / len(query_words) for text in texts] if query_words else []

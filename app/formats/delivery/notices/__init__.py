@@ -31,7 +31,7 @@ def body_of(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
 
 
 def is_written_for(hook: Hook, body: bytes) -> bool:
-    """Whether a frozen body fits the hook's kind; else the hook changed its kind, and the body is written anew."""
+    """Whether a frozen body fits the hook's kind; else the hook changed its kind, and the body is written again."""
     return body.startswith(_BEGINNINGS[HookKind(hook.kind)])
 
 

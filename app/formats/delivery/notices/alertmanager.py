@@ -20,7 +20,7 @@ def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) ->
     """Write a notice for Alertmanager.
 
     Without `endsAt` an alert ends there `resolve_timeout` after it was sent last, so it is sent again while it fires.
-    A test says nothing of its end either, and is not sent again.
+    A test has no end either, and is not sent again.
     """
     texts = notice_text(notice)
     data = notice["data"]

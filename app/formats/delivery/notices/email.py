@@ -1,4 +1,4 @@
-"""Notices as an email (RFC 5322): plain text, and HTML that says the same, in which everything is escaped.
+"""Notices as an email (RFC 5322): plain text, and the same as escaped HTML.
 
 The bytes follow from the notice alone: date, message id and boundary too. Messages about one fault are a thread.
 """
