@@ -265,7 +265,6 @@ def _log_unreachable_hooks(settings: Settings, applied: Documents) -> None:
 
 
 def _shared_config_hash(settings: Settings, applied: Documents | None) -> str:
-    """Return a hash of the configuration that all replicas should share."""
     return config_hash(applied, {name: getattr(settings, name) for name in SHARED_SETTINGS})
 
 

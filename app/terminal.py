@@ -9,16 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -150,7 +142,7 @@ def show_error(error: CoalmineError) -> None:
 @contextmanager
 def progress(sizes: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Draw a bar for each (name, size); yields the function that returns the one that advances the n-th."""
-    with _bars(MofNCompleteColumn()) as bars:
+    with _bars(rich_progress.MofNCompleteColumn()) as bars:
         tasks = [bars.add_task(plain(name), total=size) for name, size in sizes]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
 
@@ -158,7 +150,7 @@ def progress(sizes: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Calla
 @contextmanager
 def counting(name: str) -> Iterator[Callable[[int, int], None]]:
     """Draw one bar; yields the function that sets how much of how much is done."""
-    with _bars(MofNCompleteColumn()) as bars:
+    with _bars(rich_progress.MofNCompleteColumn()) as bars:
         task = bars.add_task(plain(name), total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
@@ -166,16 +158,16 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def reading(sizes: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Draw a bar of bytes for each (file, size); yields the function that returns the one that advances the n-th."""
-    with _bars(DownloadColumn()) as bars:
+    with _bars(rich_progress.DownloadColumn()) as bars:
         tasks = [bars.add_task(plain(name), total=size) for name, size in sizes]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
 
 
-def _bars(amount: ProgressColumn) -> Progress:
-    """Return progress bars on stderr, hidden where that is no terminal."""
+def _bars(amount: rich_progress.ProgressColumn) -> rich_progress.Progress:
     console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), amount, TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    name = rich_progress.TextColumn("{task.description}", markup=False)
+    columns = (name, rich_progress.BarColumn(), amount, rich_progress.TimeElapsedColumn())
+    return rich_progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _show_report(console: Console, report: Mapping[str, Any]) -> None:

@@ -34,6 +34,16 @@ OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
 """Outcome of a probe with this failure."""
 
 
+class NoAnswerError(Exception):
+    """No answer to read: the outcome of the probe instead, and one sentence for people, without secrets."""
+
+    def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.http_status = http_status
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAuth:
     """Authentication of one exchange, for every request and connection. Made by credentials."""

@@ -160,7 +160,6 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
 
 
 def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:
-    """Show what files change, or would; returns whether anything."""
     documents = read_files(paths)
     changes: Sequence[Mapping[str, Any]]
     if server is not None:

@@ -154,7 +154,6 @@ def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
 
 
 def _change_rows(runs: Sequence[ReplayedRun]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each opening, escalation and closing."""
     for one in runs:
         if one.reading.change is not None:
             yield (
@@ -168,7 +167,6 @@ def _change_rows(runs: Sequence[ReplayedRun]) -> Iterator[tuple[str, ...]]:
 
 
 def _count_differing(runs: Sequence[ReplayedRun]) -> int:
-    """Return the number of runs whose stored evidence differs."""
     pairs = [(one.reading.evidence, one.stored.evidence) for one in runs if one.stored is not None]
     return sum(now != then for now, then in pairs)
 

@@ -167,5 +167,4 @@ def _say_stopping(settings: Settings) -> None:
 
 
 def _program() -> str:
-    """Name of the command as it was called, to be copied."""
     return sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"

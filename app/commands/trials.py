@@ -195,7 +195,6 @@ def _response_lines(response: Mapping[str, Any]) -> list[str]:
 
 
 def _body_lines(body: str | None) -> list[str]:
-    """Lines of a body, laid out and cut for a screen."""
     text = shown_json(body or "")
     lines = [" " * (len(line) - len(line.lstrip(" "))) + shorten(line, _WIDEST) for line in text.splitlines()]
     more = len(lines) - _SHOWN_LINES

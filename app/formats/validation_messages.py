@@ -179,7 +179,6 @@ def _type_hint(kind: str, value: Any) -> str:
 
 
 def _write_instead(number: float, spelled: str) -> str:
-    """Hint with the number to write instead of another spelling."""
     return f"; write {number:.6g} for {spelled}"
 
 
@@ -212,7 +211,6 @@ def _fields_at_place(model: type[BaseModel], place: Place) -> list[list[str]]:
 
 
 def _named_fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
-    """Return (accepted names, field) of a model."""
     return [
         ([str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [field.alias or name], field)
         for name, field in model.model_fields.items()

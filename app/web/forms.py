@@ -128,7 +128,6 @@ def _labelled_path(path: str, labels: Mapping[str, str]) -> str:
 
 
 def _place_in_field(path: str, holder: str) -> list[str]:
-    """Place within a field, in words from the outside in."""
     inside = _ENTRY.sub(lambda entry: f".number {int(entry[1]) + 1}", path[len(holder) :])
     return [part for part in inside.split(".") if part]
 

@@ -8,7 +8,7 @@ import jmespath
 import pytest
 
 from app.adapters.probing.jmespath_paths import Path as CompiledPath
-from app.adapters.probing.response_mapping import compile_mapping
+from app.adapters.probing.response_mapping import Reader
 from app.domain.errors import InvalidInputError
 from app.domain.probing.expressions import MAX_LEVELS, find_problem
 from app.domain.probing.retrievers import ResponseMapping
@@ -105,7 +105,7 @@ def test_an_expression_of_the_field_is_not_too_deep(expression: str) -> None:
 def test_what_is_just_allowed_is_compiled_and_read_far_down_the_stack(expression: str) -> None:
     parse_document(RetrieverDocument, wished(text=expression))
     mapping = ResponseMapping(hits="hits", id="id", **dict.fromkeys(("text", "score", "document"), expression))
-    lowered(lambda: compile_mapping(mapping, 10).read(b'{"hits": []}', {}), 300)
+    lowered(lambda: Reader(mapping, 10).read(b'{"hits": []}', {}), 300)
 
 
 @pytest.mark.parametrize("expression", ["join(a, b)", " | ".join(["[@, @]"] * 8)])

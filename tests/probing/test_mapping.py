@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.adapters.probing.hit_columns import compile_typed_reader
 from app.adapters.probing.jmespath_paths import MalformedError, Paths
-from app.adapters.probing.response_mapping import ID_LENGTH, TEXT_LENGTH, Reader, Reading, compile_mapping
+from app.adapters.probing.response_mapping import ID_LENGTH, TEXT_LENGTH, Reader, Reading
 from app.domain.model import Ranking
 from app.domain.probing.retrievers import ResponseMapping, Scale
 
@@ -30,7 +30,7 @@ def read(
 ) -> Reading:
     """Read a document given as a value, or as bytes."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return compile_mapping(mapping, max_hits, scale=scale).read(body, headers or {})
+    return Reader(mapping, max_hits, scale=scale).read(body, headers or {})
 
 
 def hit(**fields: Any) -> dict[str, Any]:
@@ -263,8 +263,8 @@ def test_index_version_is_a_string_or_number_else_nothing(value: Any, version: s
 
 def test_index_version_may_stand_in_a_header() -> None:
     mapping = ResponseMapping(hits="@", id="id", index_version="header:X-Index-Version")
-    assert compile_mapping(mapping, 10).wants_headers
-    assert not compile_mapping(BARE, 10).wants_headers
+    assert Reader(mapping, 10).wants_headers
+    assert not Reader(BARE, 10).wants_headers
     assert read([], mapping, headers={"x-index-version": "v9"}).index_version == "v9"
     assert read([], mapping).index_version is None
 
@@ -285,7 +285,7 @@ def test_index_version_beside_a_list_alone_is_nothing() -> None:
 )
 def test_bad_mapping_is_refused_naming_the_field(mapping: ResponseMapping, sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^" + sentence.replace("[", r"\[")):
-        compile_mapping(mapping, 10)
+        Reader(mapping, 10)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_both_ways_of_reading_agree_and_never_raise(
 ) -> None:
     """Whatever the bytes, the fast way says what the generic way says, and what is read can be stored."""
     body = data.draw(bodies(mapping))
-    fast, slow = (compile_mapping(mapping, 3, scale=scale) for _ in range(2))
+    fast, slow = (Reader(mapping, 3, scale=scale) for _ in range(2))
     slow._read_typed = None
     found = outcome(fast, body)
     assert found == outcome(slow, body)
@@ -394,11 +394,11 @@ def test_any_expression_survives_any_answer(data: st.DataObject) -> None:
         ResponseMapping(hits="sort_by(results, &score)", id="keys(@)[0]", text="join('-', *)"),
         ResponseMapping(hits="*", id="@", index_version="length(@)"),
     ):
-        assert outcome(compile_mapping(mapping, 3), body)
+        assert outcome(Reader(mapping, 3), body)
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
 def test_field_names_with_quotes_and_the_like_can_be_mapped(name: str) -> None:
     mapping = ResponseMapping(hits=json.dumps(name), id=json.dumps(name))
     body = json.dumps({name: [{name: "x"}]}).encode()
-    assert compile_mapping(mapping, 5).read(body, {}).ranking.ids == ("x",)
+    assert Reader(mapping, 5).read(body, {}).ranking.ids == ("x",)

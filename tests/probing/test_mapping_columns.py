@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.adapters.probing.jmespath_paths import MalformedError
-from app.adapters.probing.response_mapping import Reading, compile_mapping
+from app.adapters.probing.response_mapping import Reader, Reading
 from app.domain.model import Ranking
 from app.domain.probing.retrievers import ResponseMapping
 
@@ -20,7 +20,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
 
 def read(document: Any, mapping: ResponseMapping = CHROMA, *, max_hits: int = 10) -> Reading:
     """Read a document given as a value."""
-    return compile_mapping(mapping, max_hits).read(json.dumps(document).encode(), {})
+    return Reader(mapping, max_hits).read(json.dumps(document).encode(), {})
 
 
 def complaint(document: Any, mapping: ResponseMapping = CHROMA) -> str:
@@ -208,4 +208,4 @@ def test_times_are_there_exactly_when_they_are_mapped() -> None:
 )
 def test_an_expression_that_could_fill_the_memory_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match=r"^text: could make an answer more than 100 times larger than it is"):
-        compile_mapping(ResponseMapping(hits="@", text=expression), 10)
+        Reader(ResponseMapping(hits="@", text=expression), 10)

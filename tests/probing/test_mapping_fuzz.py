@@ -10,7 +10,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from app.adapters.probing.jmespath_paths import MalformedError
-from app.adapters.probing.response_mapping import ID_LENGTH, compile_mapping
+from app.adapters.probing.response_mapping import ID_LENGTH, Reader
 from app.domain.probing.retrievers import ResponseMapping, Scale
 from app.domain.runs.rankings import round_ranking
 from app.formats.probing.presets import PRESETS
@@ -150,7 +150,7 @@ def _merged(before: Any, after: Any) -> Any:
 def read(mapping: ResponseMapping, body: bytes, scale: Scale | None) -> bool:
     """Read; whether there was something to read. Everything read must be whole and storable."""
     try:
-        reading = compile_mapping(mapping, 3, scale=scale).read(body, {"x-index-version": "v1"})
+        reading = Reader(mapping, 3, scale=scale).read(body, {"x-index-version": "v1"})
     except MalformedError:
         return False
     ranking = reading.ranking

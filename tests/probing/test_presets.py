@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.adapters.probing.response_mapping import compile_mapping
+from app.adapters.probing.response_mapping import Reader
 from app.adapters.probing.templates import json_template, url_template
 from app.domain.errors import InvalidInputError
 from app.domain.probing.retrievers import Dialect, Lookup, Retriever
@@ -82,7 +82,7 @@ def test_templates_hold_known_placeholders_alone(preset: Preset) -> None:
 @EACH
 def test_answers_can_be_mapped(preset: Preset) -> None:
     retriever = parsed(shortest(preset)).to_domain()
-    compile_mapping(retriever.response, 10, scale=retriever.scorer.scale)
+    Reader(retriever.response, 10, scale=retriever.scorer.scale)
 
 
 @EACH

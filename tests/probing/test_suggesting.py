@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.adapters.probing.response_mapping import Reading, compile_mapping
+from app.adapters.probing.response_mapping import Reader, Reading
 from app.domain.probing.field_guesses import normalize_name
 from app.domain.probing.mapping_suggestions import MAX_SUGGESTIONS, Suggestion, suggest_mappings
 from app.domain.probing.retrievers import ResponseMapping, Scale
@@ -27,7 +27,7 @@ PROSE = (
 
 def read(suggestion: Suggestion, answer: Any) -> Reading:
     """Read an answer by a suggested mapping."""
-    return compile_mapping(suggestion.mapping, 1_000).read(json.dumps(answer).encode(), {})
+    return Reader(suggestion.mapping, 1_000).read(json.dumps(answer).encode(), {})
 
 
 def best(answer: Any, *, query: str = "") -> Suggestion:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NotRequired, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -26,9 +26,10 @@ from app.domain.errors import (
 )
 
 ANY_ADDRESS = AddressPolicy(name="server", deny_private=False)
-"""Whoever runs the command says where the service is."""
 TIMEOUT_SECONDS = 120.0
 MAX_BODY_BYTES = 100_000_000
+
+T = TypeVar("T")
 
 
 class Server:
@@ -58,91 +59,66 @@ class Server:
 
         A change has `kind, name, action, fields, note`; a service of an older release sends no notes.
         """
-        body = json.dumps(pages).encode()
-        answer = self._send("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", body)
-        try:
-            document = json.loads(answer.body)
-            changes: list[Mapping[str, Any]] = document["changes"]
-            return changes, [str(line) for line in document.get("notes", ())]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        answer = self._call("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", _Changes, body=pages)
+        return answer["changes"], answer.get("notes", [])
 
     def export(self) -> str:
         """Everything in force as a canary file."""
         try:
             return self._send("GET", "/v1/export", None).body.decode()
         except UnicodeDecodeError as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+            raise self._foreign() from error
 
     def export_suite(self, form: str, suite: str | None) -> tuple[Mapping[str, str], list[str]]:
         """Return a suite as another tool's files: (texts by name, what they cannot hold)."""
-        suite_query = "" if suite is None else f"&suite={quote(suite, safe='')}"
-        answer = self._send("GET", f"/v1/export?format={form}{suite_query}", None)
-        try:
-            document = json.loads(answer.body)
-            return {str(name): str(text) for name, text in document["files"].items()}, [
-                str(line) for line in document["notes"]
-            ]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        suite_query = "" if suite is None else f"&suite={_quoted(suite)}"
+        answer = self._call("GET", f"/v1/export?format={form}{suite_query}", _Files)
+        return answer["files"], answer["notes"]
 
-    def try_retriever(self, slug: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    def try_retriever(self, slug: str, request: Mapping[str, Any]) -> Trial:
         """Send one query to a retriever of the service, see `POST /v1/retrievers/{slug}/try`."""
-        answer = self._send("POST", f"/v1/retrievers/{quote(slug, safe='')}/try", json.dumps(request).encode())
-        try:
-            trial: dict[str, Any] = json.loads(answer.body)
-            msgspec.convert(trial, Trial)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
-        return trial
+        return self._call("POST", f"/v1/retrievers/{_quoted(slug)}/try", Trial, body=request)
 
     def rescore(self, check: str, since: str | None) -> Mapping[str, Any]:
         """Start re-scoring a check's past runs by the judgments in force there."""
-        body = json.dumps({} if since is None else {"since": since}).encode()
-        return self._rescoring("POST", f"/v1/checks/{quote(check, safe='')}/rescorings", body)
+        body = {} if since is None else {"since": since}
+        return self._call("POST", f"/v1/checks/{_quoted(check)}/rescorings", _Rescoring, body=body)
+
+    def rescoring(self, rescoring_id: str) -> Mapping[str, Any]:
+        """Progress of a re-scoring."""
+        return self._call("GET", f"/v1/rescorings/{_quoted(rescoring_id)}", _Rescoring)
 
     def reanchors(self, check: str) -> list[ReanchorView]:
         """Proposals in the place of judgments of a check, oldest first."""
         views: list[ReanchorView] = []
-        path, after = f"/v1/checks/{quote(check, safe='')}/reanchors?state=proposed&limit=500", ""
+        path, after = f"/v1/checks/{_quoted(check)}/reanchors?state=proposed&limit=500", ""
         while True:
-            page = self._reanchoring("GET", path + after, None, _ReanchorPage)
+            page = self._call("GET", path + after, _ReanchorPage)
             views += page["items"]
             if not page["next"]:
                 return views[::-1]
-            after = f"&after={quote(page['next'], safe='')}"
+            after = f"&after={_quoted(page['next'])}"
 
     def decide_reanchors(self, check: str, request: Mapping[str, Any]) -> ReanchorDecision:
         """Accept or reject proposals; see `POST /v1/checks/{slug}/reanchors`."""
-        path = f"/v1/checks/{quote(check, safe='')}/reanchors"
-        decided: ReanchorDecision = self._reanchoring("POST", path, json.dumps(request).encode(), ReanchorDecision)
-        return decided
-
-    def _reanchoring(self, method: str, path: str, body: bytes | None, shape: Any) -> Any:
-        try:
-            return msgspec.convert(json.loads(self._send(method, path, body).body), shape)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
-
-    def rescoring(self, rescoring_id: str) -> Mapping[str, Any]:
-        """Progress of a re-scoring."""
-        return self._rescoring("GET", f"/v1/rescorings/{quote(rescoring_id, safe='')}", None)
+        return self._call("POST", f"/v1/checks/{_quoted(check)}/reanchors", ReanchorDecision, body=request)
 
     def quality(self, check: str) -> QualityReport:
         """Quality report of a check, see `GET /v1/checks/{slug}/quality`."""
-        answer = self._send("GET", f"/v1/checks/{quote(check, safe='')}/quality", None)
-        try:
-            return msgspec.convert(json.loads(answer.body), QualityReport)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        return self._call("GET", f"/v1/checks/{_quoted(check)}/quality", QualityReport)
 
-    def _rescoring(self, method: str, path: str, body: bytes | None) -> Mapping[str, Any]:
+    def _call(self, method: str, path: str, shape: type[T], *, body: Any = None) -> T:
+        """Send JSON and return the answer, checked to have this shape; what else it holds stays."""
+        answer = self._send(method, path, None if body is None else json.dumps(body).encode())
         try:
-            views: Mapping[str, Any] = json.loads(self._send(method, path, body).body)
-            str(views["id"]), str(views["status"]), int(views["progress"]["runs_done"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
-        return views
+            document: T = json.loads(answer.body)
+            msgspec.convert(document, shape)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise self._foreign() from error
+        return document
+
+    def _foreign(self) -> CoalmineError:
+        return CoalmineError(f"{self._url} did not answer as Coalmine does")
 
     def _send(self, method: str, path: str, body: bytes | None) -> Response:
         request = Request(
@@ -171,6 +147,32 @@ class Server:
             return InvalidInputError(errors or [Problem(message=detail)])
         kind = _ERRORS.get(status, CoalmineError)
         return kind(f"{self._url} answered {status}: {detail}{_HINTS.get(status, '')}")
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+class _Changes(TypedDict):
+    """Changes of an import."""
+
+    changes: list[Mapping[str, Any]]
+    notes: NotRequired[list[str]]
+
+
+class _Files(TypedDict):
+    """Files of an export."""
+
+    files: dict[str, str]
+    notes: list[str]
+
+
+class _Rescoring(TypedDict):
+    """A re-scoring, as far as every release has it."""
+
+    id: str
+    status: str
+    progress: dict[str, int | None]
 
 
 class _ReanchorPage(TypedDict):

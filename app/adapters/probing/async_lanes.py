@@ -33,16 +33,6 @@ QueryOnce = Callable[[ProbeQuery], Awaitable[Answer]]
 Lane = Callable[[], AbstractAsyncContextManager[QueryOnce]]
 
 
-class NoAnswerError(Exception):
-    """No answer to read: the outcome of the probe instead, and one sentence why."""
-
-    def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
-        super().__init__(detail)
-        self.outcome = outcome
-        self.detail = detail
-        self.http_status = http_status
-
-
 def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> Generator[Batch, None, None]:
     """Run `work` to its end and yield what it delivers; an empty batch where nothing came for a while.
 

@@ -20,7 +20,7 @@ import msgspec
 
 from app.adapters.probing.masking import masked
 from app.adapters.transport import send_one
-from app.adapters.wire import NO_HEADERS, OUTCOMES, Request, RequestAuth, Response, header_line
+from app.adapters.wire import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
@@ -41,17 +41,8 @@ MAX_TOKENS = 256
 """Most tokens kept; the oldest is dropped beyond."""
 
 
-class CredentialError(Exception):
-    """No token is available; `outcome` is that of a probe which needs one.
-
-    `detail` is one sentence for people, without secrets and without a word of an answer's body.
-    """
-
-    def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
-        super().__init__(detail)
-        self.outcome = outcome
-        self.detail = detail
-        self.http_status = http_status
+class CredentialError(NoAnswerError):
+    """No token is available, which ends a probe that needs one."""
 
 
 class Keyring:
@@ -238,7 +229,6 @@ def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str,
 
 
 def _token_key(auth: OAuth2) -> bytes:
-    """Return a digest of the credentials of a token."""
     parts = (auth.token_url, auth.client_id, auth.client_secret, auth.scope, auth.audience)
     return blake2b(repr(parts).encode(), digest_size=16).digest()
 

@@ -6,7 +6,7 @@ import re
 
 import psycopg
 
-from app.adapters.probing.async_lanes import NoAnswerError
+from app.adapters.wire import NoAnswerError
 from app.domain.model import Outcome
 
 

@@ -6,7 +6,7 @@ from datetime import date, time
 from decimal import Decimal
 from typing import Any
 
-from app.adapters.probing.async_lanes import NoAnswerError
+from app.adapters.wire import NoAnswerError
 from app.domain.model import Outcome
 
 MAX_ROWS = 10_000

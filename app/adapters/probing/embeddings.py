@@ -187,7 +187,6 @@ def _vector(item: _Item, number: int) -> Vector:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, where: str) -> T:
-    """Decode JSON that stands at `where` in the response."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -230,7 +229,6 @@ def _request_body(embedder: Embedder, texts: Sequence[str]) -> bytes:
 
 
 def _without_surrogates(text: str) -> str:
-    """Replace halves of characters, which no encoding can carry."""
     return text.encode(errors="replace").decode()
 
 

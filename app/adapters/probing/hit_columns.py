@@ -277,7 +277,6 @@ def _take_document(value: Any) -> str | int | None:
 
 
 def _take_text(value: Any) -> str | None:
-    """Return a text, or the joined texts of content blocks."""
     if value is None or isinstance(value, str):
         return value
     blocks = value if isinstance(value, list) else [value]

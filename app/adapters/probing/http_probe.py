@@ -17,7 +17,7 @@ from app.adapters.probing.request_templates import Plan, build_requests, compile
 from app.adapters.probing.responses import CACHE_BYTES, CachingReader, failed_answer, read_answer, shown_exchange
 from app.adapters.probing.retriever_limits import peer_of
 from app.adapters.transport import exchange
-from app.adapters.wire import NO_AUTH, Request, RequestAuth, Response
+from app.adapters.wire import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probing.probe_failures import url_address
@@ -75,7 +75,7 @@ class HttpProbe:
         try:
             credentials = _RunCredentials(self._keyring, context)
             plan = self._with_lookup(plan, context, credentials.request_auth)
-        except (CredentialError, _LookupError) as error:
+        except NoAnswerError as error:
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
             failure = failed_answer(error.outcome, error.detail, error.http_status, step=step)
             yield [(item.position, failure) for item in queries]
@@ -110,7 +110,6 @@ class HttpProbe:
         self._keep_reader(retriever.slug, reader)
 
     def _with_lookup(self, plan: Plan, context: ProbeContext, request_auth: RequestAuth) -> Plan:
-        """Return the plan with the looked-up value. Raises _LookupError."""
         lookup = context.retriever.lookup
         if plan.lookup is None or lookup is None:
             return plan
@@ -133,7 +132,6 @@ class HttpProbe:
         return plan.bound({lookup.name: value})
 
     def _send(self, context: ProbeContext, request: Request, request_auth: RequestAuth) -> Response:
-        """Send one request within the limits of the retriever."""
         retriever = context.retriever
         exchanged = exchange(
             (request,),
@@ -204,11 +202,5 @@ def _with_exchange(answer: Answer, request: Request | None, response: Response, 
     return answer if request is None else replace(answer, exchange=shown_exchange(request, response, request_auth))
 
 
-class _LookupError(Exception):
+class _LookupError(NoAnswerError):
     """The value that is looked up once per run is not available."""
-
-    def __init__(self, outcome: Outcome, detail: str, http_status: int | None) -> None:
-        super().__init__(detail)
-        self.outcome = outcome
-        self.detail = detail
-        self.http_status = http_status

@@ -21,7 +21,6 @@ from app.adapters.probing.async_lanes import (
     RETRY_SECONDS,
     Batch,
     Deliver,
-    NoAnswerError,
     hold_turn,
     query_in_lanes,
     run_in_background,
@@ -31,7 +30,7 @@ from app.adapters.probing.redaction import Redaction, secret_headers
 from app.adapters.probing.request_templates import Plan, compile_retriever, request_headers
 from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read_answer
 from app.adapters.transport import exchange
-from app.adapters.wire import NO_AUTH, Failure, Request, Response, header_line
+from app.adapters.wire import NO_AUTH, Failure, NoAnswerError, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
@@ -94,7 +93,7 @@ class McpProbe:
                 await run.ask_all(queries, vectors, deliver_answer)
         except LocalResourceError:
             raise
-        except (NoAnswerError, CredentialError) as error:
+        except NoAnswerError as error:
             outcome, detail, status = error.outcome, error.detail, error.http_status
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else step
         except Exception as error:  # noqa: BLE001 - see above

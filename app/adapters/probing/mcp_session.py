@@ -18,9 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, Implementation
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from app.adapters.probing.async_lanes import NoAnswerError
 from app.adapters.probing.endpoints import response_problem
-from app.adapters.wire import Response
+from app.adapters.wire import NoAnswerError, Response
 from app.domain.model import Outcome
 
 GRACE_SECONDS = 0.5

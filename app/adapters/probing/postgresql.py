@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from app.adapters.probing.async_lanes import NoAnswerError
 from app.adapters.transfer import blocked_text
+from app.adapters.wire import NoAnswerError
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
 from app.domain.probing.retrievers import Tls

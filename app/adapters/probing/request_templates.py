@@ -12,7 +12,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 
 from app.adapters.probing.jmespath_paths import Path
-from app.adapters.probing.response_mapping import Reader, compile_mapping
+from app.adapters.probing.response_mapping import Reader
 from app.adapters.probing.templates import Template, json_template, url_template
 from app.adapters.wire import Request, header_line
 from app.domain.errors import InvalidInputError, Problem
@@ -128,7 +128,7 @@ def needs_vector(retriever: Retriever) -> bool:
 def compile_reader(retriever: Retriever, k: int) -> Reader:
     """Return the reader of its responses; raises ValueError naming the field that is wrong."""
     of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
-    return compile_mapping(
+    return Reader(
         retriever.response,
         k,
         scale=None if of_the_reranker else retriever.scorer.scale,

@@ -30,9 +30,15 @@ class Reading:
 
 
 class Reader:
-    """Reads responses of one shape; made by `compile_mapping`."""
+    """Reads responses of one mapping. Hits after the first `max_hits` are ignored, then duplicates.
 
-    def __init__(self, mapping: ResponseMapping, max_hits: int, scale: Scale | None, decimals: int | None) -> None:
+    `scale` is the one the scores must lie on, `decimals` what they are rounded to (None: not at all).
+    Raises ValueError naming the field whose expression is wrong.
+    """
+
+    def __init__(
+        self, mapping: ResponseMapping, max_hits: int, *, scale: Scale | None = None, decimals: int | None = None
+    ) -> None:
         paths = Paths.of(mapping)
         self._identity = (mapping, max_hits, scale, decimals)
         self.wants_headers = paths.version_header is not None
@@ -56,17 +62,6 @@ class Reader:
         if self._decimals is not None:
             ranking = round_ranking(ranking, self._decimals)
         return Reading(ranking=ranking, index_version=_version(version))
-
-
-def compile_mapping(
-    mapping: ResponseMapping, max_hits: int, *, scale: Scale | None = None, decimals: int | None = None
-) -> Reader:
-    """Return the reader of a mapping. Hits after the first `max_hits` are ignored, then duplicates.
-
-    `scale` is the one the scores must lie on, `decimals` what they are rounded to (None: not at all).
-    Raises ValueError naming the field whose expression is wrong.
-    """
-    return Reader(mapping, max_hits, scale, decimals)
 
 
 def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> Ranking:
@@ -134,7 +129,6 @@ def _names(values: Sequence[Any], dirty: bool) -> list[Any]:  # noqa: FBT001 - p
 
 
 def _moments(values: Sequence[str | float | None], paths: Paths) -> Sequence[float | None]:
-    """Read times as seconds since 1970 in UTC."""
     moments: list[float | None] = []
     for index, value in enumerate(values):
         moment = value if value is None else parse_timestamp(value)

@@ -22,7 +22,7 @@ from psycopg.rows import dict_row
 
 from app.adapters.file_descriptors import are_exhausted
 from app.adapters.limits import Limits
-from app.adapters.probing.async_lanes import Batch, Deliver, NoAnswerError, query_in_lanes, run_in_background
+from app.adapters.probing.async_lanes import Batch, Deliver, query_in_lanes, run_in_background
 from app.adapters.probing.credentials import masked
 from app.adapters.probing.database_errors import connection_error, statement_error
 from app.adapters.probing.database_rows import rows_json, too_large
@@ -33,7 +33,7 @@ from app.adapters.probing.response_mapping import Reader
 from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read_answer
 from app.adapters.probing.sql_statements import compile_statement
 from app.adapters.transfer import CONNECT_SECONDS
-from app.adapters.wire import RequestAuth, Response
+from app.adapters.wire import NoAnswerError, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome
@@ -290,7 +290,6 @@ async def _wait_for(seconds: float, work: Coroutine[Any, Any, T], late: Exceptio
 
 
 def _check_text(query: str) -> None:
-    """Raise for a query that the protocol cannot carry."""
     if "\0" in query or any("\ud800" <= character <= "\udfff" for character in query):
         raise NoAnswerError(Outcome.REFUSED, "the query holds a character that PostgreSQL cannot take")
 

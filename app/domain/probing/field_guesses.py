@@ -269,7 +269,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _repeats_query(field: Field, query: str) -> bool:
-    """Whether a field only repeats the query."""
     return bool(query) and all(value == query for value in field.values)
 
 

@@ -100,7 +100,7 @@ def _logistic(score: float) -> float:
 
 
 def _saturating(score: float, anchor: float | None) -> float:
-    """S / (s + anchor), one half at the anchor, without overflow of the sum."""
+    """Return s / (s + anchor), one half at the anchor, without overflow of the sum."""
     if anchor is None or not (math.isfinite(anchor) and anchor > 0.0):
         raise ValueError("The scale unbounded needs a positive anchor: the score that means one half.")
     return 1.0 / (1.0 + anchor / score) if score > 0.0 else 0.0

@@ -115,7 +115,6 @@ def _warnings(
 
 
 def _match_canary(canary: CanaryDocument, ranking: Ranking) -> CanaryMatches:
-    """Match the expected chunks as runs do."""
     prepared = Panel([canary.to_domain()]).prepared[0]
     result = match(prepared, ranking)
     places = zip(prepared.judgments, result.first, result.first_level, strict=True)

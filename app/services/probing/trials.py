@@ -203,7 +203,6 @@ def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
 
 
 def _ranking_remarks(retriever: Retriever, ranking: Ranking) -> list[str]:
-    """Return remarks on ids and scores that are hardly what they are mapped as."""
     remarks = []
     if retriever.response.id is not None and len(ranking) >= _LEAST_HITS and are_ranks(ranking.ids):
         remarks.append("the ids only count the hits, as ranks do: in another answer they may be those of other chunks")
@@ -235,7 +234,6 @@ def _relevance_remarks(scorer: Scorer, ranking: Ranking) -> list[str]:
 
 
 def _endpoint_remarks(retriever: Retriever, answer: Answer, exchange: Exchange) -> list[str]:
-    """Return remarks on redirects, missing resources and a missing index version."""
     status, target = exchange.http_status or 0, exchange.response_headers.get("location")
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and target:
         return [f"it points to {target[:_MAX_ADDRESS]}"]

@@ -131,7 +131,6 @@ def _act(request: Request, store: Store, vault: Vault, slug: str | None, form: F
 
 
 def _send_query(request: Request, store: Store, vault: Vault, state: WizardState) -> None:
-    """Send the query to the typed retriever, and put the response into the form."""
     canary = selected_canary(store, state)
     query = state.form.stripped("query") or (canary.query if canary is not None else "")
     if not query:
@@ -197,7 +196,6 @@ def _complete_json(body: str) -> str:
 
 
 def _save(request: Request, store: Store, vault: Vault, state: WizardState) -> str:
-    """Save the retriever as the API does; returns its slug."""
     if not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("defining retrievers needs a key with scope admin")
     refuse_file_managed(state.definition)
@@ -290,7 +288,6 @@ def _options(preset: Preset, state: WizardState) -> list[Option]:
 
 
 def _yaml(state: WizardState) -> str:
-    """YAML for a canary file; empty while it would not be valid."""
     if not (state.paths["id"] or state.paths["text"]):
         return ""
     try:

@@ -82,7 +82,6 @@ def _json_text(value: Any) -> str:
 
 
 def _relevance_source(body: Mapping[str, Any]) -> str:
-    """Return where the relevance of a hit comes from."""
     scorer = body["scorer"]
     if scorer["kind"] == "score":
         return f"from its scores: {SCALES[scorer['scale']]}"

@@ -128,7 +128,6 @@ def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _readable_body(trial: Mapping[str, Any] | None, side: str) -> str:
-    """Body laid out for reading, see `shown_json`."""
     exchange = trial and trial[side]
     if not exchange or exchange["body"] is None:
         return ""

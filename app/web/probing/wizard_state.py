@@ -192,7 +192,6 @@ def _next_field(name: str, state: WizardState) -> str:
 
 
 def _apply_suggestion(state: WizardState) -> None:
-    """Take over a suggested mapping."""
     number = state.form.get("use")
     if not number:
         return
