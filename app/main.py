@@ -71,7 +71,6 @@ if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted
 logger = logging.getLogger("coalmine")
 
 SHARED_SETTINGS = ("retriever_allow", "hook_allow", "retention_days", "public_url", "dashboard_url", "runbook_url")
-"""Settings that all replicas should share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

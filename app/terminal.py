@@ -1,7 +1,4 @@
-"""Output of commands: reports as tables, plans, progress bars, problems. Results on stdout, all else on stderr.
-
-Texts of others are drawn literally: nothing in them is taken for markup or a control sequence.
-"""
+"""Output of commands, texts of others drawn literally. Results on stdout, all else on stderr."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

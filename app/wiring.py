@@ -1,8 +1,4 @@
-"""Parts of a process, built from its settings: the store, the probe, the sender, links, the ping and tracing.
-
-`main` puts them together to a service; commands use them one by one. With `main` the only module that names the real
-adapters.
-"""
+"""Parts of a process, built from its settings: store, probe, sender, links, ping and tracing."""
 
 import os
 from collections.abc import Mapping

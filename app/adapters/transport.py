@@ -25,11 +25,9 @@ from app.domain.addresses import AddressPolicy
 from app.domain.errors import LocalResourceError
 
 RETRY_SECONDS = 0.2
-"""Pause before a retry after a transport failure."""
 PAUSE_SECONDS = 60.0
 """For how long at most a `Retry-After` is obeyed: a run has a deadline, and a peer may ask for a day."""
 POLL_SECONDS = 0.2
-"""Longest time between two batches."""
 JOIN_SECONDS = 1.0
 """How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
 BACKLOG_BYTES = 32_000_000

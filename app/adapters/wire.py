@@ -49,9 +49,7 @@ class RequestAuth:
     """Authentication of one exchange, for every request and connection. Made by credentials."""
 
     headers: tuple[bytes, ...] = field(default=(), repr=False)
-    """Lines to add, such as `authorization: Bearer ...`."""
     query: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, repr=False)
-    """Parameters to add to the URL."""
     tls: Tls | None = None
     sigv4: SigV4 | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)

@@ -1,7 +1,4 @@
-"""Commands on definitions: canary files against those of a service, and its schema.
-
-They work on the store of the settings or, where that makes sense, on a running service over its API.
-"""
+"""Commands on definitions: canary files against those of the store or of a running service, and its schema."""
 
 import os
 import re

@@ -26,7 +26,6 @@ from app.wiring import build_probe
 
 DEGRADED, NOT_MEASURED = 1, 3
 NOWHERE = "http://rankings.invalid/"
-"""Stands for the address of a retriever that is not asked."""
 
 app = typer.Typer(rich_markup_mode=None)
 

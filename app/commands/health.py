@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 SILENT_SECONDS = 30.0
-"""Most seconds since the last heartbeat."""
 
 
 def sign_of_life(data_dir: Path) -> Path:

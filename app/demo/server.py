@@ -26,7 +26,6 @@ from app.demo.page import render
 from app.demo.retriever import SCALE, Hit, Retriever
 
 RECEIVED = 50
-"""How many messages `/hook` keeps."""
 
 _OBJECT = TypeAdapter(dict[str, Any])
 _POLL_SECONDS = 0.1

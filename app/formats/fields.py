@@ -83,10 +83,7 @@ DID_YOU_MEAN = "; did you mean "
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the nearest known word, "" when none is near.
-
-    A word that begins exactly one name means that name, whatever else is spelled alike.
-    """
+    """Return `; did you mean 'x'?` for the one name that begins so, or the nearest; "" when none is near."""
     names = list(known)
     begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word)]
     near = begun if len(begun) == 1 else get_close_matches(word, names, n=1)
@@ -170,15 +167,11 @@ PATTERN_TEXTS = {
     CANARY_KEY: "1 to 128 letters, digits and . _ : - and not begin with . : or -",
     "^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$": "1 to 128 letters, digits and @ . _ : - and not begin with @ . : or -",
 }
-"""The patterns above in words."""
 _LONGEST_SLUG, _LONGEST_KEY, _MOST_READ = 64, 128, 1_000
 
 
 def suggest_name(pattern: str, text: str) -> str:
-    """Return the nearest name that a pattern above takes, such as `my-check` for `My check!`; "" for none.
-
-    Letters of other scripts have no counterpart and are left out; accents are taken off.
-    """
+    """Return the nearest name a pattern above takes: `my-check` for `My check!`; "" for other scripts."""
     if pattern not in PATTERN_TEXTS:
         return ""
     text = text.strip()[:_MOST_READ]

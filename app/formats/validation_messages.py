@@ -1,7 +1,4 @@
-"""Sentences for people of pydantic's errors. Values are never quoted where a secret could stand.
-
-Places in files are added by the reader of canary files; here a problem has the path inside its document.
-"""
+"""Sentences for people of pydantic's errors. Values are never quoted where a secret could stand."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -197,10 +194,7 @@ def _printable(value: Any) -> str:
 
 
 def _fields_at_place(model: type[BaseModel], place: Place) -> list[list[str]]:
-    """Return the names of each field of the document at `place` of a `model`, the preferred one first.
-
-    Where it may be of several kinds, the fields of all of them.
-    """
+    """Return the names of each field of the documents that may stand at `place`, the preferred one first."""
     models = [model]
     for part in place:
         if isinstance(part, str):

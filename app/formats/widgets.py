@@ -35,7 +35,6 @@ class Widget:
     length: int = 2048
     """Most characters of the input, where the type has no bound of its own."""
     lines: int = 1
-    """Height of a text area."""
     mono: bool = False
     keeps_spaces: bool = False
     """Whether white space around the value is part of it."""

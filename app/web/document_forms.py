@@ -1,8 +1,4 @@
-"""Forms of documents: their fields, the texts of a stored document, and the document of submitted texts.
-
-Label, hint, control and secrecy stand at the field of the document (`app.formats.widgets`), its bounds are its type's.
-What a form has beside its document is that form's own module.
-"""
+"""Forms of documents: fields as the document describes them, texts of a stored one, the document of submitted ones."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +17,6 @@ from app.web.forms import Form, parse_list, parse_number, parse_pairs
 _CHECKED: Final = "yes"
 MAX_ROWS: Final = 200
 _MAX_DIGITS: Final = 4
-"""Most digits of the place of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +24,6 @@ class FormField:
     """A field of a form, for templates and for reading a submitted form."""
 
     name: str
-    """Path in the document."""
     label: str
     hint: str
     control: Control
@@ -41,7 +35,6 @@ class FormField:
     is_cleared: bool
     """Whether an empty field is null; it is else the default."""
     rows: Mapping[str, "FormField"] = field(default_factory=dict)
-    """Fields of an entry, where the field is a list of documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,4 @@
-"""Texts of a submitted form by field name, and its problems under the labels and at the fields people see.
-
-A field is named by its path in the document it becomes (`auth.token`, `expected_chunks[0].id`), as problems are.
-"""
+"""Texts of a submitted form by the path of its field, and its problems by the labels and fields people see."""
 
 import re
 from collections import defaultdict
@@ -99,10 +96,7 @@ def parse_pairs(path: str, text: str, separator: str = ": ") -> dict[str, str]:
 
 
 def problems_by_field(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[str, list[str]]:
-    """Messages by the innermost of these fields that holds the path of the problem.
-
-    In a field of several things the message begins with the place of the one it is about.
-    """
+    """Messages, with the place in a field of several things, by the innermost of these fields around it."""
     by_field: dict[str, list[str]] = defaultdict(list)
     for problem in problems:
         path = problem.path or ""

@@ -55,10 +55,7 @@ class Server:
     def import_documents(
         self, pages: list[dict[str, Any]], *, dry_run: bool
     ) -> tuple[list[Mapping[str, Any]], list[str]]:
-        """Apply documents in one transaction, or return what that would change, and notes on it.
-
-        A change has `kind, name, action, fields, note`; a service of an older release sends no notes.
-        """
+        """Apply documents, or return what that would change (`kind, name, action, fields, note`), and notes."""
         answer = self._call("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", _Changes, body=pages)
         return answer["changes"], answer.get("notes", [])
 

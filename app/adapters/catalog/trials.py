@@ -1,7 +1,4 @@
-"""The fields of a trial that a service returns and the command line shows; `msgspec.convert` checks them.
-
-Whatever answers at an address need not be Coalmine.
-"""
+"""The fields of a trial that the command line shows; whatever answers at an address need not be Coalmine."""
 
 from typing import NotRequired, TypedDict
 

@@ -1,7 +1,4 @@
-"""Queries a retriever with an asynchronous library: an event loop in a thread of its own, batches for the caller.
-
-What a query and an answer mean is left to the probes; HTTP has a transport of its own.
-"""
+"""Queries a retriever with an asynchronous library: an event loop in a thread of its own, batches for the caller."""
 
 import asyncio
 import contextlib
@@ -20,11 +17,9 @@ from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2
-"""Longest time between two batches."""
 JOIN_SECONDS = 2.0
 """How long closing waits for the loop; what still hangs then, hangs in a name resolution."""
 RETRY_SECONDS = 0.2
-"""Pause before a retry after a transport failure."""
 BATCH = 64
 
 Batch = list[tuple[int, Answer]]
@@ -60,10 +55,7 @@ def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> 
 async def query_in_lanes(
     context: ProbeContext, queries: Sequence[ProbeQuery], lane: Lane, deliver: Deliver, limits: Limits | None = None
 ) -> None:
-    """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself.
-
-    `limits` are those of all retrievers of the process; None = this retriever is asked by nobody else.
-    """
+    """Send every query, as many at once as the retriever takes; `limits` None = nobody else queries it."""
     retriever = context.retriever
     waiting = iter(queries)
     turns = _Turns(context, limits)

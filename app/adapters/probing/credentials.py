@@ -1,8 +1,4 @@
-"""Turns the credentials of a retriever into the headers and secrets of its requests, fetching OAuth2 tokens.
-
-Sending is left to the transport, the meaning of a failure to the caller. Which forms of a secret are masked in texts
-for people is left to masking.
-"""
+"""Turns the credentials of a retriever into the headers and secrets of its requests, fetching OAuth2 tokens."""
 
 import math
 import re
@@ -38,7 +34,6 @@ MAX_LIFE_SECONDS = 24 * 3600.0
 BACKOFF_SECONDS = 15.0
 """Pause after a failure, so that no request waits for a dead endpoint each time."""
 MAX_TOKENS = 256
-"""Most tokens kept; the oldest is dropped beyond."""
 
 
 class CredentialError(NoAnswerError):
@@ -123,10 +118,7 @@ class Keyring:
         return token_slot.error
 
     def _fetch(self, auth: OAuth2, token_slot: "_Token") -> tuple[str, float]:
-        """Fetch a token by RFC 6749, section 4.4; the client is named in the header or, failing that, the form.
-
-        RFC 6749, section 2.3.1, wants all servers to know the header; some only know the form.
-        """
+        """Fetch a token (RFC 6749, 4.4); the client is in the header or, as some servers need it, in the form."""
         response = self._request_token(auth, in_form=token_slot.in_form)
         if _rejects_client(response) and not token_slot.in_form:
             second = self._request_token(auth, in_form=True)
@@ -166,9 +158,7 @@ class _Token:
     lock: threading.Lock = field(default_factory=threading.Lock)
     token: str = field(default="", repr=False)
     renewal: float = -math.inf
-    """When a new one is requested."""
     expiry: float = -math.inf
-    """When it ends."""
     error: _Error | None = None
     """Error of the last attempt; None = it succeeded."""
     quiet_until: float = -math.inf

@@ -13,10 +13,7 @@ MAX_ROWS = 10_000
 
 
 async def rows_json(rows: AsyncIterator[Mapping[str, Any]], limit: int) -> bytes:
-    """Return the rows as JSON. Raises NoAnswerError for more than `limit` bytes or MAX_ROWS of them.
-
-    Raises ValueError, ArithmeticError or RecursionError for a value that cannot be written.
-    """
+    """Return the rows as JSON. Raises NoAnswerError for too much, and errors of values that cannot be written."""
     rows_written: list[bytes] = []
     size = 2
     async for row in rows:

@@ -24,11 +24,9 @@ from app.domain.probing.embeddings import EmbeddingResult, Vector, same_vector
 from app.domain.probing.retrievers import Embedder
 
 CACHE_BYTES = 64_000_000
-"""Size of the cache, for all embedders together."""
 MAX_DIMENSIONS = 65_536
 """Of a vector; models have 256 to 8,192."""
 MAX_EMBEDDERS = 256
-"""Embedders whose last answers are kept."""
 
 _ENTRY_BYTES = 300  # what an entry takes besides its numbers
 
@@ -55,10 +53,7 @@ class Embeddings:
         self._cache = _VectorCache(cache_bytes)
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
-        """Return vectors, requesting those that are not cached; see `Embed`.
-
-        Raises InvalidInputError for an embedder that cannot be asked at all.
-        """
+        """Return vectors, from the cache or fresh. Raises InvalidInputError for an unusable embedder."""
         waiting = self.in_peace(embedder, texts, refresh=refresh)
         while True:
             try:
@@ -137,7 +132,6 @@ class _BatchResults:
     vectors: dict[str, Vector] = field(default_factory=dict)
     problem: tuple[Outcome, str] | None = None
     http_status: int | None = None
-    """Status of the batch with the problem."""
     dimensions: int | None = None
     latency_seconds: float = 0.0
 

@@ -1,7 +1,4 @@
-"""Posts to the JSON services beside a retriever, embedders and rerankers, and says why a response cannot be read.
-
-What a request asks and what a response means is left to the adapter of each.
-"""
+"""Posts to the JSON services beside a retriever, embedders and rerankers, and says why a response cannot be read."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -45,7 +42,6 @@ class EndpointClient:
     user_agent: str
     max_body_bytes: int = MAX_BODY_BYTES
     limits: Limits = field(default_factory=Limits)
-    """Of all services of the process."""
 
     def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[CallOutcome | None, None, None]:
         """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.

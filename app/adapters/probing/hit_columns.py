@@ -29,7 +29,6 @@ class Columns:
     texts: Sequence[str | None] | None
     documents: Sequence[str | int | None] | None
     updated: Sequence[str | float | None] | None
-    """Times as the answer writes them."""
     version: Any = None
     dirty: bool = True
     """Whether strings may hold what UTF-8 or a database refuses."""
@@ -231,10 +230,7 @@ def _read_columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
 
 
 def parse_json(body: bytes) -> tuple[Any, bool]:
-    """Parse JSON, and what is often taken for it: with NaN, lone surrogates, broken UTF-8 or a byte order mark.
-
-    Returns the value and whether its strings may hold what UTF-8 or a database refuses. Raises MalformedError.
-    """
+    """Parse JSON, also malformed; returns it and whether its strings may be unstorable. Raises MalformedError."""
     try:
         return _decode(body), b"\\u0000" in body
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

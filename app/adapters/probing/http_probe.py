@@ -1,7 +1,4 @@
-"""Probes a retriever over HTTP: credentials, the lookup, then one request per canary.
-
-Requests are compiled in request_templates, responses read in responses; how bytes travel is left to the transport.
-"""
+"""Probes a retriever over HTTP: credentials, the lookup, then one request per canary."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +21,6 @@ from app.domain.probing.probe_failures import url_address
 from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery, Retriever, missing_resource
 
 Vectors = Mapping[str, Sequence[float]]
-"""By query."""
 Answers = list[tuple[int, Answer]]
 
 
@@ -48,17 +44,13 @@ class HttpProbe:
         self._user_agent = user_agent
         self._limits = limits or Limits()
         self._compiled: dict[tuple[str, int], tuple[Retriever, Plan]] = {}
-        """By slug and k."""
         self._readers: dict[str, CachingReader] = {}
         self._lock = threading.Lock()
 
     def __call__(
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
     ) -> Iterator[Answers]:
-        """Send every query; see `Probe`. `vectors` are those of the queries, where the retriever takes them.
-
-        Raises InvalidInputError at once if the retriever cannot be asked at all.
-        """
+        """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable retriever."""
         return self._answers(self._compile(context.retriever, context.k), context, queries, vectors)
 
     def _compile(self, retriever: Retriever, k: int) -> Plan:
@@ -154,10 +146,7 @@ class HttpProbe:
 
 
 class _RunCredentials:
-    """Credentials of a run; an OAuth2 token that runs out in the middle is renewed.
-
-    Raises CredentialError where there are none to begin with.
-    """
+    """Credentials of a run; an OAuth2 token that runs out is renewed. Raises CredentialError without one."""
 
     def __init__(self, keyring: Keyring, context: ProbeContext) -> None:
         self._keyring = keyring

@@ -1,7 +1,4 @@
-"""Masks secrets in texts for people: requests and responses as `try` shows them.
-
-Which values are secret is said by credentials; this knows the forms in which a server may quote them.
-"""
+"""Masks secrets, in the forms in which a server may quote them, in texts for people."""
 
 import json
 import re
@@ -18,10 +15,7 @@ _QUOTABLE = 8
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Replace every secret in `text` by three dots, also where it is encoded for a URL, in JSON, HTML or base64.
-
-    Overlapping occurrences become one: nothing of a secret is left beside another.
-    """
+    """Replace every secret in `text` by three dots, also encoded for a URL, JSON, HTML or base64, and overlapping."""
     forms = {form for secret in secrets if len(secret.strip()) >= SHORTEST for form in _forms(secret)}
     parts: list[str] = []
     end = 0

@@ -68,10 +68,7 @@ class McpProbe:
     def __call__(
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
     ) -> Iterator[Batch]:
-        """Send every query; see `Probe`. `vectors` are those of the queries, where the tool takes them.
-
-        Raises InvalidInputError at once if the tool cannot be called at all, also where the SDK is not installed.
-        """
+        """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable tool or without the SDK."""
         plan = compile_retriever(context.retriever, context.k)
         _check_configuration(context, plan)
         return run_in_background(partial(self._work, plan, context, queries, vectors), "mcp probe")

@@ -29,7 +29,6 @@ MAX_EVENTS = 1_000
 MAX_RESUMPTIONS = 8
 """How often the stream of one answer may break off and be gone on with, on average."""
 MAX_PAGES = 20
-"""Of the list of tools."""
 
 T = TypeVar("T")
 
@@ -41,10 +40,7 @@ class Transport(Protocol):
     """Carries the requests of the SDK."""
 
     async def __call__(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
-        """Send one request; `fields` are headers of the protocol, `calls` says that it calls the tool.
-
-        Failures are responses; raises ValueError for what cannot be a header.
-        """
+        """Send one request; failures are responses. Raises ValueError for what cannot be a header."""
         ...
 
 
@@ -77,10 +73,7 @@ class Session:
 async def open_session(
     url: str, tool: str, carry: Transport, *, opening_seconds: float, seconds: float, max_bytes: int, user_agent: str
 ) -> AsyncIterator[Session]:
-    """Open a session and close it afterwards; opening it and every call may take so many seconds at the most.
-
-    Raises NoAnswerError.
-    """
+    """Open a session and close it afterwards, within these seconds. Raises NoAnswerError."""
     transport = _Transport(carry)
     name, _, version = user_agent.partition("/")
     async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as http:
@@ -256,4 +249,3 @@ _CODES: Mapping[int, str] = {
     -32602: "invalid params",
     -32603: "internal error",
 }
-"""JSON-RPC 2.0, section 5.1."""

@@ -1,7 +1,4 @@
-"""Parameters of a PostgreSQL connection as libpq takes them: URL, permitted addresses, certificate files.
-
-Connecting is left to the probe.
-"""
+"""Parameters of a PostgreSQL connection as libpq takes them: URL, permitted addresses, certificate files."""
 
 import asyncio
 import re
@@ -71,10 +68,7 @@ def parse_target(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
 
 
 def received_bytes(connection: int) -> int | None:
-    """Return the bytes a TCP connection, given by its file descriptor, has received; None = not counted here.
-
-    Linux keeps the count in `tcp_info.tcpi_bytes_received` (linux/tcp.h).
-    """
+    """Return the bytes a TCP connection received, by `tcp_info.tcpi_bytes_received` of Linux; None elsewhere."""
     place = socket.socket(fileno=connection)
     try:
         info = place.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)

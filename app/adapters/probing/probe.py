@@ -20,7 +20,6 @@ from app.domain.probing.retrievers import Dialect, Embedder, OAuth2, ProbeContex
 from app.domain.runs.rankings import decimals_of, round_ranking
 
 EMBEDDING_BATCH = 256
-"""Queries embedded before the caller gets a chance to stop."""
 
 
 ResultT = TypeVar("ResultT")

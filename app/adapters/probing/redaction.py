@@ -1,7 +1,4 @@
-"""Removes secrets from responses before they are read: a retriever may echo what it was sent.
-
-Afterwards would be too late: a mapping can turn a text around, and what was read is stored and shown.
-"""
+"""Removes secrets from responses before they are read: a retriever may echo them, and a mapping turn them around."""
 
 import json
 import re

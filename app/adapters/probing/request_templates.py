@@ -182,10 +182,7 @@ def lookup_request(lookup: CompiledLookup, plan: Plan, context: ProbeContext, us
 
 
 def request_headers(plan: Plan, context: ProbeContext, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
-    """Return the header lines of every request of a run: program, run and trace.
-
-    `parent` is the traceparent of one probe, where those are traced.
-    """
+    """Return the header lines of a request: program, run, and trace of the run or of the probe `parent`."""
     headers = plan.headers
     if "user-agent" not in plan.header_names:
         headers = (*headers, header_line("user-agent", f"{user_agent} (+run {context.run_id})"))

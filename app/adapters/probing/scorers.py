@@ -25,7 +25,6 @@ from app.domain.probing.relevance import scale_relevance
 from app.domain.probing.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
 MAX_SCORES = 50_000
-"""Most scores cached, of all rerankers together."""
 SCORE_SECONDS = 3_600.0
 """Age after which a score is requested again, so that a changed reranker is noticed."""
 
@@ -43,9 +42,7 @@ class ScorerBreaker:
     """Circuit breaker of a run for its scorer; once open it stays open."""
 
     failures: int = 0
-    """Pairs in a row without an answer."""
     open_reason: str | None = None
-    """Why it is open; None = it is closed."""
 
     def record_failure(self, reason: str, *, pairs: int = 1) -> str:
         """Count pairs without an answer; returns the reason to report for them."""
@@ -60,10 +57,7 @@ class ScorerBreaker:
 
 
 class RelevanceScorer:
-    """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads.
-
-    `clock` counts seconds.
-    """
+    """Scores first hits for the scorer kinds embedding and rerank; one for all runs and their threads."""
 
     def __init__(
         self,
@@ -179,10 +173,7 @@ def _call_score(call: CallOutcome) -> float:
 
 
 def read_score(body: bytes) -> float:
-    """Return the score of the one text of a request: Cohere's and Jina's shape, or the bare list of TEI.
-
-    Raises an error saying what is wrong with it.
-    """
+    """Return the score of the one text of a request: Cohere's and Jina's shape, or TEI's list; raises otherwise."""
     try:
         items = _LIST.decode(body) if body.lstrip()[:1] == b"[" else _RESULTS.decode(body).results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,4 @@
-"""Probes a PostgreSQL database by one SELECT per canary, over psycopg.
-
-The statement is the user's; its rows are read by the same mapping as any response.
-"""
+"""Probes a PostgreSQL database by one SELECT per canary, over psycopg; its rows are read like any response."""
 
 import asyncio
 import errno
@@ -63,10 +60,7 @@ class SqlProbe:
     def __call__(
         self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Mapping[str, Sequence[float]] = EMPTY
     ) -> Iterator[Batch]:
-        """Send every query; see `Probe`. `vectors` are those of the queries, for `:vector`.
-
-        Raises InvalidInputError at once if the database cannot be asked at all.
-        """
+        """Send every query; see `Probe`. Raises InvalidInputError at once for an unusable database."""
         plan = _compile_plan(context.retriever, context.k)
         return run_in_background(partial(self._work, plan, context, queries, vectors), "sql probe")
 
@@ -100,7 +94,6 @@ class _Plan:
     host: str
     port: int
     parameters: dict[str, str]
-    """Of the connection, as libpq names them."""
     statement: str
     names: frozenset[str]
     reader: Reader
@@ -149,10 +142,7 @@ class _Connector:
         return self._asking.retriever.timeout_seconds
 
     async def _connect(self) -> "_Connection":
-        """Return the connection; a new one goes to a permitted address, so that no name can rebind.
-
-        Raises NoAnswerError and psycopg's errors.
-        """
+        """Return the connection; a new one goes to a permitted address. Raises NoAnswerError and psycopg's."""
         if self._connection is not None:
             return self._connection
         limit = min(self._timeout, CONNECT_SECONDS)

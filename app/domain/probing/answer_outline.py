@@ -17,7 +17,6 @@ MAPPED_FIELDS = ("hits", "id", "score", "text", "document", "updated", "index_ve
 MAX_NODES = 400
 MAX_FIELDS = 60
 MAX_ITEMS = 4
-"""Items of a list that are shown."""
 MAX_DEPTH = 12
 _MAX_TEXT, _MAX_NAME = 120, 80
 
@@ -36,10 +35,8 @@ class Node:
     kind: str
     """object, list, text, number, boolean or null."""
     summary: str
-    """The value, shortened, or its size."""
     children: tuple["Node", ...] = ()
     hidden: int = 0
-    """Children that are not shown."""
 
 
 def build_outline(answer: Any) -> Node:

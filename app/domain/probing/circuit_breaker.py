@@ -22,7 +22,6 @@ class CircuitBreaker:
     limit: int | None
     """Failures in a row that open it; None = it never opens."""
     arrived: int = 0
-    """Answers counted so far."""
     failures: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Number of failures in a row, by kind."""
     retry_after_seconds: float | None = None

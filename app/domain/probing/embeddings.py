@@ -64,7 +64,6 @@ class ReferenceVectors:
 
     pairs: tuple[EmbeddingCanary, ...]
     vectors: Mapping[str, Vector]
-    """By text, of one length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,10 +32,7 @@ def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
 
 
 def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
-    """Return the mapped fields no hit has, as the mapping has them (`text: body`); () without a hit.
-
-    `fields` is what `present_fields` returned.
-    """
+    """Return the mapped fields not `present_fields`, as mapped (`text: body`); () without a hit."""
     if HITS not in fields:
         return ()
     paths = {field: getattr(mapping, field) for field in _FIELDS if field not in fields}

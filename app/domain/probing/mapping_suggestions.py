@@ -21,7 +21,6 @@ from app.domain.probing.relevance import scale_relevance
 from app.domain.probing.retrievers import ResponseMapping, Scale
 
 MAX_SUGGESTIONS = 4
-"""How many suggestions are made at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,6 @@ class Suggestion:
     mapping: ResponseMapping
     reasons: Mapping[str, str]
     hits: int
-    """How many hits it reads."""
     weight: float
     scale: Scale | None = None
 
@@ -94,10 +92,7 @@ def _is_text(value: Any) -> bool:
 
 
 def usable_scale(path: str, scores: Sequence[float]) -> Scale | None:
-    """Return the likely scale, unless a good hit would hardly be as relevant on it as most canaries require.
-
-    Canaries would be degraded by such a scale, though their answers may be right.
-    """
+    """Return the likely scale, unless good hits on it would hardly reach what most canaries require."""
     scale = likely_scale(path, scores)
     return scale if scale is not None and scale_relevance(scale, scores[0]) >= DEFAULT_MIN_RELEVANCE + _SPREAD else None
 

@@ -66,13 +66,11 @@ class FailureSummary:
     error: str
     """What went wrong, as the end of a sentence that begins with who failed: `answers HTTP 500`."""
     count: int
-    """Probes that failed this way."""
     failed: int
     """Probes that were sent and failed, in any way."""
     skipped: int
     """Probes that were not sent, since the run ended first."""
     total: int
-    """All probes of the run."""
 
     def who(self, retriever: str = "") -> str:
         """Name of what failed: `embedder at 127.0.0.1:8220`; `retriever` is the name of the retriever."""
@@ -172,10 +170,7 @@ def outcome_word(outcome: str) -> str:
 
 
 def url_address(url: str, options: Mapping[str, str]) -> str | None:
-    """Host and port of a URL, or of a template of one with these options; None where it names none.
-
-    Neither user, password, path nor query is part of it. The port is left out where the scheme says it.
-    """
+    """Host and, unless the scheme says it, port of a URL or of a template with these options; None for none."""
     filled = PLACEHOLDER.sub(lambda match: options.get(match[1], match[0]), url)
     try:
         parts = urlsplit(filled)

@@ -1,7 +1,4 @@
-"""Relevance from 0 to 1 of a hit, from a score on its scale or from a grade; with it `top_score`.
-
-Whether a score is too low is decided in verdicts; which hit carries which grade, in matching.
-"""
+"""Relevance from 0 to 1 of a hit, from a score on its scale or from a grade; with it `top_score`."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +8,6 @@ from app.domain.model import Ranking
 from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
 
 TOLERANCE: Final = 1e-6
-"""Tolerance of rounding at the ends of a scale."""
 
 
 def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grade: int) -> float | None:
@@ -40,10 +36,7 @@ def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
 
 
 def score_relevance(scorer: Scorer, score: float | None) -> float | None:
-    """Relevance in [0, 1] of a score of the retriever; None without a score or for other kinds of scorers.
-
-    Raises ValueError for a score outside its scale: it is never clipped in silence.
-    """
+    """Relevance of a score of the retriever; None without one. Raises ValueError for one outside its scale."""
     if score is None or scorer.kind is not ScorerKind.SCORE:
         return None
     if scorer.scale is None:

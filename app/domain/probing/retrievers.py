@@ -123,7 +123,6 @@ class Embedder:
     dimensions: int | None = None
     """Requested of the model where it can shorten its vectors; its vectors must have them then."""
     batch: int = 64
-    """Texts per request."""
     canaries: tuple[EmbeddingCanary, ...] = ()
 
 
@@ -195,9 +194,7 @@ class Lookup:
 
     name: str
     url: str
-    """A template of the options."""
     path: str
-    """JMESPath of the value in the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +220,6 @@ class Retriever:
     sql: str | None = None
     """One SELECT with the parameters `:query`, `:k` and `:vector`; its columns are what the mapping reads."""
     tool: str | None = None
-    """The tool to call, for MCP."""
     auth: Auth | None = None
     tls: Tls | None = None
     embedder: Embedder | None = None
@@ -247,7 +243,6 @@ class ProbeQuery:
     position: int
     query: str
     key: str = ""
-    """The canary's."""
 
 
 class Trace(Protocol):

@@ -99,7 +99,6 @@ class TrialView(TypedDict):
     scorer: TrialScorer
     top_score: float | None
     unscored: str | None
-    """Why relevance is not known."""
     remarks: list[str]
     suggestions: list[MappingSuggestion]
 
@@ -132,7 +131,6 @@ class MappingPreview(TrialView):
     """Why a run would refuse the response."""
     warnings: list[str]
     matches: CanaryMatches | None
-    """None without a canary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,4 @@
-"""Documents of the endpoints beside a retriever: the embedder and the scorer.
-
-Sending requests to them is the adapters' work.
-"""
+"""Documents of the endpoints beside a retriever: the embedder and the scorer."""
 
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit

@@ -1,7 +1,4 @@
-"""Placeholders of documents: `{{ query }}` in texts, `:query` in SQL; which exist, and what is wrong with them.
-
-Filling them in is the retriever adapters' work.
-"""
+"""Placeholders of documents: `{{ query }}` in texts, `:query` in SQL; which exist, and what is wrong with them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +11,6 @@ from app.domain.probing.retrievers import PLACEHOLDER
 from app.formats.fields import Place, check_url, did_you_mean, field_error, one_line, texts_in
 
 COMMON_NAMES = ("query", "k")
-"""Placeholders of every template."""
 VECTOR = "vector"
 RESERVED = (*COMMON_NAMES, VECTOR)
 QUERY_NAMES = frozenset({"query", VECTOR})
@@ -44,10 +40,7 @@ def parameters_in(sql: str) -> set[str]:
 def template_problems(
     value: Any, known: Collection[str], *, place: Place = (), in_names: Collection[str] = ()
 ) -> Iterator[tuple[Place, str]]:
-    """Yield (place, sentence) for unknown placeholders in a JSON value or a text.
-
-    Names of fields may hold those of `in_names` alone.
-    """
+    """Yield (place, sentence) for unknown placeholders in a JSON value; field names take `in_names` alone."""
     for inner, key in _keys_in(value, place):
         if any(name not in in_names for name in PLACEHOLDER.findall(key)) or "{{" in PLACEHOLDER.sub("", key):
             yield inner, f"has a placeholder in its name; {_IN_NAMES if in_names else 'they may stand in values only'}"

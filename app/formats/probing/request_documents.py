@@ -1,8 +1,4 @@
-"""Documents of the request and the response mapping of a retriever.
-
-What depends on other parts of the document, such as which placeholders there are, is checked in
-`retriever_documents`; filling in and evaluating are the adapters' work.
-"""
+"""Documents of the request and the response mapping of a retriever."""
 
 from typing import Annotated, Any, Literal, Self
 

@@ -1,8 +1,4 @@
-"""The document of a retriever: the whole, merged with its preset, and the checks between its parts.
-
-The parts have modules of their own: request, auth, embedding. Sending the request and evaluating the paths is the
-retriever adapters' work; here they are only checked.
-"""
+"""The document of a retriever: the whole, merged with its preset, and the checks between its parts."""
 
 import re
 from collections.abc import Iterator, Mapping

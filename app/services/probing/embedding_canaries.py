@@ -1,7 +1,4 @@
-"""Checks the embedder of a retriever in every run: its vectors of known texts against those of its reference.
-
-Requests are made outside of transactions, the comparison is the domain's; alerting reads the findings.
-"""
+"""Checks the embedder of a retriever in every run: its vectors of known texts against those of its reference."""
 
 import json
 from collections.abc import Mapping

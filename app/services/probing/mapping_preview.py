@@ -1,7 +1,4 @@
-"""Preview of a response mapping: its hits, their relevance, warnings, and the chunks of a canary among them.
-
-Stands on `trials`; like there, nothing is stored.
-"""
+"""Preview of a response mapping: hits, relevance, warnings, and the chunks of a canary. Nothing is stored."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +21,6 @@ from app.services.probing.trials import SUGGESTED_FROM, ReadAnswer, answer_view,
 from app.store.engine import Store
 
 MAX_CANARIES = 200
-"""Canaries offered for comparison."""
 
 
 def preview(

@@ -22,7 +22,6 @@ class RetrieverCheck:
     outcomes: Mapping[str, int]
     """Number of probes by outcome; empty where the run could not be executed."""
     latency: Mapping[str, float | None]
-    """Percentiles in seconds."""
 
 
 def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:

@@ -1,7 +1,4 @@
-"""Trials of a retriever: one query, and everything between the request and the hits. Nothing is stored.
-
-Where the mapping reads nothing, or not all of it, mappings are suggested.
-"""
+"""Trials of a retriever: one query, everything between request and hits, and suggested mappings. Stores nothing."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -44,7 +41,6 @@ from app.services.catalog.vault import Vault
 from app.store.engine import Store
 
 SHOWN_CHARACTERS = 20_000
-"""Characters of a body that are shown."""
 SUGGESTED_FROM = 200_000
 """Characters of a pasted response that mappings are suggested from; the probe keeps no more of a received one."""
 NO_ANSWER = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")

@@ -1,7 +1,4 @@
-"""State of the retriever wizard: its form, the parsed response, suggestions and the preview of the hits.
-
-Nothing is sent from here; sending, saving and showing are those of `mapping`.
-"""
+"""State of the retriever wizard: form, parsed response, suggestions and preview. Nothing is sent from here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -61,9 +58,7 @@ class WizardState:
     preview: MappingPreview | None = None
     suggestions: list[MappingSuggestion] = field(default_factory=list)
     message: str = ""
-    """Result of the last click."""
     changed_field: str = ""
-    """The field it was about."""
 
     @property
     def stored(self) -> Mapping[str, Any] | None:

@@ -23,7 +23,6 @@ class Option:
     """
 
     name: str
-    """Name in the templates and in `options`."""
     label: str
     """Label in forms and errors: a noun of one to three words."""
     example: str
@@ -53,7 +52,6 @@ class Preset:
     what: str
     """The API, in a line for people."""
     source: str
-    """Page of the vendor's reference."""
     tested: str
     example_url: str
     """An address as a user would write it: where `path` is appended, the host alone."""
