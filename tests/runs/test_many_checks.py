@@ -122,6 +122,17 @@ def test_a_run_that_changes_nothing_takes_few_statements(
     assert count["writes"] == 4  # claimed, begun, answered, ended
 
 
+def test_scores_are_written_before_the_transaction_that_ends_their_run(store: Store) -> None:
+    world = _world(store, 1)
+    sent: list[str] = []
+    with statements(store, sent.append):
+        world.run(FIRST)
+    scores = next(place for place, one in enumerate(sent) if one.startswith("INSERT INTO scores"))
+    ends = next(place for place, one in enumerate(sent) if one.startswith("UPDATE runs SET status=") and place > scores)
+    assert "finished_at" in sent[ends]
+    assert "COMMIT" in sent[scores:ends]
+
+
 def _ended(world: World, checks: int) -> None:
     """Carry out a run of each check."""
     for number in range(checks):

@@ -75,11 +75,27 @@ def finalise(
     scores = score(plan.inputs, gathered.responses)
     if finds_nothing(scores, gathered.responses, len(plan.inputs.canaries)):
         gathered = with_names(store, plan, gathered)
+    _save_scores(store, plan, gathered, scores)
     end = partial(_end, store, plan, gathered, scores, embedder, owner, clock, hold=hold)
     for _ in range(_OVERTAKEN):
         with suppress(OvertakenError):
             return end()
     return end()
+
+
+def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> None:
+    """Write what changed rankings scored, which is true whatever becomes of the run.
+
+    Before the transaction that ends the run, which is the shorter for it. Rankings that shards refer to are not pruned.
+    """
+    rows = [
+        (ranking_id, plan.inputs.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
+        for position, result in scores.results.items()
+        if (ranking_id := gathered.ranking_ids[position]) is not None
+    ]
+    if rows:
+        with store.write() as connection:
+            recording.save_scores(connection, plan.layout_id, rows)
 
 
 def _end(
@@ -112,11 +128,6 @@ def _end(
     closed, opened = changed_states(plan, gathered, outcome)
     body = run_body(inputs, responses, outcome)
     probes = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
-    rows = [
-        (ranking_id, inputs.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
-        for position, result in outcome.results.items()
-        if (ranking_id := gathered.ranking_ids[position]) is not None
-    ]
     with store.write() as connection:
         definitions.lock_definition(connection, check_id)
         if not recording.finish_run(
@@ -139,7 +150,6 @@ def _end(
             layout_id=plan.vector_layout_id,
         ):
             return None
-        recording.save_scores(connection, plan.layout_id, rows)
         recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
         outdate_returned(connection, check_id, _changed_rankings(inputs, responses), at=to_us(now))
         latencies = responses.latencies.tobytes()
