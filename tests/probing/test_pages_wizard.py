@@ -10,6 +10,7 @@ import pytest
 from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome
+from app.domain.probing.retrievers import Dialect
 from app.formats.auth_documents import AUTH_KINDS, AUTH_SECRETS
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.files import read_secret
@@ -113,6 +114,16 @@ def test_every_option_of_a_preset_has_its_field_and_a_missing_one_is_named_there
         assert refused.one("span", id=f"wrong-options-{one.name}").text == told
         assert f"{one.label}: {told}" in refused.one("div", id="problems").text
     assert fields_of(refused) == {name: value for name, value in form.items() if name != "do"}
+
+
+@pytest.mark.parametrize("preset", [one for one in PRESETS.values() if one.auth], ids=lambda one: one.name)
+def test_what_a_preset_knows_of_its_authentication_is_filled_in_chosen_or_not(empty: Site, preset: Preset) -> None:
+    shown = empty.page(f"{NEW}?preset={preset.name}")
+    fields = {one.get("name"): one.get("value") for one in shown.all("input")}
+    kind, *known = preset.auth.items()
+    prefix = f"auth.{kind[1]}"
+    assert {name: fields[f"{prefix}.{name}"] for name, _ in known} == dict(known)
+    assert (chosen(shown, "auth.kind") == kind[1]) is (preset.needs_auth or preset.dialect is Dialect.SQL)
 
 
 def test_a_collection_that_is_not_there_is_told_by_its_name_and_host(empty: Site) -> None:
