@@ -23,7 +23,7 @@ def test_the_row_of_a_definition_is_locked_by_one_function_for_each_strength() -
         (str(path), lock)
         for path, tree in _modules("store")
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and "definitions.c.id" in (text := ast.unparse(node))
+        if isinstance(node, ast.FunctionDef | ast.Assign) and "definitions.c.id" in (text := ast.unparse(node))
         for lock in re.findall(r"select\(definitions\.c\.id\).*with_for_update\((.*?)\)", text, re.DOTALL)
     ]
     assert sorted(locks) == [

@@ -51,15 +51,22 @@ class AlertListQuery:
     state: str = ""
     severity: str = ""
     kind: str = ""
-    check: str = ""
+    check: Annotated[str, Query(max_length=64)] = ""
     within: str = ""
-    unacknowledged: bool = False
-    incident_id: str = ""
+    unacknowledged: str = ""
+    incident_id: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = ""
+
+    def __post_init__(self) -> None:
+        choices = {"state": STATES, "severity": tuple(Severity), "kind": tuple(RuleKind), "within": tuple(WITHIN)}
+        chosen = [(name, allowed, getattr(self, name)) for name, allowed in choices.items()]
+        wrong = [choice_problem(allowed, name) for name, allowed, value in chosen if value and value not in allowed]
+        if wrong:
+            raise InvalidInputError(wrong)
 
     def href(self, **changed: Any) -> str:
         """Query string of the same list with something changed."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
-        return urlencode({name: "on" if value is True else value for name, value in values.items() if value})
+        return urlencode({name: value for name, value in values.items() if value})
 
     @property
     def any(self) -> bool:
@@ -67,42 +74,11 @@ class AlertListQuery:
         return bool(self.href())
 
 
-def _read_query(
-    state: str = "",
-    severity: str = "",
-    kind: str = "",
-    check: Annotated[str, Query(max_length=64)] = "",
-    within: str = "",
-    unacknowledged: str = "",
-    incident_id: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = "",
-) -> AlertListQuery:
-    choices = {
-        "state": (state, STATES),
-        "severity": (severity, tuple(Severity)),
-        "kind": (kind, tuple(RuleKind)),
-        "within": (within, tuple(WITHIN)),
-    }
-    wrong = [
-        choice_problem(allowed, name) for name, (value, allowed) in choices.items() if value and value not in allowed
-    ]
-    if wrong:
-        raise InvalidInputError(wrong)
-    return AlertListQuery(
-        state=state,
-        severity=severity,
-        kind=kind,
-        check=check,
-        within=within,
-        unacknowledged=bool(unacknowledged),
-        incident_id=incident_id,
-    )
-
-
 @router.get("/alerts")
 def show_alerts(
     request: Request,
     store: StoreDep,
-    query: Annotated[AlertListQuery, Depends(_read_query)],
+    query: Annotated[AlertListQuery, Depends()],
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """Show alerts, newest first, with summaries and delivery counts."""
@@ -195,7 +171,7 @@ def _alert_filter(query: AlertListQuery) -> AlertFilter:
         states=states,
         severity=query.severity or None,
         kind=query.kind or None,
-        unacknowledged=query.unacknowledged,
+        unacknowledged=bool(query.unacknowledged),
         incident_id=shapes.id_number(query.incident_id, "incident") if query.incident_id else None,
         since=to_us(_now() - span) if span is not None else None,
     )
