@@ -5,12 +5,12 @@ A route needs scope `read` for GET and `write` for everything else, unless `need
 
 import ipaddress
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, cast
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -41,6 +41,14 @@ _MOST_SCRAPERS = 16
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _SESSION_SECONDS = 12 * 3600
+
+
+class Session(TypedDict):
+    """Content of the session cookie: the prefix of a key, the token of forms, and the second it was opened."""
+
+    key: str
+    csrf: str
+    at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +154,7 @@ def _is_metrics_token(key: str | None, access: Access) -> bool:
     return compare_digest(key.encode(), access.metrics_token.encode())
 
 
-def _identify(request: Request, access: Access, key: str | None, session: Mapping[str, Any] | None) -> Identity:
+def _identify(request: Request, access: Access, key: str | None, session: Session | None) -> Identity:
     if key is not None:
         return api_keys.identify(access.store, key, now=datetime.now(UTC))
     if session is not None:
@@ -164,7 +172,7 @@ def _identify(request: Request, access: Access, key: str | None, session: Mappin
     return OPEN
 
 
-def _identify_scraper(request: Request, access: Access, key: str | None, session: Mapping[str, Any] | None) -> Identity:
+def _identify_scraper(request: Request, access: Access, key: str | None, session: Session | None) -> Identity:
     """Return the identity of a scraper; while the store is gone, recent scrapers keep theirs and see the outage."""
     if key is None and SESSION_COOKIE in request.cookies:
         return _identify(request, access, key, session)
@@ -207,7 +215,7 @@ def close_session(request: Request, access: Access) -> None:
         api_keys.end_session(access.store, session["csrf"], expires_at=expires_at, now=now)
 
 
-def read_session(request: Request, access: Access) -> dict[str, Any] | None:
+def read_session(request: Request, access: Access) -> Session | None:
     """Return the content of the session cookie; None where it is absent, expired or of another service.
 
     Cookies ignore ports, so another service on this machine may have set it.
@@ -219,8 +227,8 @@ def read_session(request: Request, access: Access) -> dict[str, Any] | None:
         session = access.vault.decrypt_session(cookie.encode(), _SESSION_SECONDS)
     except (InvalidToken, ValueError):  # of another key, too old, or no session
         return None
-    whole = isinstance(session, dict) and session.keys() == {"key", "csrf", "at"}
-    return session if whole else None
+    whole = isinstance(session, dict) and session.keys() == Session.__required_keys__
+    return cast("Session", session) if whole else None
 
 
 def csrf_token(request: Request) -> str:

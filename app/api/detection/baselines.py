@@ -1,7 +1,6 @@
 """What a check is compared with, over REST: show it, pin a run, accept the present, move along again."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
@@ -30,11 +29,11 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
     with the next run: drops are measured against it, and the detector uses the baseline learned up to it.
     """
     choice = parse_document(BaselineRequest, body)
-    who: dict[str, Any] = {"by": request.state.identity.name, "note": choice.note, "now": _now()}
+    by, note, now = request.state.identity.name, choice.note, _now()
     if choice.run is not None:
-        baselines.pin(store, slug, choice.run, **who)
+        baselines.pin(store, slug, choice.run, by=by, note=note, now=now)
     else:
-        baselines.accept(store, slug, **who)
+        baselines.accept(store, slug, by=by, note=note, now=now)
     return baselines.show(store, slug)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from typing_extensions import TypedDict
+
 from app.domain.model import Judgment
 from app.domain.number_text import short_name
 
@@ -12,13 +14,20 @@ _MOST_CANARIES: Final = 3
 _LONGEST: Final = 200
 
 
+class LostChunks(TypedDict):
+    """Evidence of the expected chunks that a canary lost: the first of them by name, and how many there are."""
+
+    lost: list[str]
+    lost_total: int
+
+
 def lost_chunks(
     judgments: Sequence[Judgment],
     now: Sequence[int | None],
     before: Sequence[int | None] | None,
     *,
     missing: bool,
-) -> dict[str, Any]:
+) -> LostChunks:
     """Return expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
 
     `now` and `before` are ranks per judgment, `before` from when the canary was healthy; None = unknown. `missing`: no

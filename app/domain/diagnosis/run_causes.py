@@ -6,10 +6,11 @@ The value with its texts; it is found in `run_cause_search`. Causes of single ca
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from app.domain.alerts.advice import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.domain.alerts.cause_words import CAUSE_WORDS
+from app.domain.alerts.views import RunCauseView
 from app.domain.counts import counted
 from app.domain.model import Cause
 from app.domain.number_text import percent_text
@@ -105,9 +106,10 @@ class RunCause:
         return self.kind is RunCauseKind.EMBEDDER_CHANGED and cause not in {Cause.SCORE_DRIFT, Cause.RETRIEVER_ERROR}
 
     @property
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> RunCauseView:
         """All fields and texts as JSON; `read_run_cause` reads it back."""
-        return {**asdict(self), "kind": str(self.kind), "phrase": self.phrase, "reason": self.reason}
+        whole = {**asdict(self), "kind": str(self.kind), "phrase": self.phrase, "reason": self.reason}
+        return cast("RunCauseView", whole)
 
     @property
     def _name(self) -> str:

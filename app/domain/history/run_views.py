@@ -1,9 +1,10 @@
 """Views of runs, results and reports, shared by the API, saved reports and the gate."""
 
-from typing import Any, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from app.domain.comparison.views import Sides
 from app.domain.model import Category, Level, Outcome, Reason, RunStatus, Step, Trigger, Verdict
 from app.domain.probing.views import StoredFinding
 from app.domain.views import TimeText
@@ -144,13 +145,48 @@ class ResultView(TypedDict):
     """Rank-biased overlap of its ranking with the baseline's."""
 
 
+class ComparedRun(TypedDict):
+    """The run of the report that was saved before."""
+
+    id: str | None
+    check: str | None
+    finished_at: TimeText | None
+    index_version: str | None
+    verdict: Verdict | None
+
+
+class RecoveredCanary(TypedDict):
+    """A canary that is healthy and was degraded before."""
+
+    key: str
+    query: str
+
+
+class DegradedCanary(RecoveredCanary):
+    """A canary that is degraded and was not before; `why` has a sentence for each reason."""
+
+    reasons: list[Reason]
+    why: list[str]
+
+
+class ReportComparison(TypedDict):
+    """A report compared with one that was saved before."""
+
+    baseline: ComparedRun
+    differences: list[str]
+    """Why the two are not strictly comparable, in sentences."""
+    measures: dict[str, Sides]
+    newly_degraded: list[DegradedCanary]
+    recovered: list[RecoveredCanary]
+
+
 class ReportDocument(TypedDict):
     """A run with its worst canaries and, on request, all results."""
 
     run: RunDocument
     worst: list[ResultView]
     results: NotRequired[list[ResultView]]
-    comparison: NotRequired[dict[str, Any]]
+    comparison: NotRequired[ReportComparison]
     """Comparison with a saved report, where the gate has one."""
 
 

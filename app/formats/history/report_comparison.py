@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.domain.comparison.views import Sides
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.history.run_views import ReportComparison
 from app.domain.model import Verdict
 from app.formats.plain_text import Table, number, plain, shorten
 from app.formats.runs.explanations import why_degraded
@@ -14,7 +16,7 @@ _STEADY = 5e-7  # half of what reports round to
 _SHOWN = 50
 
 
-def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> ReportComparison:
     """Compare two reports of one check: `baseline`, `differences`, `measures`, `newly_degraded`, `recovered`.
 
     `differences` are sentences why the two are not strictly comparable; empty = they are. A measure that one side lacks
@@ -25,16 +27,27 @@ def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
     old, new = before["run"], now["run"]
     old_verdicts = {result["key"]: result["verdict"] for result in before["results"]}
     return {
-        "baseline": {name: old.get(name) for name in ("id", "check", "finished_at", "index_version", "verdict")},
+        "baseline": {
+            "id": old.get("id"),
+            "check": old.get("check"),
+            "finished_at": old.get("finished_at"),
+            "index_version": old.get("index_version"),
+            "verdict": old.get("verdict"),
+        },
         "differences": _differences(old, new),
         "measures": {name: _change(old_value, value) for name, old_value, value in _paired(old, new)},
         "newly_degraded": [
-            {**{name: result[name] for name in ("key", "query", "reasons")}, "why": why_degraded(result)}
+            {
+                "key": result["key"],
+                "query": result["query"],
+                "reasons": result["reasons"],
+                "why": list(why_degraded(result)),
+            }
             for result in now["results"]
             if result["verdict"] == Verdict.DEGRADED and old_verdicts.get(result["key"]) != Verdict.DEGRADED
         ],
         "recovered": [
-            {name: result[name] for name in ("key", "query")}
+            {"key": result["key"], "query": result["query"]}
             for result in now["results"]
             if result["verdict"] == Verdict.HEALTHY and old_verdicts.get(result["key"]) == Verdict.DEGRADED
         ],
@@ -114,7 +127,7 @@ def _paired(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[tuple[st
     return [(name, before.get(name), now.get(name)) for name in dict.fromkeys([*now, *before])]
 
 
-def _change(before: float | None, now: float | None) -> dict[str, float | None]:
+def _change(before: float | None, now: float | None) -> Sides:
     difference = None if before is None or now is None else round(now - before, 6)
     return {"before": before, "now": now, "difference": difference}
 

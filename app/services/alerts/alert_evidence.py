@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from app.domain.alerts.canary_changes import ChangedCanaries
-from app.domain.alerts.views import FleetView, RunCauseView, SinceView
+from app.domain.alerts.views import FleetView, SinceView
 from app.domain.catalog.canary_groups import Group
 from app.domain.counts import counted
 from app.domain.diagnosis.common_causes import Fleet, Member, fleet
@@ -84,7 +84,7 @@ class Explanation:
             "of": fleet.of,
             "expected_by_chance": fleet.expected,
             "causes": {str(cause): count for cause, count in fleet.causes.items()},
-            "cause": None if self.cause is None else cast("RunCauseView", self.cause.as_json),
+            "cause": None if self.cause is None else self.cause.as_json,
         }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Any
 
-from app.domain.alerts.lost_chunks import lost_chunks
+from app.domain.alerts.lost_chunks import LostChunks, lost_chunks
 from app.domain.model import Ranking
 from app.domain.runs.matching import Match
 from app.domain.runs.suite_snapshot import Member
@@ -106,7 +106,7 @@ def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: R
     }
 
 
-def _lost(member: Member, before: StateRow | None, now: StateRow) -> dict[str, Any]:
+def _lost(member: Member, before: StateRow | None, now: StateRow) -> LostChunks:
     chunks = member.canary.judgments
     today = Match.from_bytes(now.matched).first
     then = None
