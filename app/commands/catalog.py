@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,16 +12,15 @@ from app import terminal
 from app.adapters.delivery.name_lookup import addresses_of
 from app.commands.base import DataDir, Paths, ServerUrl, examples
 from app.commands.files import read_files
-from app.commands.resources import connect_server, now, open_database, require_own_key
+from app.commands.resources import apply_here, connect_server, open_database
 from app.config import load_settings
 from app.domain.errors import CoalmineError
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.exchange import FORMATS
 from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
-from app.services.catalog import applying, exporting, suite_power
+from app.services.catalog import exporting
 from app.services.catalog.references import FILE
-from app.services.catalog.vault import open_vault
 from app.services.delivery.hook_views import notes_on_hooks
 from app.store.engine import Store
 from app.store.migrate import migrate as migrate_store
@@ -162,20 +160,11 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
     if server is not None:
         changes, notes = connect_server(server).import_documents(import_pages(documents), dry_run=dry_run)
     else:
-        with open_database(data_dir, create=not dry_run) as (settings, store):
-            require_own_key(settings)
-            vault = open_vault(
-                settings.secret_key, settings.data_dir, store, loopback=True, keep=not dry_run, readable=False
-            )
-            if dry_run:
-                changed = applying.diff(store, vault, documents, managed_by=FILE, now=now())
-            else:
-                changed = applying.apply(store, vault, documents, managed_by=FILE, now=now())
-            notes = suite_power.notes_on_plan(store, documents, managed_by=FILE)
-            hooks = [hook.data() for hook in documents.hooks]
-            unreachable = notes_on_hooks(hook_addresses(settings), hooks, addresses_of)
-            notes += [f"hook {slug}: {note}" for slug, note in unreachable]
-        changes = [asdict(change) for change in changed]
+        changes, notes, settings = apply_here(documents, data_dir, managed_by=FILE, dry_run=dry_run)
+        hooks = [hook.data() for hook in documents.hooks]
+        notes += [
+            f"hook {slug}: {note}" for slug, note in notes_on_hooks(hook_addresses(settings), hooks, addresses_of)
+        ]
     terminal.show_plan(changes, applied=not dry_run)
     terminal.warn(find_warnings(documents))
     for line in notes:

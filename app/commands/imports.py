@@ -2,16 +2,15 @@
 
 import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import connect_server, now, open_database, require_own_key
+from app.commands.resources import apply_here, connect_server
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import import_pages, write_canary_file
@@ -23,9 +22,7 @@ from app.formats.catalog.exchange.suite_builder import ImportedSuite
 from app.formats.catalog.file_notes import suite_notes
 from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
-from app.services.catalog import applying, suite_power
 from app.services.catalog.references import API
-from app.services.catalog.vault import open_vault
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -82,23 +79,17 @@ def import_suite(  # noqa: PLR0913 - options of a command
     )
     imported = _read(form, _list_files(paths, split), suite or _suite_slug(paths[0]), builder)
     documents = Documents(suites=(imported.suite,))
+    changes: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
     if to is not None:
         _write_file(to, write_canary_file(documents))
         notes = suite_notes(documents)
     elif server is not None:
         changes, notes = connect_server(server).import_documents(import_pages(documents), dry_run=dry_run)
-        terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
     else:
-        with open_database(data_dir, create=not dry_run) as (settings, store):
-            require_own_key(settings)
-            vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=False, readable=False)
-            if dry_run:
-                planned = applying.diff(store, vault, documents, managed_by=API, now=now())
-            else:
-                planned = applying.apply(store, vault, documents, managed_by=API, now=now())
-            notes = suite_power.notes_on_plan(store, documents, managed_by=API)
-        terminal.show_plan([asdict(change) for change in planned], applied=not dry_run, most=_SHOWN)
+        changes, notes, _ = apply_here(documents, data_dir, managed_by=API, dry_run=dry_run)
+    if to is None:
+        terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
     terminal.warn(find_warnings(documents))
     for line in (*imported.notes, *notes):
         terminal.note(f"Note: {plain(line)}.")

@@ -3,15 +3,20 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from app import terminal
 from app.adapters.catalog.remote_service import Server
 from app.config import Settings, load_settings, read_api_key
 from app.domain.errors import ConfigurationError
+from app.formats.catalog.canary_files import Documents
 from app.formats.history.shapes import time_text
-from app.services.catalog.vault import KEY_FILE
+from app.services.catalog import applying, suite_power
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import KEY_FILE, open_vault
 from app.store.engine import Store, from_us
 from app.wiring import USER_AGENT, database_file, open_store
 
@@ -50,3 +55,17 @@ def format_time(microseconds: int | None) -> str:
 def now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+def apply_here(
+    documents: Documents, data_dir: Path | None, *, managed_by: str, dry_run: bool
+) -> tuple[list[dict[str, Any]], list[str], Settings]:
+    """Apply documents to the store of the settings, or only plan it; returns the changes and notes on them."""
+    with open_database(data_dir, create=not dry_run) as (settings, store):
+        require_own_key(settings)
+        keep = managed_by == FILE and not dry_run
+        vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=keep, readable=False)
+        act = applying.diff if dry_run else applying.apply
+        changes = act(store, vault, documents, managed_by=managed_by, now=now())
+        notes = suite_power.notes_on_plan(store, documents, managed_by=managed_by)
+    return [asdict(change) for change in changes], notes, settings
