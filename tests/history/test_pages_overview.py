@@ -229,12 +229,12 @@ def test_either_database_shows_the_same(store: Store) -> None:
 
 
 def test_notifications_nobody_got_are_said_with_where_to_look(pages: Site) -> None:
-    assert "given up" not in pages.page("/").text
+    assert "could not be delivered" not in pages.page("/").text
     pages.world.send.receipts += [REFUSED]
     pages.world.deliver_all()
     shown = pages.page("/")
     (banner,) = [one for one in shown.all("p", class_="banner") if "hook ops" in one.text]
-    assert banner.text.startswith("1 notification to hook ops was given up in the last three days")
+    assert banner.text.startswith("1 notification to hook ops could not be delivered in the last three days")
     assert shown.all("a", href="/deliveries?hook=ops&state=dead")
 
 
