@@ -151,7 +151,8 @@ def _step(
     if not joining and not any(one.state in OPEN for one in members):
         return _resolve(incident, members, recipients)
     notifiable = [one for one in (*members, *joining) if one.is_notifiable]
-    graver = [one for one in notifiable if _is_graver(one.severity, incident.severity)]
+    is_critical = incident.severity is Severity.CRITICAL
+    graver = [one for one in notifiable if one.severity is Severity.CRITICAL and not is_critical]
     news = [*filter(_is_news, members), *(one for one in joining if one.severity is Severity.CRITICAL)]
     suppressed = {one.alert_id: Suppression.INCIDENT_OPEN for one in joining}
     suppressed |= {one.alert_id: Suppression.INCIDENT_OPEN for one in members if one.change is TransitionType.RESOLVED}
@@ -206,10 +207,6 @@ def _notification(
         send=hooks,
         reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
     )
-
-
-def _is_graver(severity: Severity, than: Severity) -> bool:
-    return severity is Severity.CRITICAL and than is not Severity.CRITICAL
 
 
 def _is_news(one: Member) -> bool:

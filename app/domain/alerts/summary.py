@@ -195,16 +195,8 @@ def _recovered_canaries(facts: AlertFacts) -> str:
     level = f"{name} {ratio_text(value)}, " if value is not None else ""
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
     if left:
-        return f"{level}{left:,} of the changed canaries {_is_or_are(left)} still degraded"
+        return f"{level}{left:,} of the changed canaries {'is' if left == 1 else 'are'} still degraded"
     return f"{level}no canary is worse than before the alert"
-
-
-def _was_or_were(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
-def _is_or_are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _since(facts: AlertFacts) -> str:
@@ -224,7 +216,7 @@ def _with_canaries(facts: AlertFacts) -> str:
         return ""
     if not changed.count:
         count = counted(changed.recovered_on_retry, "canary")
-        verb = _was_or_were(changed.recovered_on_retry)
+        verb = "was" if changed.recovered_on_retry == 1 else "were"
         return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
     return f", {changed_text(changed)}{cause_suffix(changed)}"
 

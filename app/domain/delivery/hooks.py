@@ -12,10 +12,6 @@ from typing import Protocol
 from app.domain.model import EMPTY
 
 
-def _empty() -> Mapping[str, str]:
-    return EMPTY
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One notification for one hook, rendered and frozen: exactly these bytes are sent on every attempt."""
@@ -67,7 +63,7 @@ class Hook:
     secret: str | None = field(default=None, repr=False)
     """A signing secret, a routing key or a password, depending on the kind."""
     username: str | None = None
-    labels: Mapping[str, str] = field(default_factory=_empty)
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Constant labels beside those of the alert, where the kind has labels."""
     mail: Mail | None = None
     """Set exactly for email."""

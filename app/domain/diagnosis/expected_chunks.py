@@ -112,21 +112,14 @@ def find_targets(search: Search, now: Ranking | None, k: int, *, deep: bool = Tr
     everything = range(len(search.chunks))
     ranks = search.ranks(now)
     found_before = [place for place in everything if search.chunks[place].before is not None]
-    was = [place for place in found_before if _within(search.chunks[place].before, k)]
+    was = [place for place in found_before if (search.chunks[place].before or _NOWHERE) <= k]
     if is_lost(search, now, k):
         chosen: Sequence[int] = was or found_before or everything
     else:
         fell = [place for place in found_before if (ranks[place] or _NOWHERE) > (search.chunks[place].before or 0)]
         chosen = [place for place in fell if place in was] or (fell if deep else ())
-    return tuple(sorted(chosen, key=lambda place: _urgency(search.chunks[place])))
-
-
-def _urgency(one: SearchedChunk) -> tuple[int, int, int]:
-    return one.before or _NOWHERE, -one.judgment.grade, one.index
-
-
-def _within(rank: int | None, k: int) -> bool:
-    return rank is not None and rank <= k
+    one = search.chunks
+    return tuple(sorted(chosen, key=lambda at: (one[at].before or _NOWHERE, -one[at].judgment.grade, one[at].index)))
 
 
 _NOWHERE = 1 << 30

@@ -46,7 +46,7 @@ def find_run_cause(
     """
     hits_before = {hit for pair in pairs for hit in zip(pair.before.ids, pair.before.texts, strict=True)}
     before_ids = {chunk for chunk, _ in hits_before}
-    names = [[_name(pair, one, k, hits_before) for one in _expected(pair, k)] for pair in pairs]
+    names = [[_name(pair, one, k, hits_before) for one in _search(pair, pair.canary, k).chunks] for pair in pairs]
     judged = [one for some in names for one in some]
     kinds = _renamed_judgments(judged) or _renamed_hits(pairs, k, hits_before)
     figures = RunCause(
@@ -145,10 +145,6 @@ def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
     documents = {pair.before.documents[place], pair.now.documents[whole[0]]}
     renamed = None not in documents and len(documents) > 1
     return RunCauseKind.RENAMED_DOCUMENTS if renamed else RunCauseKind.REINDEXED
-
-
-def _expected(pair: Pair, k: int) -> Sequence[SearchedChunk]:
-    return _search(pair, pair.canary, k).chunks
 
 
 def _search(pair: Pair, canary: Canary, k: int) -> Search:

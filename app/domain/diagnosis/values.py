@@ -9,10 +9,6 @@ from app.domain.model import EMPTY, Canary, Cause, Judgment, Ranking
 from app.domain.probing.retrievers import Scale
 
 
-def _empty() -> Mapping[str, Any]:
-    return EMPTY
-
-
 class Kind(StrEnum):
     """Purpose of a question."""
 
@@ -60,7 +56,7 @@ class Case:
     """Of the scale, where it is unbounded."""
     too_low: float | None = None
     """The relevance in [0, 1] of the run's first hit, where the canary is degraded by it; None = it is not."""
-    texts: Mapping[str, str] = field(default_factory=_empty)
+    texts: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Texts by chunk id of chunks retrieved earlier, also of those not in `healthy`."""
     renamed: bool = False
     """Whether chunks of the whole index were re-cut or renamed since `healthy`, see run_causes."""

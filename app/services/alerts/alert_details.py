@@ -99,6 +99,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
         links_filled = filled_links(links, row, None)
         facts = standing_facts(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id]
+        run_rows = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
         return AlertDetails(
             alert=alert,
             suite=check.body["suite"],
@@ -111,7 +112,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             evaluated=evaluated,
             opening=_opening(alert),
             evaluated_runs=evaluated_runs,
-            versions=_versions(connection, [one["run_id"] for one in evaluated_runs]),
+            versions={str(run.id): run.index_version for run in run_rows.values()},
             degraded=degraded,
             last_good_run=_last_good(connection, row),
             newest_bad_run=_newest_bad(alert, evaluated_runs),
@@ -157,24 +158,16 @@ def _evaluated_runs(connection: Connection, check_id: int, alert: Mapping[str, A
         for number, one in zip(ids, window, strict=True):
             evaluated = {
                 **one,
-                "did": _transitions_of(turns, one["run_id"]),
+                "did": [str(turn["type"]) for turn in turns if turn["run_id"] == one["run_id"]],
                 "after_others": left_out and number == ids[0],
             }
             runs.setdefault(number, evaluated)
     return [runs[number] for number in sorted(runs)]
 
 
-def _transitions_of(turns: Sequence[Mapping[str, Any]], run_id: str) -> list[str]:
-    return [str(one["type"]) for one in turns if one["run_id"] == run_id]
-
-
 def _is_run_between(connection: Connection, check_id: int, earlier: int, later: int) -> bool:
     before = results.ended_runs(connection, check_id, before=later, limit=1)
     return bool(before) and before[0].id > earlier
-
-
-def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str | None]:
-    return {str(run.id): run.index_version for run in results.find_runs(connection, map(int, run_ids)).values()}
 
 
 def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *, over: bool) -> Degraded:

@@ -15,7 +15,6 @@ from app.domain.alerts.alert_state import (
     decide_no_data,
     no_data_expected,
 )
-from app.domain.alerts.incidents import Suppression
 from app.domain.alerts.outlook import outlook
 from app.domain.alerts.silences import Silence, active_until, matches, next_change
 from app.domain.alerts.views import CheckAlerting, HookState, RuleExplanation, RuleNews, RuleOutlook, RuleState
@@ -36,6 +35,7 @@ from app.store.engine import Connection, Store, from_us
 
 UNKNOWN: Final = "unknown"
 """The state of a rule that was never measured on a run."""
+_SUPPRESSED: Final = "A silence suppresses it; what still fires at its end is notified then."
 
 
 def explain(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
@@ -162,7 +162,7 @@ def _notification_state(
     due = context.reminder_due(row.id) if row is not None and is_open else None
     return {
         "held_back": str(suppression) if suppression is not None else None,
-        "held_back_reason": _suppression_reason(suppression),
+        "held_back_reason": None if suppression is None else _SUPPRESSED,
         "silences": [
             {
                 "slug": silence.slug,
@@ -175,10 +175,6 @@ def _notification_state(
         ],
         "next_reminder_at": shapes.time_text(due) if due is not None and suppression is None else None,
     }
-
-
-def _suppression_reason(suppression: Suppression | None) -> str | None:
-    return None if suppression is None else "A silence suppresses it; what still fires at its end is notified then."
 
 
 def _hook(connection: Connection, slug: str) -> HookState:

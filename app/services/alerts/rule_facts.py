@@ -3,7 +3,7 @@
 How many bad runs open an alert is decided in the domain, by `alert_state`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -100,7 +100,7 @@ def load_facts(
     run_rules = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
     needed = max((window_length(rule) for rule in run_rules), default=1)
     rows, limit = results.ended_runs(connection, check_id, limit=needed), needed
-    while len(rows) == limit < _MAX_RUNS and _count_with_verdict(rows) < needed:
+    while len(rows) == limit < _MAX_RUNS and sum(row.verdict != Verdict.UNKNOWN for row in rows) < needed:
         limit *= 4
         rows = results.ended_runs(connection, check_id, limit=limit)
     compared_since = _compared_since(connection, check_id, run_rules)
@@ -156,10 +156,6 @@ def _with_failure(connection: Connection, facts: Facts) -> Facts:
 def _is_void(row: RunRow) -> bool:
     """Whether a run was cancelled before its start: it is no failure, so no rule counts it."""
     return row.status == RunStatus.FAILED and any(reason.endswith(NOT_CARRIED_OUT) for reason in row.reasons)
-
-
-def _count_with_verdict(rows: Iterable[RunRow]) -> int:
-    return sum(row.verdict != Verdict.UNKNOWN for row in rows)
 
 
 def _needs_older_runs(facts: Facts, rule: Rule, unresolved: Collection[str]) -> bool:

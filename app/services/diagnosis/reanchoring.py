@@ -118,7 +118,7 @@ def _plan(connection: Connection, slug: str, accept: ProposalIds, reject: Propos
     newest = diagnoses.list_reanchors(connection, check.id, state=ReanchorState.PROPOSED, limit=_MOST)
     rows = _find_proposals(connection, check.id, slug, accept, reject)  # they may be beyond the newest
     canaries = _in_force(connection, suite_slug, {row.canary_id for row in [*newest, *rows]})
-    chosen = [_with_current_state(row, canaries) for row in rows]
+    chosen = [replace(row, state=_current_state(row, canaries.get(row.canary_id))) for row in rows]
     waiting = [row for row in chosen if row.state == ReanchorState.PROPOSED]
     taken = [row for row in waiting if accept is None or row.id in accept]
     here = [row for row in taken if not is_file_managed(canaries[row.canary_id])]
@@ -192,10 +192,6 @@ def _ended_by_edits(
         if now != row.state:
             ended[now].append(row.id)
     return ended
-
-
-def _with_current_state(row: ReanchorRow, canaries: Mapping[int, CanaryRow]) -> ReanchorRow:
-    return replace(row, state=_current_state(row, canaries.get(row.canary_id)))
 
 
 def _find_proposals(
