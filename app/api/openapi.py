@@ -14,7 +14,7 @@ from app.api.catalog.definitions import DOCUMENTS
 from app.api.catalog.views import response_schemas, with_references
 from app.api.deps import EXEMPT, SESSION_COOKIE
 from app.api.problems import PROBLEM_TYPE, ProblemView
-from app.api.schema_names import COMPONENTS, plain_names, renamed, titled
+from app.api.schema_names import COMPONENTS, plain_names, plain_parameter, renamed, titled
 
 _RESPONSES: Final = "#/components/responses/"
 _SECURITY_SCHEMES: Final = {
@@ -81,6 +81,8 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
         for method, operation in methods.items():
             if path.startswith(EXEMPT):
                 operation["security"] = []
+            if "parameters" in operation:
+                operation["parameters"] = [plain_parameter(one) for one in operation["parameters"]]
             if "requestBody" in operation:
                 content = operation["requestBody"]["content"]
                 operation["requestBody"]["content"] = {kind: with_example(part) for kind, part in content.items()}

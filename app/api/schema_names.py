@@ -51,9 +51,22 @@ def renamed(schema: Any, names: Mapping[str, str]) -> Any:
 def titled(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema with its name as the only title: generators name types by titles, and those of fields repeat.
 
-    A title of a field that says more than its name becomes its description, where it has none.
+    A title of a field that says more than its name becomes its description, where it has none. The long form of
+    what also has a short one is named after it, or generators would number it.
     """
-    return {**_untitled(schema, None), "title": name}
+    whole = {**_untitled(schema, None), "title": name}
+    if "anyOf" in whole:
+        whole["anyOf"] = [{**one, "title": f"{name}Fields"} if "properties" in one else one for one in whole["anyOf"]]
+    return whole
+
+
+def plain_parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a parameter, which is left out and never null, without a title and without null."""
+    schema = {keyword: part for keyword, part in parameter["schema"].items() if keyword != "title"}
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        schema = {**{keyword: part for keyword, part in schema.items() if keyword != "anyOf"}, **kinds[0]}
+    return {**parameter, "schema": schema}
 
 
 def _untitled(schema: Any, field: str | None) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from app.api.body_examples import EXAMPLES
 from app.api.catalog.definitions import DOCUMENTS
-from app.api.schema_names import plain_names, renamed, settings_name, titled
+from app.api.schema_names import plain_names, plain_parameter, renamed, settings_name, titled
 from app.formats.validation_messages import parse_document
 from tests.support.api_service import api
 from tests.support.filled_service import app_of
@@ -53,6 +53,19 @@ def test_references_follow_a_name_and_titles_of_fields_go() -> None:
     }
 
 
+def test_a_long_form_is_named_after_what_has_a_short_one() -> None:
+    schema = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"id": {"type": "string"}}}]}
+    assert titled("Chunk", schema)["anyOf"][1]["title"] == "ChunkFields"
+
+
+def test_a_parameter_is_left_out_and_never_null() -> None:
+    either = {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
+    optional = {"title": "State", "anyOf": [{"type": "string", "enum": ["firing"]}, {"type": "null"}], "maxLength": 9}
+    plain = plain_parameter({"name": "state", "in": "query", "schema": optional})
+    assert plain == {"name": "state", "in": "query", "schema": {"type": "string", "enum": ["firing"], "maxLength": 9}}
+    assert plain_parameter({"name": "either", "schema": either})["schema"] == either
+
+
 def test_generated_types_have_plain_names(described: dict[str, Any]) -> None:
     schemas = described["components"]["schemas"]
     assert {"Run", "RunPage", "Check", "CheckPage", "Alert", "Retriever", "RuleSettings", "Problem"} <= schemas.keys()
@@ -62,6 +75,8 @@ def test_generated_types_have_plain_names(described: dict[str, Any]) -> None:
 
 def test_generated_functions_are_named_as_the_routes_are(described: dict[str, Any]) -> None:
     operations = [operation for methods in described["paths"].values() for operation in methods.values()]
+    parameters = [one["schema"] for operation in operations for one in operation.get("parameters", ())]
+    assert [one for one in parameters if "title" in one or {"type": "null"} in one.get("anyOf", ())] == []
     names = [operation["operationId"] for operation in operations]
     assert len(names) == len(set(names))
     assert {"list_checks", "get_run", "put_check", "acknowledge_alert"} <= set(names)
