@@ -9,9 +9,9 @@ from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
 from app.store.history import pruning
 
-BATCH: Final = 100
+BATCH: Final = 50
 """Rows that a writing transaction deletes, with their dependents."""
-_FOUND_BATCHES: Final = 20
+_FOUND_BATCHES: Final = 40
 """Batches that one reading transaction finds."""
 ALERT_DAYS: Final = 366
 SLICE: Final = 50_000
