@@ -97,7 +97,7 @@ class Decision:
 
 
 def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, now: datetime) -> Decision:
-    """Return new state of a rule's alert after a run has ended.
+    """Return the new state of a rule's alert after a run has ended.
 
     `window`: ended runs of the check, oldest first, all judged by the rule as it is now, the run that just ended
     last: at least its last `window_length(rule)` measured ones. `alert`: the unresolved alert, if there is one.
@@ -144,13 +144,13 @@ def first_bad_run(window: Sequence[Observation], run_id: int) -> tuple[int, bool
 
 
 def good_runs(alert: OpenAlert, window: Sequence[Observation]) -> int:
-    """Return number of good runs in a row at the end of the window, since the alert opened."""
+    """Return the number of good runs in a row at the end of the window, since the alert opened."""
     measured = [one.condition for one in _runs_after_opening(alert, window) if one.condition.measured]
     return sum(1 for _ in takewhile(lambda one: one.good_beyond_margin, reversed(measured)))
 
 
 def window_length(rule: Rule) -> int:
-    """Return number of the last measured runs that `decide` needs."""
+    """Return the number of the last measured runs that `decide` needs."""
     return max(rule.open_of, rule.close)
 
 
@@ -207,7 +207,7 @@ def no_data_expected(schedule: Schedule, last_completed: datetime | None, create
 
 
 def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: datetime) -> Decision:
-    """Return new state of the `no_data` alert at a tick, or (with None) when a run completes.
+    """Return the new state of the `no_data` alert at a tick, or (with None) when a run completes.
 
     It opens at once and resolves at once: the two scheduled instants are its window, so N of M does not apply.
     """
@@ -238,7 +238,7 @@ _Step = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
 def _decide_unopened(
     rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None
 ) -> _Step:
-    """Return new state where nothing is open: only a bad run can open it, whatever older ones were."""
+    """Return the new state where nothing is open: only a bad run can open it, whatever older ones were."""
     bad = sum(one.severity is not None for one in recent)
     at_once = rule.open_of == 1
     count = "the last measured run was bad" if at_once else f"bad in {bad} of the last {len(recent)} {_runs(rule)}"

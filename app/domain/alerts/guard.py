@@ -48,7 +48,7 @@ def first_run(
 
 
 def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool) -> Condition:
-    """Critical where coverage is 0 or below half of the first measured run's, until a baseline stands.
+    """Critical where coverage is 0 or below half of the first measured run's, until there is a baseline.
 
     Below 80 % of that it is a warning. `coverage`: that of the run; None = no canary that expects something was
     measured. `warm_up`: None = the first run is unknown.

@@ -28,7 +28,7 @@ def lost_chunks(
     *,
     missing: bool,
 ) -> LostChunks:
-    """Return expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
+    """Return the expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
 
     `now` and `before` are ranks per judgment, `before` from when the canary was healthy; None = unknown. `missing`: no
     expected chunk is in the top k, so it lost what it found before or, where that is unknown, all it expects.

@@ -30,9 +30,9 @@ class Alarm:
     """State of the detector after a run."""
 
     open: bool
-    """An alarm stands after this run."""
+    """Whether an alarm is open after this run."""
     good: bool
-    """This run counts towards its end; while none is open, the run is normal."""
+    """Whether this run counts towards its end; while none is open, the run is normal."""
     severity: Severity = Severity.CRITICAL
     evidence: float | None = None
     since_run: int | None = None

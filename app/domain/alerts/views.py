@@ -26,7 +26,7 @@ class RunsToOpen(TypedDict):
 
 
 class EvaluatedRun(TypedDict):
-    """A run as a rule saw it."""
+    """A run as evaluated by a rule."""
 
     run_id: str
     at: TimeText
@@ -65,7 +65,7 @@ class ChangedCanary(TypedDict):
 
 
 class RuleEvidence(TypedDict, total=False):
-    """What a rule saw; which of these there are depends on its kind, and on what happened."""
+    """Evidence of a rule; the fields present depend on its kind and on the change."""
 
     measure: str | None
     category: str | None

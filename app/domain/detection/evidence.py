@@ -121,7 +121,7 @@ def _strongest(state: State) -> tuple[Level, int]:
 
 
 def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[str, ...]:
-    """Return groups whose accounts stand out, by the same cut as canaries; the strongest first.
+    """Return the groups whose accounts stand out, by the same cut as canaries; the strongest first.
 
     Not a group of all canaries, nor the default category, whose canaries may have nothing in common.
     """
@@ -137,7 +137,7 @@ def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[st
 def _counted(
     state: State, observation: Observation, now: Fails, newly: NDArray[np.bool_], *, warming_up: bool
 ) -> dict[str, Any]:
-    """Return updated counters of the state; `identical` and `lately` only serve the warm-up."""
+    """Return the updated counters of the state; `identical` and `lately` only serve the warm-up."""
     last = np.where(now == UNMEASURED, state.last, now)
     passes, misses, streak = warm_up.counted_on(state, observation.lost)
     changes: dict[str, Any] = {

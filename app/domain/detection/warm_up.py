@@ -24,7 +24,7 @@ Counters = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 
 def counted_on(state: State, lost: Fails) -> Counters:
-    """Return updated counts of passes, misses and streaks; a failed probe changes none."""
+    """Return the updated counts of passes, misses and streaks; a failed probe changes none."""
     failed, passed = lost == 1, lost == 0
     passes = (state.passes + passed).astype(np.int32)
     misses = (state.misses + np.where(passed, state.streak, 0)).astype(np.int32)

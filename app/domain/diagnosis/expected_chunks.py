@@ -68,7 +68,7 @@ class Search:
 
 
 def search_for(case: Case) -> Search:
-    """Return expected chunks of a case, in the order of its judgments; empty where the canary is negative."""
+    """Return the expected chunks of a case, in the order of its judgments; empty where the canary is negative."""
     prepared = prepare(case.canary.judgments)
     if not case.canary.expects:
         return Search(prepared, (), {})

@@ -107,7 +107,7 @@ def _renamed_judgments(judged: Sequence[_Name]) -> Counter[RunCauseKind]:
 
 
 def _renamed_hits(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> Counter[RunCauseKind]:
-    """Return counts by kind of renaming of the chunks in the top k; empty where most are still there."""
+    """Return the counts by kind of renaming of the chunks in the top k; empty where most are still there."""
     before = [(pair, place) for pair in pairs for place, text in enumerate(pair.before.texts[:k]) if text]
     there = [frozenset(zip(pair.now.ids, pair.now.texts, strict=True)) for pair in pairs]
     of = dict(zip(map(id, pairs), there, strict=True))
@@ -177,7 +177,7 @@ def _name(pair: Pair, one: SearchedChunk, k: int, hits_before: _Hits) -> _Name:
 
 
 def _renaming(pair: Pair, one: SearchedChunk, place: int, found: int | None, hits_before: _Hits) -> Renaming | None:
-    """Return renaming of a lost judgment; None = its text is gone, or in chunks that were there before."""
+    """Return the renaming of a lost judgment; None = its text is gone, or in chunks that were there before."""
     moved = reanchor(one, [pair.now], pair.before, pieces=True)
     homes = [pair.now.ids.index(home.id) for home in moved.chunks] if moved is not None else []
     if not homes and found is not None:

@@ -146,7 +146,7 @@ def _opening(alert: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _evaluated_runs(connection: Connection, check_id: int, alert: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return runs of the transitions and of the newest evaluation; each with the values of its first evaluation."""
+    """Return the runs of the transitions and of the newest evaluation; each with the values of its first evaluation."""
     turns = [change for change in alert["transitions"] if change["type"] in _TURNS]
     windows = [found.get("window", []) for found in (*(one["evidence"] for one in turns), alert["evidence"])]
     runs: dict[int, dict[str, Any]] = {}

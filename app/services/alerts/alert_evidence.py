@@ -170,7 +170,7 @@ def _member(
 def _changed_canaries(
     changed: ChangedRun, diagnoses: Mapping[str, DiagnosisRow], common: Fleet, cause: RunCause | None
 ) -> ChangedCanaries:
-    """Return changed canaries, without those that were healthy on every retry."""
+    """Return the changed canaries, without those that were healthy on every retry."""
     keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.changed_ids}
     changed_ids = [canary for canary in changed.changed_ids if not _recovered_on_retry(diagnoses.get(keys[canary]))]
     causes = Counter(Cause(diagnoses[keys[canary]].cause) for canary in changed_ids if keys[canary] in diagnoses)

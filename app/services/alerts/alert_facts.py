@@ -71,7 +71,7 @@ def facts_of(
 
 
 def _changed(explanation: Explanation | None, evidence: Mapping[str, Any], kind: RuleKind) -> ChangedCanaries | None:
-    """Return changed canaries; for a rule about a part of the check only those of that part."""
+    """Return the changed canaries; for a rule about a part of the check only those of that part."""
     if explanation is None:
         return None
     if kind is not RuleKind.CANARY and evidence.get("category") is None:
@@ -103,7 +103,7 @@ def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
 
 
 def run_ids_of(alert: AlertRow, transition: TransitionRow | None) -> set[int]:
-    """Return runs whose rows the facts need."""
+    """Return the runs whose rows the facts need."""
     return {number for number in (run_of(alert, transition), alert.first_run) if number is not None}
 
 

@@ -84,7 +84,7 @@ Explained = Mapping[tuple[int, int | None], Explanation | None]
 
 
 def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
-    """Return runs whose explanations the summaries of these alerts need, each with the first bad one."""
+    """Return the runs whose explanations the summaries of these alerts need, each with the first bad one."""
     return list(dict.fromkeys(_explained_run(row, changes) for row, changes in rows if _is_explained(row, changes)))
 
 

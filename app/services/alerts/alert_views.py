@@ -69,7 +69,7 @@ def find_rows(
 
 
 def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int]:
-    """Return counts of unresolved alerts by state, and of open ones nobody acknowledged as `unacknowledged`.
+    """Return the counts of unresolved alerts by state, and of open ones nobody acknowledged as `unacknowledged`.
 
     Raises NotFoundError for an unknown check.
     """

@@ -56,7 +56,7 @@ class ChangedRun:
 
 
 def load_changes(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
-    """Return changed canaries of several runs, each given with the first bad run of an alert (None = the run itself).
+    """Return the changed canaries of runs, each given with the first bad run of an alert (None = the run itself).
 
     None for a run that does not exist, measured nothing, or degraded no canary. The number of queries does not depend
     on the number of runs; the result of a run never changes, and is cached.

@@ -39,7 +39,7 @@ _SUPPRESSED: Final = "A silence suppresses it; what still fires at its end is no
 
 
 def explain(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
-    """Return evaluation of every rule in force of a check, with its alert. Raises NotFoundError."""
+    """Return the evaluation of every rule in force of a check, with its alert. Raises NotFoundError."""
     with store.read() as connection:
         check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
         document = CheckDocument.model_validate(check.body)

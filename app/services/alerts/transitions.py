@@ -194,7 +194,7 @@ class _Evaluation:
             return
         alert_id = self._insert(rule, decision) if alert is None else self._update(alert, decision)
         if alert_id is None or decision.severity is None:
-            return  # another replica was faster; what it wrote stands
+            return  # another replica wrote it first
         one = AlertInProgress(
             id=alert_id,
             rule=rule.key,

@@ -107,7 +107,7 @@ class Diagnoses:
             return True
 
     def _wait(self, retriever: str) -> float:
-        """Return expected wait in seconds of one more run, by how long the last diagnoses took."""
+        """Return the expected wait in seconds of one more run, by how long the last diagnoses took."""
         ahead = [*self._at_work, *(one.ended.retriever for one in self._queue)]
         lasted = [self._lasted.get(name, 0.0) for name in ahead]
         of_it = [self._lasted.get(retriever, 0.0) for name in ahead if name == retriever]

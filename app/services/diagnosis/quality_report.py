@@ -189,7 +189,7 @@ def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
 
 
 def _notes(evidence: _Evidence) -> list[str]:
-    """Return notes on what the report leaves out; sentences without their full stop."""
+    """Return the notes on what the report leaves out; sentences without their full stop."""
     notes: list[str] = []
     unmeasured = len(evidence.canaries) - evidence.measured
     if unmeasured:

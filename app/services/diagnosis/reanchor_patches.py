@@ -66,7 +66,7 @@ def _diff(suite: str, file: str, changed: Sequence[_FileCanary]) -> str | None:
 
 
 def _canary_replacements(suite: str, changed: _FileCanary) -> list[Replacement] | None:
-    """Return replacements of the judgments of a canary; of two that become one, the second is removed.
+    """Return the replacements of the judgments of a canary; of two that become one, the second is removed.
 
     None where a judgment that is not replaced would need another grade.
     """

@@ -89,7 +89,7 @@ class _Decision:
     """Ids of open proposals of the check that edits of their canaries ended, by state."""
 
     def changes(self, by: str) -> list[tuple[ReanchorState, list[int], str | None]]:
-        """Return changes of proposals: state, ids and who decided."""
+        """Return the changes of proposals: state, ids and who decided."""
         mine = [(ReanchorState.ACCEPTED, self.accepted), (ReanchorState.REJECTED, self.rejected)]
         return [
             *((state, [row.id for row in rows], by) for state, rows in mine),
@@ -162,7 +162,7 @@ def list_all(
 
 
 def _stored_states(state: ReanchorState | None) -> Sequence[ReanchorState | None]:
-    """Return stored states of the proposals in a state; open ones may have been ended by edits of their canaries."""
+    """Return the stored states of the proposals in a state; edits of canaries may have ended open ones."""
     if state is None:
         return (None,)
     return (state, ReanchorState.PROPOSED) if state in {ReanchorState.ACCEPTED, ReanchorState.OUTDATED} else (state,)
@@ -226,7 +226,7 @@ def _plan_canaries(
 
 
 def _current_state(row: ReanchorRow, canary: CanaryRow | None) -> ReanchorState:
-    """Return current state of a proposal, given its canary in force."""
+    """Return the current state of a proposal, given its canary in force."""
     if row.state != ReanchorState.PROPOSED:
         return ReanchorState(row.state)
     if canary is None:

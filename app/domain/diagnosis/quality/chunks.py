@@ -121,7 +121,7 @@ FAULTS: Final = (
 
 
 def _find_faults(texts: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Return notes by fault and place."""
+    """Return the notes by fault and place."""
     texts = [text[:_READ] for text in texts]
     limit = min(LONG, max(_LONG_AT_ALL, TIMES_MEDIAN * median(map(len, texts))))
     empty = {place for place, text in enumerate(texts) if not _LETTER.search(text)}

@@ -1,4 +1,4 @@
-"""The body of webhooks: the notice itself, as the contract promises it."""
+"""Body of webhooks: the notice as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def webhook_body(notice: Mapping[str, Any]) -> bytes:
-    """Write the notice as JSON in ASCII, so that no text in it changes how it is read on the way."""
+    """Write the notice as JSON in ASCII, which no proxy re-encodes."""
     return json.dumps(notice, ensure_ascii=True, separators=(",", ":")).encode()
