@@ -15,7 +15,9 @@ from app.services.history import metrics_snapshot
 from app.services.runs import runs as runs_service
 from app.services.runs.due_checks import DueChecks
 from app.services.runs.plans import Planner
-from app.store.engine import Store
+from app.store.catalog import definitions as definitions_store
+from app.store.engine import Store, to_us
+from app.store.runs import queue
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements
 
@@ -131,6 +133,20 @@ def test_scores_are_written_before_the_transaction_that_ends_their_run(store: St
     ends = next(place for place, one in enumerate(sent) if one.startswith("UPDATE runs SET status=") and place > scores)
     assert "finished_at" in sent[ends]
     assert "COMMIT" in sent[scores:ends]
+
+
+def test_runs_of_one_instant_are_claimed_in_the_order_in_which_they_could_begin(store: Store) -> None:
+    world = _world(store, 8)
+    now = to_us(world.clock())
+    with store.write() as connection:
+        for number in range(8):
+            check = definitions_store.find_definition(connection, "check", f"check-{number:03}")
+            assert check is not None
+            begins = now + (number * 5) % 8
+            queue.enqueue_scheduled(connection, check.id, scheduled_for=now, not_before=begins, now=now)
+    world.clock.advance(1)
+    order = [claimed.check for claimed in iter(world.claim, None)]
+    assert order == [f"check-{number:03}" for number in (0, 5, 2, 7, 4, 1, 6, 3)]
 
 
 def _ended(world: World, checks: int) -> None:

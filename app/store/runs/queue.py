@@ -160,7 +160,7 @@ def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
 
 
 def claimable_runs(connection: Connection, now: int, *, reclaim: bool = True) -> Sequence[sa.Row[Any]]:
-    """Read the oldest runs that are due or, with `reclaim`, whose workers have gone silent; a few at most."""
+    """Read a few runs: those due for longest and, with `reclaim`, those whose workers have gone silent."""
     return connection.execute(_claimable_runs(reclaim=reclaim), {"now": now}).all()
 
 
@@ -241,6 +241,10 @@ def _any_claimable(*, reclaim: bool) -> sa.Select[tuple[bool]]:
     return sa.select(sa.or_(*(sa.exists().where(one) for one in _claimable(reclaim=reclaim))))
 
 
+_COULD_BEGIN = sa.case((runs.c.not_before > runs.c.created_at, runs.c.not_before), else_=runs.c.created_at)
+"""Since when a run could begin: runs of one instant are spread, and of those that wait none overtakes another."""
+
+
 @cache
 def _claimable_runs(*, reclaim: bool) -> sa.Select[Any]:
     ids = sa.union_all(*(sa.select(runs.c.id).where(one) for one in _claimable(reclaim=reclaim)))
@@ -250,7 +254,7 @@ def _claimable_runs(*, reclaim: bool) -> sa.Select[Any]:
         )
         .join(definitions, definitions.c.id == runs.c.check_id)
         .where(runs.c.id.in_(ids))
-        .order_by(runs.c.scheduled_for)
+        .order_by(_COULD_BEGIN, runs.c.id)
         .limit(5)
     )
 
