@@ -61,15 +61,21 @@ class ApiKeyDocument(_AuthDocument):
 
     kind: Literal["api_key"]
     key: Annotated[Secret, Field(title="Key", repr=False), _SECRET]
-    header: Annotated[HeaderName | None, Field(title="Header"), Widget()] = None
+    header: Annotated[
+        HeaderName | None,
+        Field(title="Header"),
+        Widget(placeholder="X-Api-Key", hint="name of the header with the key; or a query parameter"),
+    ] = None
     query: Annotated[
-        Annotated[Text, StringConstraints(max_length=256)] | None, Field(title="Query parameter"), Widget()
+        Annotated[Text, StringConstraints(max_length=256)] | None,
+        Field(title="Query parameter"),
+        Widget(placeholder="api_key", hint="instead of a header"),
     ] = None
     prefix: Annotated[
         str,
         StringConstraints(max_length=64, pattern=r"^[ -~]*$"),
         Field(title="Prefix"),
-        Widget(keeps_spaces=True),
+        Widget(keeps_spaces=True, hint="what stands before the key, if anything, such as Bearer and a space"),
     ] = ""
 
     @model_validator(mode="after")

@@ -91,7 +91,7 @@ def test_an_outage_says_what_to_do_by_how_probes_fail(outcome: Outcome, status: 
         (replace(OUTAGE, failure=None), "Correct what the reason names, and run the check again."),
         (
             replace(FACTS, kind=RuleKind.NO_DATA),
-            "Check that a worker is running; its log says why no run completes.",
+            "Check that a worker is running; its log shows why no run completes.",
         ),
         (
             replace(FACTS, kind=RuleKind.LATENCY, retriever="search at 10.0.0.5:8001"),
@@ -133,6 +133,9 @@ def test_a_canary_of_which_nothing_is_known_before_lost_all_it_expects_and_three
 
 def test_a_canary_that_still_finds_something_lost_what_is_retrieved_no_more() -> None:
     assert lost_chunks([A, B, C], [1, None, 4], [1, 2, 3], missing=False) == {"lost": ["b"], "lost_total": 1}
+    titled = lost_chunks([A, B], [None, None], [2, 1], missing=True, documents=("b.md", "How to export"))
+    assert titled == {"lost": ["a", "b"], "lost_total": 2, "lost_documents": ["How to export", None]}  # b.md says b
+    assert lost_text(titled) == all_lost_text([titled], 1) == "a (How to export), b"
     assert lost_chunks([A], [3], None, missing=False) == {"lost": [], "lost_total": 0}
 
 

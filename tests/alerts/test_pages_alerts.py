@@ -273,6 +273,10 @@ def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site
     shown = firing.page("/alerts/1")
     headline = _section(shown, "title")
     assert together not in headline
+    title = shown.one("h1", id="title").text
+    assert title.startswith("watch: recovered after ")
+    assert title.endswith("coverage 1.000, no canary is worse than before the alert")
+    assert "What happened: watch: coverage 0.333, below 0.5 since" in headline
     assert "Rule threshold-coverage of watch: when it ended: Coverage 1" in headline
     assert "Changed canaries at last notification" in _section(shown, "degraded")
     assert shown.all("a", href="/checks/watch/canaries/bee")

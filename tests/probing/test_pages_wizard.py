@@ -465,6 +465,12 @@ def test_saving_a_retriever_as_it_stands_changes_nothing(empty: Site) -> None:
     assert empty.world.vault.decrypt(after.secrets) == {"auth.token": secret}
 
 
+def test_an_api_key_says_what_its_header_may_be(empty: Site) -> None:
+    shown = empty.page(f"{NEW}?preset=generic")
+    assert shown.one("input", name="auth.api_key.header").get("placeholder") == "X-Api-Key"
+    assert "instead of a header" in shown.text
+
+
 def test_an_emptied_limit_is_the_default_again_and_a_prefix_keeps_its_space(empty: Site) -> None:
     key = {
         "auth.kind": "api_key",

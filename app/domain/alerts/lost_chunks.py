@@ -1,7 +1,7 @@
 """Names of the expected chunks that changed canaries lost: what has to come back to the index."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -18,6 +18,7 @@ class LostChunks(TypedDict):
     """Evidence of the expected chunks that a canary lost: the first of them by name, and how many there are."""
 
     lost: list[str]
+    lost_documents: NotRequired[list[str | None]]
     lost_total: int
 
 
@@ -27,8 +28,12 @@ def lost_chunks(
     before: Sequence[int | None] | None,
     *,
     missing: bool,
+    documents: Sequence[str | None] = (),
 ) -> LostChunks:
     """Return the expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
+
+    `lost_documents` has the documents, or titles, of those in `lost`, where any is known; `documents` are those of the
+    ranking of `before`.
 
     `now` and `before` are ranks per judgment, `before` from when the canary was healthy; None = unknown. `missing`: no
     expected chunk is in the top k, so it lost what it found before or, where that is unknown, all it expects.
@@ -36,8 +41,20 @@ def lost_chunks(
     expected = [place for place, one in enumerate(judgments) if one.grade >= 1]
     had = [place for place in expected if before is not None and before[place] is not None]
     lost = (had or expected) if missing else [place for place in had if now[place] is None]
-    names = list(dict.fromkeys(chunk_name(judgments[place]) for place in lost))
-    return {"lost": names[:MOST_NAMES], "lost_total": len(names)}
+    ranks = before or ()
+    names: dict[str, str | None] = {}
+    for place in lost:
+        rank = ranks[place] if judgments[place].id and place < len(ranks) else None
+        document = documents[rank - 1] if rank is not None and rank <= len(documents) else None
+        names.setdefault(chunk_name(judgments[place]), document)
+    titles = [_title(name, document) for name, document in list(names.items())[:MOST_NAMES]]
+    found: LostChunks = {"lost": list(names)[:MOST_NAMES], "lost_total": len(names)}
+    return {**found, "lost_documents": titles} if any(titles) else found
+
+
+def _title(name: str, document: str | None) -> str | None:
+    """Document of a chunk, where it says more than the name of the chunk."""
+    return None if document is None or document in name or name in document else short_name(document)
 
 
 def chunk_name(judgment: Judgment) -> str:
@@ -48,18 +65,25 @@ def chunk_name(judgment: Judgment) -> str:
 
 def lost_text(canary: Mapping[str, Any]) -> str:
     """Chunks that one canary lost: `retention_doc, sla_doc and 2 more`; empty where none is known."""
-    return _with_more(canary.get("lost") or [], canary.get("lost_total") or 0)
+    return _with_more(_titled_names(canary), canary.get("lost_total") or 0)
 
 
 def all_lost_text(canaries: Sequence[Mapping[str, Any]], changed: int | None) -> str:
     """Chunks that the listed canaries of an alert lost, the first by name; `changed` = how many changed in all."""
     losers = [one for one in canaries if one.get("lost") and one.get("persistent") is not False]
-    names = list(dict.fromkeys(name for one in losers[:_MOST_CANARIES] for name in one["lost"]))
+    names = list(dict.fromkeys(name for one in losers[:_MOST_CANARIES] for name in _titled_names(one)))
     listed = {name for one in losers for name in one["lost"]}
     total = len(listed) + sum(one["lost_total"] - len(one["lost"]) for one in losers)
     text = _with_more(names, total)
     beyond = changed is not None and changed > len(canaries)
     return f"{text} (of the {len(canaries)} worst of {changed:,} canaries)" if text and beyond else text
+
+
+def _titled_names(canary: Mapping[str, Any]) -> list[str]:
+    """Names of the chunks a canary lost, each with its document in brackets: `bill-004 (Add a tax number)`."""
+    names = canary.get("lost") or []
+    titles = canary.get("lost_documents") or [None] * len(names)
+    return [name if title is None else f"{name} ({title})" for name, title in zip(names, titles, strict=True)]
 
 
 def _with_more(names: Sequence[str], total: int) -> str:

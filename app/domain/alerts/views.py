@@ -58,6 +58,8 @@ class ChangedCanary(TypedDict):
     lower: NotRequired[list[LowerChunk]]
     lost: NotRequired[list[str]]
     """The first of the expected chunks it lost, by name."""
+    lost_documents: NotRequired[list[str | None]]
+    """The document, or title, of each of these in the last healthy ranking; absent where none is known."""
     lost_total: NotRequired[int]
     cause: NotRequired[Cause | None]
     cause_reason: NotRequired[str | None]

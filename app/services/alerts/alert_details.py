@@ -13,7 +13,7 @@ from app.domain.alerts.summary import NOT_ABOUT_CANARIES, alert_summary
 from app.domain.model import RuleKind, Verdict
 from app.services.alerts import alert_views, rule_explanations
 from app.services.alerts.alert_evidence import explain
-from app.services.alerts.alert_lines import standing_facts
+from app.services.alerts.alert_lines import recovery_summary, standing_facts
 from app.services.alerts.alert_links import Links, filled_links
 from app.services.alerts.changed_list import list_changed
 from app.store.alerts import alerts
@@ -59,6 +59,8 @@ class AlertDetails:
     """What the changed canaries have in common; None for a resolved alert, or one not about canaries."""
     summary: str
     """What happened, without a full stop."""
+    recovery: str | None
+    """How it ended, without a full stop; None where it is not resolved."""
     advice: str
     """What to do next; empty for a resolved one."""
     lost: str
@@ -98,7 +100,8 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         evaluated = _newest_evidence(alert)
         evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
         links_filled = filled_links(links, row, None)
-        facts = standing_facts(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id]
+        transitions = alerts.list_transitions(connection, [row.id])[row.id]
+        facts = standing_facts(connection, [(row, transitions)])[row.id]
         run_rows = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
         return AlertDetails(
             alert=alert,
@@ -107,6 +110,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=_fleet(alert) if about_canaries and not over else None,
             summary=alert_summary(facts),
+            recovery=recovery_summary(connection, row, transitions) if over else None,
             advice="" if over else alert_advice(facts),
             lost="" if over else all_lost_text(degraded.canaries, degraded.changed),
             evaluated=evaluated,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.alerts.alert_state import AlertState
+from app.domain.alerts.alert_state import AlertState, TransitionType
 from app.domain.alerts.incidents import NON_REPEATING, TRIGGERS
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
 from app.services.alerts import alert_views
@@ -117,6 +117,22 @@ def standing_facts(
         )
         for row, changes in rows
     }
+
+
+def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[TransitionRow]) -> str | None:
+    """Return how an alert ended, as its resolve says it; None = it is not resolved or never opened."""
+    last = changes[-1] if changes else None
+    if last is None or last.type != TransitionType.RESOLVED or row.opened_at is None:
+        return None
+    is_explained = row.kind not in NOT_ABOUT_CANARIES and last.run_id is not None
+    facts = facts_of(
+        row,
+        results.find_runs(connection, run_ids_of(row, last)),
+        explain_all(connection, [(last.run_id or 0, row.first_run)])[0] if is_explained else None,
+        since_all(connection, {row.first_run} if row.first_run is not None else set()).get(row.first_run or 0),
+        last,
+    )
+    return alert_summary(facts)
 
 
 def _is_explained(row: AlertRow, changes: Sequence[TransitionRow]) -> bool:

@@ -102,11 +102,11 @@ def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: R
         "rank_before": _rank(before),
         "rank_now": _rank(state),
         "lower": [] if before is None else _lower(member, before, state, ranking),
-        **_lost(member, before, state),
+        **_lost(member, before, state, ranking),
     }
 
 
-def _lost(member: Member, before: StateRow | None, now: StateRow) -> LostChunks:
+def _lost(member: Member, before: StateRow | None, now: StateRow, ranking: Ranking | None) -> LostChunks:
     chunks = member.canary.judgments
     today = Match.from_bytes(now.matched).first
     then = None
@@ -114,7 +114,8 @@ def _lost(member: Member, before: StateRow | None, now: StateRow) -> LostChunks:
         then = Match.from_bytes(before.matched).first
     if len(today) != len(chunks) or (then is not None and len(then) != len(chunks)):
         then, today = None, (None,) * len(chunks)
-    return lost_chunks(chunks, today, then, missing=bool(now.reasons & MISSING))
+    documents = () if ranking is None else ranking.documents
+    return lost_chunks(chunks, today, then, missing=bool(now.reasons & MISSING), documents=documents)
 
 
 def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | None) -> list[dict[str, Any]]:

@@ -65,7 +65,11 @@ def _section(*, texts: int, whole: int, examples: Sequence[Example]) -> Section:
     split = len(examples)
     numbers = {"expected_texts": texts, "held_whole": whole, "split": split, "not_held": texts - whole - split}
     if not texts:
-        return unknown(NAME, f"no expected chunk has a text of {FEWEST_WORDS} words or more", **numbers)
+        return unknown(
+            NAME,
+            f"no canary expects a passage by its text of {FEWEST_WORDS} words or more; ids do not show the cuts",
+            **numbers,
+        )
     if not whole + split:
         return unknown(NAME, f"of {counted(texts, 'expected text')} none was retrieved, whole or in parts", **numbers)
     verb = "is" if split == 1 else "are"
