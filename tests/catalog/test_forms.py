@@ -110,7 +110,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             "Not saved:",
             {
                 "Query": "",
-                "Minimum relevance of the first hit": "write 0.8 for 80 %",
+                "Minimum relevance": "write 0.8 for 80 %",
                 "Floors of measures, MRR": "",
             },
         ),
@@ -144,7 +144,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             "This cannot be used yet:",
             {"List of hits": "is not a JMESPath expression"},
         ),
-        ("/import", {"format": "csv", "do": "plan"}, "It cannot be imported:", {"Files": "choose a file"}),
+        ("/import", {"format": "csv", "do": "plan"}, "Not imported:", {"Files": "choose a file"}),
         ("/retrievers/search/try", {"query": "", "k": "0"}, "This cannot be sent:", {"Query": "", "Hits": ""}),
     ],
 )

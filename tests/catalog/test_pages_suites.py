@@ -187,14 +187,14 @@ def test_that_the_next_run_asks_a_saved_canary_is_said_where_runs_come_by_themse
         shown = pages.page(f"/suites/{suite}?saved=bee")
         return (shown.all("p", role="status") or shown.all("section", role="status"))[0].text
 
-    assert told("suite") == "Canary bee is saved; the next run asks it."
+    assert told("suite") == "Canary bee is saved; the next run sends it."
     assert told("mine").startswith("Canary bee is saved. No check uses this suite yet. Next: Done: A retriever: ")
     assert "A hook: who is notified" in told("mine")
     check = {"suite": "mine", "retriever": "search", "schedule": {"every": "5m"}, "enabled": False}
     assert pages.client().put("/v1/checks/paused", json=check).status_code == 201
-    assert "its check does not run by itself, so the next run somebody starts asks it" in told("mine")
+    assert "its check does not run by itself, so it is sent by the next run that somebody starts" in told("mine")
     pages.client().put("/v1/checks/going", json={**check, "enabled": True})
-    assert "; the next run asks it" in told("mine")
+    assert "; the next run sends it" in told("mine")
 
 
 def test_the_first_button_of_a_suite_is_the_next_step(pages: Site) -> None:
@@ -310,7 +310,7 @@ def test_a_first_hit_that_would_degrade_the_canary_at_once_is_told_with_a_least_
     shown = sent(pages, ADD, **asks)
     told = shown.one("p", class_="warning").text
     assert (
-        "The first hit's relevance, 0.4, is below the least relevance, 0.5: the canary would be degraded at once"
+        "The first hit's relevance, 0.4, is below the minimum relevance, 0.5: the canary would be degraded at once"
         in told
     )
     offer = shown.one("button", name="lower")
@@ -348,10 +348,7 @@ def test_asking_needs_a_question_and_a_retriever(pages: Site) -> None:
     assert shown.one("span", id="wrong-retriever").text
     assert "there is no retriever 'gone'" in sent(pages, ADD, 422, do="find", query="?", retriever="gone").text
     pages.probe = FakeProbe(otherwise=lambda _: failed(Outcome.REFUSED, detail="HTTP 500"))
-    assert (
-        "It could not be asked: error response, HTTP 500"
-        in sent(pages, ADD, do="find", query="?", retriever="search").text
-    )
+    assert "Request failed: error response, HTTP 500" in sent(pages, ADD, do="find", query="?", retriever="search").text
 
 
 def test_more_rows_come_on_request_and_keep_what_was_typed(pages: Site) -> None:

@@ -319,7 +319,7 @@ def test_an_address_opens_the_fold_it_points_at(chromium: Browser, history: Serv
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}#why")
         assert shown.locator("table.rules").is_visible()
-        shown.get_by_text("What each means, and what it saw").click()
+        shown.get_by_text("Evaluation of each rule").click()
         expect(shown.locator("table.rules")).to_be_in_viewport()
 
 

@@ -176,15 +176,15 @@ def test_a_run_is_followed_on_the_page_of_its_check_and_on_its_own(
         claimed = _claimed(pages)
         already = len(world.probe.asked)
         assert world.execute(claimed, stopping=lambda: len(world.probe.asked) > already + 50) is None
-        expect(shown.locator("#run-state")).to_have_text("Running: 30 of 130 asked")
+        expect(shown.locator("#run-state")).to_have_text("Running: 30 of 130 probes done")
         expect(shown.locator("#run-state progress")).to_have_js_property("position", 30 / 130)
         assert inaccessible(shown) == []
 
         own = other.open(f"/runs/{claimed.id}")
-        expect(own.get_by_role("status").first).to_have_text("Running: 30 of 130 asked")
+        expect(own.get_by_role("status").first).to_have_text("Running: 30 of 130 probes done")
         assert inaccessible(own) == []
         same = late.open("/checks/billing")
-        expect(same.locator("#run-state .told")).to_have_text("Running: 30 of 130 asked")
+        expect(same.locator("#run-state .told")).to_have_text("Running: 30 of 130 probes done")
 
         assert _rest(pages) is not None
         expect(shown.locator(".headline")).to_contain_text(
@@ -206,5 +206,5 @@ def test_a_check_is_run_without_scripts(chromium: Browser, pages: Site, address:
         expect(shown.get_by_role("main")).to_contain_text("This run is queued")
         claimed = _claimed(pages)
         assert pages.world.execute(claimed) is not None
-        shown.get_by_role("link", name="Load this page again").click()
+        shown.get_by_role("link", name="Reload this page").click()
         expect(shown.get_by_role("heading", name="Results")).to_be_visible()

@@ -112,7 +112,7 @@ def test_judgments_changed_since_are_held_against_the_stored_answers_and_that_is
     changed = {**canary("ant"), "expected_chunks": ["third"]}
     pages.world.apply(definitions([changed, canary("bee")]))
     shown = pages.page(ANT)
-    assert "What it expects was changed after the newest run" in shown.text
+    assert "The expected chunks were changed after the latest run" in shown.text
     assert "third rank 3 by its id" in section(shown, "expects").text
 
 
@@ -120,16 +120,16 @@ def test_tags_and_a_category_that_judge_nothing_are_no_change_of_what_is_expecte
     changed = {**canary("ant"), "tags": ["insects"], "category": "procedural"}
     pages.world.apply(definitions([changed, canary("bee")]))
     assert "procedural" in pages.page(ANT).text
-    assert "What it expects was changed" not in pages.page(ANT).text
+    assert "The expected chunks were changed" not in pages.page(ANT).text
     pages.world.apply(definitions([{**changed, "category": "negative"}, canary("bee")]))
-    assert "What it expects was changed" in pages.page(ANT).text
+    assert "The expected chunks were changed" in pages.page(ANT).text
 
 
 def test_another_query_is_not_compared_with_the_old_answers(pages: Site) -> None:
     pages.world.apply(definitions([{**canary("ant"), "query": "which insects"}, canary("bee")]))
     shown = pages.page(ANT)
     assert "query changed" in shown.text
-    assert "No run has sent the current query yet." in section(shown, "rankings").text
+    assert "No run has sent the present query yet." in section(shown, "rankings").text
     assert not shown.all("article")
 
 
@@ -213,10 +213,10 @@ def test_trying_shows_how_a_run_would_judge_and_stores_nothing(pages: Site) -> N
     told = section(shown, "just-now").text
     for words in (
         "would be healthy",
-        "It finds what it should",
+        "Found an expected chunk",
         "1 + new doc-ant expected",
         "2 ▼ down",
-        "in the newest run 1",
+        "in the latest run 1",
         "v9",
     ):
         assert words in told

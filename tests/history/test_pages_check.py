@@ -79,7 +79,7 @@ def test_a_healthy_check_says_so(healthy: Site) -> None:
     shown = healthy.page(CHECK)
     assert shown.one("h1").text == "watch"
     assert "No rule is violated in the latest run." in shown.text
-    assert "every measured canary found what it should" in shown.text
+    assert "No degraded queries." in shown.text
     assert "No alert is open." in shown.text
     assert "canaries.yaml:1" in _section(shown, "definition")
     assert "every 5m" in shown.text
@@ -198,7 +198,7 @@ def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
     shown = pages.page(CHECK)
     assert "No notifications: the check has no hook." in _section(shown, "alerts")
     assert "Nobody is notified. Add a hook." in shown.all("section", class_="headline")[0].text
-    assert "none, so nobody is told" in _section(shown, "definition")
+    assert "none, so nobody is notified" in _section(shown, "definition")
 
 
 def test_the_chart_calls_repeated_ids_what_they_are(healthy: Site) -> None:
@@ -280,6 +280,22 @@ def test_a_degraded_query_is_a_line_with_reasons_in_numbers_and_ranks(degraded: 
     assert shown.all("a", href="/runs/5?verdict=degraded")
 
 
+def test_a_query_is_degraded_since_its_verdict_changed_not_since_its_answer_did(degraded: Site) -> None:
+    degraded.world.probe.answers["a"] = answered(hits("y", "doc-a", scores=[0.6, 0.5]))
+    degraded.world.run()
+    cells = {name.split(" ")[0]: cells[0] for name, cells in _rows(degraded.page(CHECK), "degraded").items()}
+    assert cells["a"].endswith("degraded since run 3")
+    told = degraded.page(f"{CHECK}/canaries/a").text
+    assert "Degraded since run 3" in told
+    degraded.world.probe.answers["a"] = answered(hits("doc-a", scores=[0.9]))
+    degraded.world.run()
+    degraded.world.probe.answers["a"] = answered(hits("y", "doc-a", scores=[0.6, 0.5]))
+    degraded.world.run()
+    cells = {name.split(" ")[0]: cells[0] for name, cells in _rows(degraded.page(CHECK), "degraded").items()}
+    assert "since" not in cells["a"], "it was healthy in between: the degraded period began with the newest run"
+    assert cells["b"].endswith("degraded since run 3")
+
+
 def test_a_canary_that_was_never_healthy_has_no_rank_before(pages: Site) -> None:
     pages.world.apply(canary_page([canary("a", min_relevance_score=0.8)]))
     pages.world.probe.answers["a"] = answered(hits("x", "doc-a", scores=[0.7, 0.6]))
@@ -355,8 +371,8 @@ def test_an_unknown_run_shows_why_probes_failed(healthy: Site) -> None:
     assert "only 0 of 4 probes measured" in shown.text
     assert "HTTP 503 It is closed." in shown.text
     assert "4 error response" in shown.text
-    assert "Nothing was measured, so nothing is known." in shown.text
-    assert "every measured canary" not in shown.text
+    assert "Nothing was measured." in shown.text
+    assert "No degraded queries" not in shown.text
 
 
 # --- runs and definition ---
@@ -381,7 +397,7 @@ def test_a_badge_is_shown_with_what_to_paste(healthy: Site) -> None:
     healthy.public_url = "https://coalmine.example"
     told = _section(healthy.page(CHECK), "definition")
     assert "![watch](https://coalmine.example/badge/watch.svg)" in told
-    assert "can send no key" in told
+    assert "Needs a session or a key" in told
     assert "overdue" in told, "as the badge itself says"
 
 

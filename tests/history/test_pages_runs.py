@@ -100,8 +100,8 @@ def test_a_run_leads_to_what_changed_to_its_canaries_and_to_its_reports(pages: S
     baselines.pin(pages.world.store, CHECK, "1", by="Ada", note=None, now=pages.world.clock())
     shown = pages.page("/runs/3")
     links = {one.get("href"): one.text for one in shown.all("a")}
-    assert links["/runs/2/diff/3"] == "since the run before, 2"
-    assert links["/runs/1/diff/3"] == "since the baseline, run 1"
+    assert links["/runs/2/diff/3"] == "with the previous run, 2"
+    assert links["/runs/1/diff/3"] == "with the baseline, run 1"
     assert f"/checks/{CHECK}/canaries/c00" in links
     for form in ("html", "markdown", "json", "junit"):
         assert f"/v1/runs/3/report?format={form}" in links
@@ -111,13 +111,13 @@ def test_a_run_leads_to_what_changed_to_its_canaries_and_to_its_reports(pages: S
 def test_the_last_healthy_run_is_named_where_it_is_another_than_the_one_before(pages: Site) -> None:
     pages.world.run()
     links = {one.get("href"): one.text for one in pages.page("/runs/4").all("a")}
-    assert links["/runs/3/diff/4"] == "since the run before, 3"
-    assert links["/runs/2/diff/4"] == "since it was last healthy, run 2"
+    assert links["/runs/3/diff/4"] == "with the previous run, 3"
+    assert links["/runs/2/diff/4"] == "with the last healthy run, 2"
 
 
 def test_the_first_run_has_nothing_to_be_compared_with(pages: Site) -> None:
     shown = pages.page("/runs/1")
-    assert "It is the first run of watch" in shown.text
+    assert "It is the first stored run of watch" in shown.text
     assert not [one for one in shown.all("a") if "/diff/" in one.get("href")]
 
 

@@ -101,8 +101,8 @@ def test_a_least_relevance_is_taken_over_without_losing_what_was_found(chromium:
         page.get_by_label("Query", exact=True).fill("How long?")
         page.get_by_role("button", name="Send query").click()
         page.get_by_label("Expect c1").check()
-        page.get_by_role("button", name="Set the minimum to 0.32").click()
-        expect(page.get_by_label("Minimum relevance of the first hit")).to_have_value("0.32")
+        page.get_by_role("button", name="Set the minimum relevance to 0.32").click()
+        expect(page.get_by_label("Minimum relevance")).to_have_value("0.32")
         expect(page.get_by_label("Expect c1")).to_be_checked()
 
 

@@ -290,7 +290,7 @@ def test_a_warning_of_scores_speaks_the_words_of_the_form(empty: Site) -> None:
     shown = page(empty.client().post(NEW, data={**typed, "response.score": "distance", "scorer": "distance"}))
     told = shown.one("ul", class_="remarks").text
     assert "choose another scale under “Scores are”, or “not on a scale: judgments alone tell”" in told
-    assert "lower the canaries' “Minimum relevance of the first hit”" in told
+    assert "lower the canaries' “Minimum relevance”" in told
     assert "min_relevance_score" not in told
     assert "scorer" not in told
 

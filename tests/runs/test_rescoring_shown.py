@@ -15,7 +15,7 @@ from tests.support.pages_service import Site, csrf
 from tests.support.pages_service import page as parsed
 from tests.support.world import CHECK, World, canary, page, statements
 
-THEN = "as judged then"
+THEN = "as recorded"
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_check_page_switches_its_history_and_nothing_else(pages: Site) -> None
 def test_a_rescoring_that_goes_on_is_said_to(pages: Site) -> None:
     rescoring.ask(pages.world.store, CHECK, since=None, now=pages.world.clock.advance(1))
     (link,) = [text for text in _switch(pages.page("/checks/watch")) if text.startswith("re-scored")]
-    assert link.endswith(", under way")
+    assert link.endswith(", running")
 
 
 def test_a_run_page_switches_its_results_and_keeps_to_its_version(pages: Site) -> None:
@@ -181,7 +181,7 @@ def test_a_rescoring_without_runs_says_that_there_was_nothing_to_judge(sqlite_st
     pages.world.apply(page([canary("ant")], hooks=[]))
     answer = pages.client().post("/checks/watch/rescorings")
     _carry_on(pages.world)
-    assert "no run has ended, so there was nothing to judge anew" in pages.page(answer.headers["location"]).text
+    assert "no run has ended, so there was nothing to re-score" in pages.page(answer.headers["location"]).text
 
 
 def test_what_cannot_be_rescored_or_is_none_is_said(pages: Site) -> None:

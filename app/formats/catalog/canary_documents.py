@@ -156,12 +156,12 @@ class CanaryDocument(Document):
     ] = ()
     min_relevance_score: Annotated[
         Share,
-        Field(title="Minimum relevance of the first hit", description="0 to 1; default 0.5."),
+        Field(title="Minimum relevance", description="Of the first hit, 0 to 1; default 0.5."),
         Widget(placeholder="0.5", length=8),
     ] = DEFAULT_MIN_RELEVANCE
     max_relevance_score: Annotated[
         Share,
-        Field(title="Maximum relevance of a negative canary", description="0 to 1; default 0.5."),
+        Field(title="Maximum relevance", description="For negative canaries, 0 to 1; default 0.5."),
         Widget(placeholder="0.5", length=8),
     ] = 0.5
     floors: Annotated[

@@ -26,6 +26,7 @@ from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 from app.store.engine import Connection, Store
+from app.store.history import degraded_at_run
 from app.store.history.probe_outcomes import ProbedRun, newest_probes
 from app.store.runs import canary_states, results
 from app.store.runs.canary_states import StateRow
@@ -98,6 +99,8 @@ class CanaryDetail:
     """Whether its judgments changed after the newest run; the places shown are by the present ones."""
     query_changed: bool
     """Whether its query changed after the newest run."""
+    degraded_since: tuple[str, str | None] | None
+    """The first run of the degraded period that `now` is in, with its time; None = it is healthy."""
     rbo: float | None
     """Rank-biased overlap of the two answers."""
 
@@ -130,6 +133,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
             )
             for name, state in states_by_side.items()
         }
+        since = _degraded_since(connection, now)
     gaps = _gaps(probed, places)
     failure = gaps[-1] if gaps and gaps[-1].until is None else None
     both = evidence.get("now"), evidence.get("well")
@@ -150,8 +154,17 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         wrong_field=None if both[0] is None else WRONG_FIELDS.get(named_by(canary, both[0].ranking)),
         expectations_changed=now is not None and not canary.is_judged_as(_canary_of(bodies[now.canary_version_id])),
         query_changed=bool(timeline) and now is None,
+        degraded_since=since,
         rbo=None if both[0] is None or both[1] is None else rbo(both[1].ranking.ids, both[0].ranking.ids),
     )
+
+
+def _degraded_since(connection: Connection, now: StateRow | None) -> tuple[str, str | None] | None:
+    if now is None or not now.reasons:
+        return None
+    canaries = {now.first_run: [now.canary_id]}
+    first_run = degraded_at_run.degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
+    return str(first_run), shapes.time_text(results.run_times(connection, [first_run]).get(first_run))
 
 
 def _canary_of(body: Mapping[str, Any]) -> Canary:

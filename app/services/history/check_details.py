@@ -21,9 +21,10 @@ from app.services.lookup import schedule_of
 from app.services.runs.scheduling import silence
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertFilter
-from app.store.catalog import definitions
+from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
 from app.store.engine import Connection, Store, from_us
+from app.store.history import degraded_at_run
 from app.store.runs import rescored_runs, rescoring, results
 from app.store.runs.rescoring import Rescoring
 from app.store.runs.results import RunRow
@@ -242,19 +243,33 @@ def _degraded(
     with store.read() as connection:
         first_run = min(begun, default=None)
         worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
-    keys = [canary["key"] for canary in worst]
+        keys = [canary["key"] for canary in worst]
+        since = _degraded_since(connection, int(run_id), keys)
     by_key = {result["key"]: result for result in result_views.results(store, run_id, keys=keys)[0]} if keys else {}
     degraded = [
         {
             **by_key[canary["key"]],
             "rank_before": canary["rank_before"],
             "rank_now": canary["rank_now"],
+            "degraded_since": since.get(canary["key"]),
             "diagnosis": why.diagnoses.get(canary["key"]) if why is not None else None,
         }
         for canary in worst
         if canary["key"] in by_key
     ]
     return degraded, why.fleet_view if why is not None and begun and why.fleet.fallen else None
+
+
+def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) -> dict[str, str]:
+    """Return the first run of the degraded period that each canary is in at a run, by key."""
+    run = results.find_run(connection, run_id)
+    if run is None or run.suite_version_id is None:
+        return {}
+    ids = {
+        key: place[1] for key, place in suites.places_of(connection, [run.suite_version_id], keys).popitem()[1].items()
+    }
+    since = degraded_at_run.degraded_since(connection, {run_id: ids.values()})[run_id]
+    return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}
 
 
 def _failed(store: Store, run_id: str) -> list[ResultView]:

@@ -156,6 +156,17 @@ def healthy_until(connection: Connection, fallen: Mapping[int, Collection[int]])
     return by_run
 
 
+def degraded_since(connection: Connection, degraded: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
+    """Return the first run of the degraded period of these canaries, by run id and canary id.
+
+    A change of the answer or of the reasons does not end the period, a healthy state does.
+    """
+    by_run: dict[int, dict[int, int]] = {run_id: {} for run_id in degraded}
+    for run_id, canary_id, first_run in _newest(connection, degraded, _first_degraded):
+        by_run[run_id][canary_id] = first_run
+    return by_run
+
+
 # --- steps along an index, each for one canary at one run ----------------------------------------------------
 
 
@@ -169,6 +180,20 @@ def _last_healthy(each: sa.Subquery) -> sa.Select[Any]:
     ended = sa.and_(states.c.first_run <= each.c.run_id, states.c.reasons == 0, states.c.last_run.is_not(None))
     # States of a canary follow each other: the last to begin is the last to end.
     return sa.select(states.c.last_run).where(mine, ended).order_by(states.c.first_run.desc())
+
+
+def _first_degraded(each: sa.Subquery) -> sa.Select[Any]:
+    earlier = states.alias("earlier")
+    healthy = sa.and_(
+        earlier.c.check_id == each.c.check_id,
+        earlier.c.canary_id == each.c.canary_id,
+        earlier.c.first_run <= each.c.run_id,
+        earlier.c.reasons == 0,
+    )
+    last_healthy = sa.select(sa.func.max(earlier.c.first_run)).where(healthy).correlate(each).scalar_subquery()
+    mine = sa.and_(states.c.check_id == each.c.check_id, states.c.canary_id == each.c.canary_id)
+    period = sa.and_(states.c.first_run <= each.c.run_id, states.c.first_run > sa.func.coalesce(last_healthy, 0))
+    return sa.select(states.c.first_run).where(mine, period).order_by(states.c.first_run)
 
 
 def _newest(

@@ -157,7 +157,7 @@
     new Promise((resolve) => {
       const bar = element.querySelector("progress");
       const told = element.querySelector(".told");
-      const unit = element.dataset.unit || "asked";
+      const unit = element.dataset.unit || "probes done";
       const source = new EventSource(element.dataset.follows);
       source.addEventListener("progress", (event) => {
         const { done, total, failed, status } = JSON.parse(event.data);
