@@ -121,7 +121,7 @@ def hook_warning(policy: AddressPolicy, host: str, addresses: Sequence[str] = ()
 
 
 def parse_allow(text: str) -> tuple[Network | str, ...]:
-    """Read a comma-separated list of addresses, CIDR networks and host names.
+    """Return a comma-separated list of addresses, CIDR networks and host names.
 
     Raises ValueError naming the first item that is none of these.
     """

@@ -238,7 +238,7 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[
 def _degraded(
     store: Store, run_id: str, unresolved: Sequence[Mapping[str, Any]], why: Explanation | None
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
-    """Give the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
+    """Return the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
     begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
     with store.read() as connection:
         first_run = min(begun, default=None)

@@ -1,1 +1,1 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: as rows."""
+"""Rows of definitions: suites, canaries, retrievers, checks, hooks, keys and secrets."""

@@ -1,4 +1,4 @@
-"""API keys at rest: hashed, never deleted (whether one was ever created decides whether the API is open)."""
+"""Rows of API keys: hashed, never deleted (the API is open until one is created)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from app.store.tables import api_keys, ended_sessions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """An API key as stored: its secret is gone."""
+    """A stored API key, without its secret."""
 
     id: int
     name: str
@@ -30,40 +30,40 @@ def any_key_ever(connection: Connection) -> bool:
 
 
 def insert_key(connection: Connection, *, name: str, prefix: str, digest: bytes, scope: str, now: int) -> int | None:
-    """Store a key; None where its prefix is taken."""
+    """Insert a key and return its id; None where its prefix exists."""
     return insert_one(connection, api_keys, name=name, prefix=prefix, hash=digest, scope=scope, created_at=now)
 
 
 def find_key(connection: Connection, prefix: str) -> KeyRow | None:
-    """Find a key by its public prefix."""
+    """Return a key by its public prefix."""
     row = connection.execute(sa.select(api_keys).where(api_keys.c.prefix == prefix)).one_or_none()
     return _key(row) if row else None
 
 
 def list_keys(connection: Connection) -> list[KeyRow]:
-    """List all keys, revoked ones included."""
+    """Return all keys, revoked ones included."""
     return [_key(row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
 
 def note_use(connection: Connection, key_id: int, now: int) -> None:
-    """Remember when a key was last used."""
+    """Store when a key was last used."""
     connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=now))
 
 
 def revoke_key(connection: Connection, prefix: str, now: int) -> bool:
-    """Revoke a key; False where there is none with this prefix in force."""
+    """Revoke a key; False where there is no valid key with this prefix."""
     live = sa.and_(api_keys.c.prefix == prefix, api_keys.c.revoked_at.is_(None))
     return connection.execute(sa.update(api_keys).where(live).values(revoked_at=now)).rowcount == 1
 
 
 def end_session(connection: Connection, digest: bytes, *, expires_at: int, now: int) -> None:
-    """Remember that a session was signed out of, and forget those whose cookies have expired."""
+    """Store that a session was ended, and delete those whose cookies have expired."""
     connection.execute(sa.delete(ended_sessions).where(ended_sessions.c.expires_at < now))
     insert_new(connection, ended_sessions, ("digest", "expires_at"), [(digest, expires_at)])
 
 
 def is_ended(connection: Connection, digest: bytes) -> bool:
-    """Whether a session was signed out of."""
+    """Whether a session was ended."""
     row = connection.execute(sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == digest))
     return row.one_or_none() is not None
 

@@ -1,4 +1,4 @@
-"""Canaries written: new ones, new versions of those there are, and what is taken out of a suite.
+"""Writes canaries: new ones, new versions of existing ones, and archived ones.
 
 Rows are staged before the transaction, whose statements are as many for a hundred thousand of them as for one.
 """
@@ -21,10 +21,10 @@ class SavedCanary:
     key: str
     hash: str
     body: str | None
-    """As JSON; None = the version of this hash is there already."""
+    """Body as JSON; None = the version of this hash exists already."""
     source: str | None
     is_new: bool
-    """Whether the suite never had one of this key."""
+    """Whether the suite never had a canary of this key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ _COLUMNS = {name: sa.Text() for name in ("key", "hash", "body", "source")}
 
 
 def stage_canaries(saved: Sequence[SavedCanary], *, number: int = 0) -> StagedCanaries:
-    """Make canaries of a suite ready for `save_canaries`; suites of one transaction have different numbers."""
+    """Return canaries of a suite staged for `save_canaries`; suites of one transaction have different numbers."""
     rows: dict[bool, list[tuple[str | None, ...]]] = {True: [], False: []}
     for one in saved:
         rows[one.is_new].append((one.key, one.hash, one.body, one.source))
@@ -55,9 +55,9 @@ def stage_canaries(saved: Sequence[SavedCanary], *, number: int = 0) -> StagedCa
 
 
 def save_canaries(connection: Connection, suite_id: int, staged: StagedCanaries, *, managed_by: str, now: int) -> None:
-    """Create canaries of a suite and put new versions of others in force.
+    """Create canaries of a suite and new versions of others.
 
-    The suite is held, and as it was when its canaries were told apart into new ones and others.
+    The caller holds the suite, unchanged since its canaries were divided into new and existing ones.
     """
     if staged.created.rows:
         _create(connection, suite_id, staged.created, managed_by=managed_by, now=now)
@@ -112,6 +112,6 @@ def _change(connection: Connection, suite_id: int, rows: StagedRows, *, managed_
 
 
 def archive_canaries(connection: Connection, canary_ids: Iterable[int], now: int) -> None:
-    """Take canaries out of their suite, keeping their history."""
+    """Archive canaries; their history stays."""
     gone = numbers(connection, "gone", ("id",), [(canary_id,) for canary_id in canary_ids])
     connection.execute(sa.update(canaries).where(canaries.c.id.in_(sa.select(gone.c.id))).values(archived_at=now))

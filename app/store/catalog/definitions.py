@@ -1,6 +1,6 @@
-"""What should be: suites, retrievers, checks, hooks and silences, each with every version it ever had.
+"""Rows of definitions: suites, retrievers, checks, hooks and silences, with all their versions.
 
-Nothing is deleted: what is no longer wanted is archived, so that history keeps its words.
+Nothing is deleted, only archived, so that history keeps its definitions.
 """
 
 import json
@@ -17,7 +17,7 @@ from app.store.tables import canaries, definition_versions, definitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A suite, retriever, check or hook with its version in force."""
+    """A suite, retriever, check, hook or silence with its current version."""
 
     id: int
     kind: str
@@ -37,7 +37,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a definition or canary says, ready to be stored."""
+    """The content of a definition or canary, ready to be stored."""
 
     hash: str
     body: Mapping[str, Any]
@@ -54,18 +54,18 @@ _BY_ID = _DEFINITION.where(definitions.c.id == sa.bindparam("id"))
 
 
 def find_definition(connection: Connection, kind: str, slug: str) -> Definition | None:
-    """Find a definition by its slug, archived ones included."""
+    """Return a definition by its slug, archived ones included."""
     row = connection.execute(_BY_SLUG, {"kind": kind, "slug": slug}).one_or_none()
     return _definition(connection, row) if row else None
 
 
 def definition_by_id(connection: Connection, definition_id: int) -> Definition:
-    """Read the definition with an id known to exist."""
+    """Return the definition with an id known to exist."""
     return _definition(connection, connection.execute(_BY_ID, {"id": definition_id}).one())
 
 
 def definitions_by_id(connection: Connection, definition_ids: Sequence[int]) -> list[Definition]:
-    """Read a few hundred definitions at most by their ids, in no order; those that are not there are left out."""
+    """Return a few hundred definitions at most by their ids, in no order; those that are not there are left out."""
     rows = connection.execute(_DEFINITION.where(definitions.c.id.in_(list(definition_ids))))
     return [_definition(connection, row) for row in rows]
 
@@ -73,7 +73,7 @@ def definitions_by_id(connection: Connection, definition_ids: Sequence[int]) -> 
 def list_definitions(
     connection: Connection, kind: str, *, after: str = "", limit: int | None = None, archived: bool = False
 ) -> list[Definition]:
-    """List definitions of a kind by slug, those after `after`; archived ones only when asked for."""
+    """Return definitions of a kind by slug, those after `after`; archived ones only with `archived`."""
     statement = _DEFINITION.where(definitions.c.kind == kind, definitions.c.slug > after)
     if not archived:
         statement = statement.where(definitions.c.archived_at.is_(None))
@@ -82,7 +82,7 @@ def list_definitions(
 
 
 def hold_definitions(connection: Connection, kind: str, slugs: Collection[str]) -> set[str]:
-    """Give those of these slugs that are in force, and keep them so until the transaction ends.
+    """Return those of these slugs that are in force, and keep them so until the transaction ends.
 
     On PostgreSQL the rows are locked against archiving; whoever just did it is waited for. SQLite has one writer.
     """
@@ -117,7 +117,7 @@ _LOCK = sa.select(definitions.c.id).where(definitions.c.id == sa.bindparam("id")
 
 
 def version_body(connection: Connection, version_id: int) -> Content:
-    """Read what a definition said in one of its versions."""
+    """Return the content of a version of a definition."""
     row = connection.execute(_VERSION, {"id": version_id}).one()
     body = read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
     return Content(hash=row.hash, body=body, secrets=row.secrets)
@@ -131,7 +131,7 @@ _VERSION = (
 
 
 def version_bodies(connection: Connection, version_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:
-    """Read what definitions said in a few hundred versions at most, by version; without secrets."""
+    """Return the bodies of a few hundred versions of definitions at most, by version; without secrets."""
     statement = (
         sa.select(definitions.c.kind, definition_versions)
         .join(definitions, definitions.c.id == definition_versions.c.definition_id)
@@ -153,7 +153,7 @@ def save_definition(
     source: str | None,
     now: int,
 ) -> int:
-    """Create a definition or put a new version of it in force; un-archives it. Gives its id."""
+    """Create a definition or a new version of it; un-archives it. Return its id."""
     existing = connection.execute(
         sa.select(definitions.c.id).where(definitions.c.kind == kind, definitions.c.slug == slug)
     ).scalar_one_or_none()
@@ -214,7 +214,7 @@ def archive_definition(connection: Connection, definition_id: int, now: int) -> 
 
 
 def touch_definition(connection: Connection, definition_id: int, now: int) -> None:
-    """Count a change of what belongs to a definition: a suite's canaries."""
+    """Increase the revision of a definition, as for a change of a suite's canaries."""
     connection.execute(
         sa.update(definitions)
         .where(definitions.c.id == definition_id)
@@ -223,14 +223,14 @@ def touch_definition(connection: Connection, definition_id: int, now: int) -> No
 
 
 def own_definition(connection: Connection, definition_id: int, *, managed_by: str, source: str | None) -> None:
-    """Say who owns a definition whose content did not change."""
+    """Change the owner of a definition, not its content."""
     connection.execute(
         sa.update(definitions).where(definitions.c.id == definition_id).values(managed_by=managed_by, source=source)
     )
 
 
 def disable_definition(connection: Connection, definition_id: int, reason: str, now: int) -> None:
-    """Switch off a hook whose receiver is gone, until it is saved anew."""
+    """Disable a hook whose receiver is gone, until it is saved again."""
     connection.execute(
         sa.update(definitions)
         .where(definitions.c.id == definition_id)

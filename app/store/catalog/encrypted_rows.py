@@ -1,4 +1,4 @@
-"""What is stored encrypted, whatever is in force: read and replaced as a whole when keys change.
+"""Encrypted rows of all versions, read and replaced as a whole when keys are rotated.
 
 Making and opening it is the vault's work; each version in force is read and written through `catalog`.
 """
@@ -24,7 +24,7 @@ class Sealed:
 
 
 def list_encrypted(connection: Connection) -> list[Sealed]:
-    """Give the secrets of every version of every definition, archived ones included, held against other writers."""
+    """Return the secrets of every version of every definition, also archived ones, locked against other writers."""
     statement = (
         sa.select(
             definition_versions.c.id,
@@ -47,7 +47,7 @@ def list_encrypted(connection: Connection) -> list[Sealed]:
 
 
 def replace_encrypted(connection: Connection, tokens: Sequence[tuple[int, bytes]]) -> None:
-    """Put other encrypted secrets in the place of those of versions: (version id, token) each."""
+    """Replace the encrypted secrets of versions: (version id, token) each."""
     if tokens:
         connection.execute(
             sa.update(definition_versions)

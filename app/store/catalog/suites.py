@@ -1,4 +1,4 @@
-"""What suites ask: canaries with every version they ever had, and the suite versions that runs worked with."""
+"""Rows of suites: canaries with all their versions, and the frozen suite versions of runs."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from app.store.tables import canaries, canary_versions, definitions, suite_versi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryHead:
-    """A canary of a suite with its version in force, but for what it says."""
+    """A canary of a suite with its current version, without its body."""
 
     id: int
     key: str
@@ -31,7 +31,7 @@ class CanaryHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryRow(CanaryHead):
-    """A canary of a suite with its version in force."""
+    """A canary of a suite with its current version."""
 
     body: Mapping[str, Any]
 
@@ -82,7 +82,7 @@ def list_canaries(
     after: str = "",
     limit: int | None = None,
 ) -> list[CanaryRow]:
-    """List the canaries of a suite in the order they came; archived ones only when asked for.
+    """Return the canaries of a suite in the order they came; archived ones only when asked for.
 
     `not_of` leaves out those that this owner manages; `keys` and `ids` take only those. With `after`, at most `limit`
     of those behind a canary in force: nothing where there is no such canary.
@@ -114,7 +114,7 @@ def list_canaries(
 def list_canary_heads(
     connection: Connection, suite_id: int, *, archived: bool = False, keys: Collection[str] | None = None
 ) -> list[CanaryHead]:
-    """List canaries as `list_canaries` does, and parse none."""
+    """Return canaries as `list_canaries` does, without their bodies."""
     statement = _canaries(connection, suite_id, archived=archived, keys=keys)
     return [
         CanaryHead(
@@ -152,13 +152,13 @@ def _canaries(
 
 
 def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | None:
-    """Find a canary of a suite by its key, archived ones included."""
+    """Return a canary of a suite by its key, archived ones included."""
     statement = sa.select(canaries.c.id).where(canaries.c.suite_id == suite_id, canaries.c.key == key)
     return connection.execute(statement).scalar_one_or_none()
 
 
 def find_version_in_force(connection: Connection, suite_id: int) -> int | None:
-    """Return the id of the frozen canary list of a suite as it is now; None = no run has needed it yet."""
+    """Return the id of the current suite version; None = no run has frozen it yet."""
     return connection.execute(_IN_FORCE, {"suite": suite_id}).scalar_one_or_none()
 
 
@@ -170,7 +170,7 @@ _IN_FORCE = (
 
 
 def list_members(connection: Connection, suite_id: int) -> ListedMembers:
-    """Return the canary list of a suite as it is now, without bodies."""
+    """Return the current canary list of a suite, without bodies."""
     revision = connection.execute(sa.select(definitions.c.revision).where(definitions.c.id == suite_id)).scalar_one()
     statement = (
         sa.select(canaries.c.id, canaries.c.version_id, canaries.c.key, canary_versions.c.hash)
@@ -201,16 +201,16 @@ def freeze_suite(connection: Connection, suite_id: int, listed: ListedMembers, n
 
 
 def suite_hash(members: Sequence[tuple[str, str]]) -> str:
-    """Name a canary list by the keys and content hashes of its members in order: 32 hex digits."""
+    """Return the hash of a canary list by the keys and content hashes of its members in order: 32 hex digits."""
     return blake2b(json.dumps([list(member) for member in members]).encode(), digest_size=16).hexdigest()
 
 
 _hashes: WeakKeyDictionary[sa.Engine, dict[int, tuple[int, str]]] = WeakKeyDictionary()
-"""By database and suite id the revision that was hashed last, and its hash: the same for good."""
+"""Cache by database and suite id: (revision, hash); the hash of a revision never changes."""
 
 
 def current_hashes(connection: Connection, revisions: Mapping[int, int]) -> dict[int, str]:
-    """Name the canary lists in force of suites, by suite id: what `suite_version` calls them once they are frozen.
+    """Return the hashes of the current canary lists of suites by suite id, equal to those of frozen versions.
 
     `revisions` are those of the suites as this transaction sees them; of each the canaries are read once.
     """
@@ -266,7 +266,7 @@ def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> It
 
 
 def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]:
-    """Read a frozen canary list as (canary id, version id) alone."""
+    """Return a frozen canary list as (canary id, version id) alone."""
     packed = connection.execute(sa.select(suite_versions.c.members).where(suite_versions.c.id == version_id))
     return _unpacked(packed.scalar_one())
 
@@ -274,7 +274,7 @@ def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]
 def places_of(
     connection: Connection, version_ids: Iterable[int], keys: Iterable[str]
 ) -> dict[int, dict[str, tuple[int, int]]]:
-    """Find canaries in a few frozen canary lists by their keys: (position, canary id) by version and key.
+    """Return (position, canary id) of canaries in a few suite versions, by version and key.
 
     Those that are not in a list are left out of it.
     """
@@ -292,12 +292,12 @@ def places_of(
 
 
 def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
-    """Read what versions of canaries ask."""
+    """Return the queries of versions of canaries."""
     return {version_id: body["query"] for version_id, body in bodies_of(connection, version_ids).items()}
 
 
 def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Read versions of canaries as documents."""
+    """Return the bodies of versions of canaries."""
     wanted = sorted(set(version_ids))
     found: dict[int, dict[str, Any]] = {}
     for block in blocks(wanted):

@@ -1,1 +1,1 @@
-"""What was, as people read it: as rows."""
+"""Rows of history: states, series, summaries, metrics, and pruning."""

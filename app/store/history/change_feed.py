@@ -1,4 +1,4 @@
-"""What a process looks at every second for those who follow: a row per check, per open alert, per run under way."""
+"""Rows that the change feed polls every second: per check, per unresolved alert, per active run."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedRun:
-    """How far a run is."""
+    """Progress of a run."""
 
     id: int
     check: str
     status: str
     verdict: str | None
     asked: int | None
-    """How many canaries it asks; None before it started."""
+    """Number of its canaries; None before it started."""
     failed: int | None
-    """How many probes failed; None until it ended."""
+    """Number of failed probes; None until it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAlert:
-    """An alert that is not resolved; two of them differ where something changed."""
+    """An unresolved alert, comparable with its earlier state."""
 
     id: int
     check: str
@@ -40,13 +40,13 @@ class OpenAlert:
 
 
 def newest_runs(connection: Connection) -> dict[str, int]:
-    """Give the newest ended run of every check, by slug."""
+    """Return the newest ended run of every check, by slug."""
     statement = sa.select(definitions.c.slug, latest.c.run_id).join(latest, latest.c.check_id == definitions.c.id)
     return {row.slug: row.run_id for row in connection.execute(statement)}
 
 
 def open_alerts(connection: Connection) -> dict[int, OpenAlert]:
-    """Give the alerts that are not resolved, by id."""
+    """Return the unresolved alerts by id."""
     columns = (alerts.c.id, definitions.c.slug.label("check"), alerts.c.state, alerts.c.severity)
     statement = (
         sa.select(*columns, alerts.c.acknowledged_at)
@@ -57,7 +57,7 @@ def open_alerts(connection: Connection) -> dict[int, OpenAlert]:
 
 
 def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
-    """Read how far a run is; None where there is none."""
+    """Return the progress of a run; None where there is no such run."""
     statement = (
         sa.select(
             runs.c.id,
@@ -79,7 +79,7 @@ def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
 
 
 def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]:
-    """Give those of these runs that are queued or running."""
+    """Return those of these runs that are queued or running."""
     active = runs.c.status.in_((sql_literal("queued"), sql_literal("running")))  # ix_runs_active
     found: set[int] = set()
     for block in blocks(sorted(run_ids)):
@@ -88,7 +88,7 @@ def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]
 
 
 def new_shards(connection: Connection, run_id: int, counts: Collection[int]) -> dict[int, int]:
-    """Count the failed probes of the shards a run has staged that are not known yet, by number; none ever changes."""
+    """Return the number of failed probes of newly staged shards of a run, by shard; they never change."""
     mine = sa.and_(shards.c.run_id == run_id, shards.c.number.not_in(counts))
     rows = connection.execute(sa.select(shards.c.number, shards.c.body).where(mine))
     return {row.number: len(msgspec.msgpack.decode(row.body, type=ShardBody).failures) for row in rows}

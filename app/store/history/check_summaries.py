@@ -1,4 +1,4 @@
-"""All checks at a glance: of each its newest ended run, what is under way, and a few values before. Never history."""
+"""Summaries of all checks: newest ended run, active run, and a few earlier values; never the whole history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended_of_
 from app.store.tables import definitions, deliveries, latest, runs
 
 _TOGETHER = 50
-"""Selects in one statement; SQLite takes 500."""
+"""Most selects in one statement; SQLite allows 500."""
 _ACTIVE = ("running", "queued")
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What the canaries of one category or tag scored in a run; None = nothing was measured."""
+    """Scores of the canaries of one category or tag in a run; None = nothing was measured."""
 
     canaries: int
     measured: int
@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Slices(msgspec.Struct, frozen=True):
-    """The parts of a run; what else its body holds is passed over."""
+    """The parts of a run's body that summaries use."""
 
     categories: dict[str, Part] = {}
     tags: dict[str, Part] = {}
@@ -44,7 +44,7 @@ class Newest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRun:
-    """An ended run in a row of them."""
+    """An ended run of a check's recent ones."""
 
     id: int
     verdict: str
@@ -54,7 +54,7 @@ class RecentRun:
 
 
 def newest_runs(connection: Connection) -> dict[int, Newest]:
-    """Read the newest ended run of every check that has one, by check id."""
+    """Return the newest ended run of every check that has one, by check id."""
     bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
     rows = newest_ended_of_all(connection)
     return {
@@ -65,7 +65,7 @@ def newest_runs(connection: Connection) -> dict[int, Newest]:
 
 
 def under_way(connection: Connection) -> dict[int, str]:
-    """Say of which checks a run is under way: `running` or, where none is yet, `queued`."""
+    """Return the checks with an active run, by check id: `running`, else `queued`."""
     active = runs.c.status.in_([sql_literal("queued"), sql_literal("running")])  # the order of ix_runs_active
     statement = sa.select(runs.c.check_id, runs.c.status).where(active)
     found: dict[int, str] = {}
@@ -77,7 +77,7 @@ def under_way(connection: Connection) -> dict[int, str]:
 def recent_runs(
     connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
 ) -> dict[int, list[RecentRun]]:
-    """Read the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
+    """Return the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
     found: dict[int, list[RecentRun]] = {check_id: [] for check_id in check_ids}
     places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
     for block in blocks(check_ids, _TOGETHER):
@@ -90,7 +90,7 @@ def recent_runs(
 
 
 def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
-    """Count by hook the deliveries written since then that were given up."""
+    """Return the number of dead letters written since then, by hook."""
     statement = (
         sa.select(definitions.c.slug, sa.func.count())
         .join(deliveries, deliveries.c.hook_id == definitions.c.id)

@@ -1,4 +1,4 @@
-"""How things stand now, for metrics: work nobody has begun, messages that died, canaries one by one.
+"""The present state for metrics: waiting runs, retrying and dead deliveries, canary scores.
 
 Each is a look along an index; nothing here scans history.
 """
@@ -15,11 +15,11 @@ from app.store.runs.results import RunRow
 from app.store.tables import canaries, deliveries, runs, states
 
 RETRYING_AFTER = 3
-"""Attempts after which a receiver has more than stumbled."""
+"""Number of attempts from which a delivery counts as retrying."""
 
 
 def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
-    """Count the runs that are due and could begin, and say since when the oldest is due.
+    """Return the number of due runs that could start, and since when the oldest is due.
 
     A run whose check is at another one waits for that, not for a worker: it does not count.
     """
@@ -31,12 +31,12 @@ def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
 
 
 def retrying_deliveries(connection: Connection) -> dict[int, int]:
-    """Count the deliveries to come that were attempted `RETRYING_AFTER` times or more, by hook."""
+    """Return the number of pending deliveries with `RETRYING_AFTER` attempts or more, by hook."""
     return _count(connection, deliveries.c.state == sql_literal("pending"), deliveries.c.attempts >= RETRYING_AFTER)
 
 
 def dead_deliveries(connection: Connection) -> dict[int, int]:
-    """Count the deliveries that were given up, by hook."""
+    """Return the number of dead letters by hook."""
     return _count(connection, deliveries.c.state == sql_literal("dead"))
 
 
@@ -46,7 +46,7 @@ def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> dict[
 
 
 def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str, float | None], int]:
-    """Read what the first `most` canaries of a run's suite scored at the top, by key in suite order; count the others.
+    """Return the relevance of the first `most` canaries of a run's suite by key, and the number of the others.
 
     Whoever could not be asked is not in it; None = it found nothing, or relevance could not be measured.
     """

@@ -1,4 +1,4 @@
-"""Who was degraded at each of several runs, a few hundred at most, and what is known of why: of all in one look.
+"""Degraded canaries at each of a few hundred runs at most, with their diagnoses, in one query.
 
 What began last of a canary up to a run is found in one step along an index, and the rows are read by their ids then:
 that costs what is asked for, however long the history. Joined by ranges of runs, a third of all states could match as
@@ -34,9 +34,9 @@ class FallenRow:
 
 
 def reasons_at(connection: Connection, canaries_by_run: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
-    """Read why the canaries asked about, by run id, were degraded at that run: bits by run id and canary id.
+    """Return the reasons of canaries, given by run id, at that run: bits by run id and canary id.
 
-    0 = healthy; those for which nothing held at the run are left out.
+    0 = healthy; those without a state at the run are left out.
     """
     begun = [*_newest(connection, canaries_by_run, _last_begun)]
     held: dict[int, tuple[int | None, int]] = {}
@@ -54,7 +54,7 @@ def reasons_at(connection: Connection, canaries_by_run: Mapping[int, Collection[
 def degraded_at(
     connection: Connection, canaries_by_run: Mapping[int, Collection[int]]
 ) -> dict[int, dict[int, FallenRow]]:
-    """Read which of the canaries asked about, by run id, were degraded at that run; found by run id and canary id.
+    """Return the degraded ones of these canaries, given by run id, at that run; by run id and canary id.
 
     Nobody was at a run that could not ask. Where most of a large suite is asked about, all that was degraded is read in
     two looks along an index instead.
@@ -110,7 +110,7 @@ def _fallen_row(values: Sequence[Any]) -> FallenRow:
 
 
 def ended_before(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
-    """Give the newest run of its check before each of these whose verdict is known, by run id; the first ones lack."""
+    """Return the newest run with a known verdict before each of these, by run id; none for the first of a check."""
     earlier = runs.alias("earlier")
     mine = sa.and_(earlier.c.check_id == runs.c.check_id, is_known(earlier), earlier.c.id < runs.c.id)
     newest = sa.select(sa.func.max(earlier.c.id)).where(mine).scalar_subquery()
@@ -119,7 +119,7 @@ def ended_before(connection: Connection, run_ids: Collection[int]) -> dict[int, 
 
 
 def diagnoses_at(connection: Connection, fallen: Mapping[int, Collection[int]]) -> dict[int, dict[int, DiagnosisRow]]:
-    """Read the newest diagnosis up to each run of these canaries, given and found by run id and canary id."""
+    """Return the newest diagnosis of these canaries up to each run, by run id and canary id."""
     by_run: dict[int, dict[int, DiagnosisRow]] = {run_id: {} for run_id in fallen}
     canary_ids = sorted({canary_id for canaries in fallen.values() for canary_id in canaries})
     # Few canaries are ever diagnosed: of many that are asked about, all that the checks have are read.
@@ -141,12 +141,12 @@ def diagnoses_at(connection: Connection, fallen: Mapping[int, Collection[int]]) 
 
 
 def newest_diagnosis(connection: Connection) -> int:
-    """Give the id of the newest diagnosis of all checks; 0 = there is none."""
+    """Return the id of the newest diagnosis of all checks; 0 = there is none."""
     return connection.execute(sa.select(sa.func.max(diagnoses.c.id))).scalar_one() or 0
 
 
 def healthy_until(connection: Connection, fallen: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
-    """Give the last run before each run in which these canaries, degraded at it, were healthy; keyed as `diagnoses_at`.
+    """Return the last healthy run of these canaries, degraded at each run, before it; by run id and canary id.
 
     Those that never were are left out. They are degraded at that run, so the states they were healthy in have ended.
     """
@@ -202,7 +202,7 @@ def _newest(
     step: Callable[[sa.Subquery], sa.Select[Any]],
     *conditions: sa.ColumnElement[bool],
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield what a step finds as (run id, canary id, it), of the runs asked about that are there."""
+    """Yield (run id, canary id, result of the step) for the runs that exist."""
     there = sa.select(runs.c.id, runs.c.check_id).where(runs.c.id.in_(sorted(canaries_by_run)), *conditions)
     pairs = [
         (run.id, run.check_id, canary_id) for run in connection.execute(there) for canary_id in canaries_by_run[run.id]

@@ -1,4 +1,4 @@
-"""The rows metrics are made of: which checks changed since they were read, and what there is to read of those.
+"""Rows for metrics: the versions of checks, to detect changes, and the rows of changed checks.
 
 A check is compared by three ids, which costs one short row each; its numbers are read only where one of them is new.
 """
@@ -19,33 +19,33 @@ from app.store.runs.results import RunRow
 from app.store.tables import definitions, detectors, latest
 
 BLOCK = 200
-"""Checks read by one statement."""
+"""Number of checks read by one statement."""
 
 
 class CheckVersion(NamedTuple):
-    """What the numbers of a check depend on; they stay as they are for as long as it does."""
+    """Version of a check's numbers: they change only if it does."""
 
     version_id: int
     run_id: int | None
     """The newest ended run."""
     detected_run_id: int | None
-    """The last run the detector saw."""
+    """The last run of the detector."""
 
 
 class CheckRows(NamedTuple):
-    """What is read of a check."""
+    """The rows of a check."""
 
     check: Definition
     run: RunRow | None
     """The newest ended run."""
     body: Mapping[str, Any]
-    """The same in full."""
+    """Its stored details."""
     detection: DetectionRow | None
-    """What the detector made of the last run it saw."""
+    """The detector's result for its last run."""
 
 
 def check_versions(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, CheckVersion]:
-    """Read the versions of all checks in force by slug, or of those among these few hundred, by check id."""
+    """Return the versions of all checks in force by slug, or of those among these few hundred, by check id."""
     statement = (
         sa.select(definitions.c.id, definitions.c.version_id, latest.c.run_id, detectors.c.run_id)
         .outerjoin(latest, latest.c.check_id == definitions.c.id)
@@ -59,7 +59,7 @@ def check_versions(connection: Connection, check_ids: Sequence[int] | None = Non
 
 
 def read_checks(connection: Connection, versions: Mapping[int, CheckVersion]) -> Iterator[CheckRows]:
-    """Read checks; a few statements for every `BLOCK` of them."""
+    """Yield the rows of checks; a few statements for every `BLOCK` of them."""
     for block in blocks(list(versions), BLOCK):
         runs = results.find_runs(connection, [run for one in block if (run := versions[one].run_id) is not None])
         bodies = results.latest_bodies(connection, block)

@@ -1,4 +1,4 @@
-"""How the probes of the newest runs of a check ended, many runs in one look; those of one run are read by history."""
+"""Probe outcomes of the newest runs of a check, many runs in one query."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from app.store.tables import run_probes, runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedRun:
-    """An ended run, and which of its probes brought no measurement."""
+    """An ended run with its failed probes."""
 
     id: int
     finished_at: int
     suite_version_id: int | None
     failures: Mapping[int, Failure] | None
-    """By position; None = it ended without asking anything."""
+    """By position; None = it ended without sending probes."""
 
 
 def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[ProbedRun]:
-    """Read how the probes of the newest ended runs of a check ended, oldest run first."""
+    """Return the newest ended runs of a check with their failed probes, oldest first."""
     statement = (
         sa.select(runs.c.id, runs.c.finished_at, runs.c.suite_version_id, run_probes.c.run_id, run_probes.c.failures)
         .outerjoin(run_probes, run_probes.c.run_id == runs.c.id)
@@ -47,15 +47,15 @@ def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmeasured:
-    """What a run did not measure, by the positions of its canaries."""
+    """Missing measurements of a run, by position of the canary."""
 
     failures: Mapping[int, Failure]
     unscored: frozenset[int]
-    """There relevance could not be measured, and the states tell that of an earlier run."""
+    """Positions without a measured relevance; their states have that of an earlier run."""
 
 
 def unmeasured(connection: Connection, run_ids: Collection[int]) -> dict[int, Unmeasured]:
-    """Read what each of these runs, a few hundred at most, did not measure."""
+    """Return the missing measurements of a few hundred runs at most."""
     statement = sa.select(run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
     rows = {row.run_id: row for row in connection.execute(statement.where(run_probes.c.run_id.in_(sorted(run_ids))))}
     nothing = Unmeasured(failures={}, unscored=frozenset())

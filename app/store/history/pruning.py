@@ -1,4 +1,4 @@
-"""Forgetting rows: by age, and what nothing refers to any more.
+"""Pruning of rows: by age, and of rows that nothing refers to.
 
 `old_*` and `unused_*` look, along an index or in a bounded slice, for transactions that only read; `drop_*` deletes a
 small batch of what they found by id, less what has been taken up again meanwhile.
@@ -60,7 +60,7 @@ def old_runs(connection: Connection, limit: int, *, horizon: int) -> list[int]:
 
 
 def drop_runs(connection: Connection, old: Sequence[int]) -> int:
-    """Delete runs with what is kept of each."""
+    """Delete runs with their dependent rows."""
     for table in (rescored_runs, run_probes, run_causes, run_embedders, detections, marks, shards, idempotency_keys):
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     return connection.execute(sa.delete(runs).where(runs.c.id.in_(old))).rowcount
@@ -84,13 +84,13 @@ def drop_states(connection: Connection, old: Sequence[int]) -> int:
 
 
 def newest_ranking(connection: Connection) -> int:
-    """Give the id of the newest ranking; none with a lower id is still on its way. For a writing transaction."""
+    """Return the id of the newest ranking, below which none is uncommitted. For a writing transaction."""
     hold_content(connection, alone=True)
     return highest_ranking(connection)
 
 
 def highest_ranking(connection: Connection) -> int:
-    """Give the highest id of a ranking; 0 = there is none."""
+    """Return the highest id of a ranking; 0 = there are none."""
     return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rankings.c.id), 0))).scalar_one())
 
 
@@ -103,7 +103,7 @@ def unused_rankings(connection: Connection, after: int, until: int) -> list[int]
 
 def drop_rankings(connection: Connection, candidates: Sequence[int]) -> int:
     """Delete rankings with their scores, less those that a state refers to or a run in progress has staged."""
-    hold_content(connection, alone=True)  # before looking: what is staged without the lock could not be seen yet
+    hold_content(connection, alone=True)  # before reading: rows staged without the lock might not be visible yet
     used = set(connection.execute(sa.select(states.c.ranking_id).where(states.c.ranking_id.in_(candidates))).scalars())
     used |= _staged(connection)
     old = [ranking for ranking in candidates if ranking not in used]
@@ -112,12 +112,12 @@ def drop_rankings(connection: Connection, candidates: Sequence[int]) -> int:
 
 
 def all_chunks(connection: Connection) -> set[int]:
-    """Read the ids of all retrieved texts there are."""
+    """Return the ids of all retrieved texts."""
     return set(connection.execute(sa.select(chunks.c.id)).scalars())
 
 
 def chunks_of_rankings(connection: Connection, after: int, limit: int) -> tuple[set[int], int | None]:
-    """Read which texts so many rankings with an id above `after` hold; and the last of them, None = there are none."""
+    """Return the texts of up to `limit` rankings with an id above `after`, and the last id (None = no more)."""
     statement = sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id > after)
     rows = connection.execute(statement.order_by(rankings.c.id).limit(limit)).all()
     used: set[int] = set()
@@ -135,7 +135,7 @@ def drop_chunks(connection: Connection, candidates: Sequence[int], *, since: int
 
 
 def unused_vectors(connection: Connection) -> list[int]:
-    """Find the vectors that nothing scored any more."""
+    """Return the ids of vectors that no score refers to."""
     used = sa.exists().where(scores.c.vector_id == vectors.c.id)
     return list(connection.execute(sa.select(vectors.c.id).where(~used)).scalars())
 
@@ -174,7 +174,7 @@ def drop_baselines(connection: Connection, candidates: Sequence[int]) -> int:
 
 
 def old_hours(connection: Connection, limit: int, *, table: sa.Table, horizon: int) -> list[tuple[int, ...]]:
-    """Find the hourly figures before `horizon` in a table of rollups, by their keys; the daily ones stay."""
+    """Return the keys of hourly figures before `horizon` in a table of rollups."""
     owner = table.primary_key.columns[0]
     owners = sa.select(definitions.c.id if table is rollups else rescorings.c.id)
     old = sa.select(*table.primary_key.columns).where(

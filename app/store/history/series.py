@@ -73,7 +73,7 @@ def count_runs(connection: Connection, source: Source, start: int, end: int, *, 
 
 
 def kept_since(connection: Connection, source: Source) -> int:
-    """Give from when on the runs are still there; 0 = as far back as anything is known of the check."""
+    """Return since when the runs of a check are stored; 0 = since its first."""
     oldest = source.select(runs.c.finished_at).order_by(runs.c.finished_at).limit(1)
     begun: int | None = connection.execute(oldest).scalar_one_or_none()
     if begun is None:
@@ -187,7 +187,7 @@ class AlertSpan:
 
 
 def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[AlertSpan]:
-    """Read the newest alerts that were open in a period, oldest first."""
+    """Return the newest alerts that were open in a period, oldest first."""
     open_then = sa.and_(
         alerts.c.check_id == check_id,
         alerts.c.opened_at <= end,

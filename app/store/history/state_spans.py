@@ -52,7 +52,7 @@ class StateSpans:
     """(R, N): the probe of this canary in this run was no measurement."""
 
     def matrix(self, column: int) -> Floats:
-        """Give one measure of every canary in every run, (R, N); NaN = not measured, or not of this version."""
+        """Return one measure of every canary in every run, (R, N); NaN = not measured, or not of this version."""
         count, canaries = self.failed.shape
         flat = np.full(canaries * count, np.nan)
         lengths = self.stops - self.starts
@@ -98,7 +98,7 @@ def read_state_spans(connection: Connection, check_id: int, run_ids: Sequence[in
 def _spans(
     connection: Connection, check_id: int, wanted: Whole, k: int, place_of: dict[int, int]
 ) -> Iterator[tuple[int, int, int, int, int]]:
-    """Read the states that overlap: (place, first run, last run, layout, vector)."""
+    """Return the states that overlap: (place, first run, last run, layout, vector)."""
     layouts = _layouts_kept(connection, k)
     scored = sa.and_(
         scores.c.ranking_id == states.c.ranking_id,
@@ -119,14 +119,14 @@ def _spans(
 
 
 def _layouts_kept(connection: Connection, k: int) -> set[int]:
-    """Find the layouts of what was judged with this k and the definitions of today."""
+    """Return the layouts of vectors judged with this k and the current definitions."""
     same = layouts.c.measures_version == MEASURES_VERSION
     rows = connection.execute(sa.select(layouts.c.id, layouts.c.yardstick).where(same))
     return {layout for layout, yardstick in rows if yardstick.startswith(f"k={k} ")}
 
 
 def _values(connection: Connection, layout: Whole, vector: Whole, asked: SpanQuery) -> Floats:
-    """Read the measures wanted of each span; NaN = its layout lacks it."""
+    """Return the given measures of each span; NaN = its layout lacks the measure."""
     values = np.full((len(vector), len(asked.names)), np.nan)
     for layout_id in np.unique(layout).tolist():
         names = connection.execute(sa.select(layouts.c.names).where(layouts.c.id == layout_id)).scalar_one()
@@ -149,7 +149,7 @@ def _vectors(connection: Connection, ids: Sequence[int]) -> list[bytes]:
 
 
 def _failed(connection: Connection, wanted: Whole, place_of: dict[int, int]) -> NDArray[np.bool_]:
-    """Say which probes were no measurement; of most runs there is none."""
+    """Return the probes without a measurement; most runs have none."""
     failed = np.zeros((len(wanted), len(place_of)), dtype=np.bool_)
     suites: dict[int, list[int | None]] = {}
     for block in blocks(wanted.tolist()):

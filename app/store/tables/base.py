@@ -16,5 +16,5 @@ Id = BigInteger().with_variant(Integer, "sqlite")
 
 
 def id_column() -> Column[int]:
-    """Make the column of an id that the database counts up."""
+    """Return the column of an id that the database assigns."""
     return Column("id", Id, primary_key=True, autoincrement=True)

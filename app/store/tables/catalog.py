@@ -1,4 +1,4 @@
-"""What should be: definitions, canaries and suites with all their versions, and API keys."""
+"""Tables of definitions, canaries and suites with all their versions, and of API keys."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, Table, Text, UniqueConstraint
 

@@ -1,4 +1,4 @@
-"""What detectors learned and saw: baselines, one detector a check, and what each run said to it."""
+"""Tables of detection: baselines, one detector a check, and its evidence for each run."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
@@ -39,7 +39,7 @@ detectors = Table(
     "detectors",
     metadata,
     Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
-    Column("run_id", Id, nullable=False),  # the last run it has seen
+    Column("run_id", Id, nullable=False),  # the last run it evaluated
     Column("baseline_id", Id, ForeignKey("baselines.id")),  # NULL = it is warming up
     Column("body", LargeBinary, nullable=False),  # accounts, counts and last states, by canary
 )

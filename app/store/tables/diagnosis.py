@@ -1,4 +1,4 @@
-"""Why canaries degraded, as found by asking again; and judgments proposed in the place of those that were renamed."""
+"""Tables of diagnoses, and of judgments proposed in place of renamed ones."""
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text, text
 

@@ -1,4 +1,4 @@
-"""Embedders of retrievers: how they once answered, and what runs found of them."""
+"""Tables of embedders: reference vectors, and the findings of runs."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, LargeBinary, Table, Text, UniqueConstraint
 

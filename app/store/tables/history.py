@@ -1,4 +1,4 @@
-"""What happened: rankings and what they scored, states, rollups."""
+"""Tables of history: rankings with their scores, states, rollups."""
 
 from sqlalchemy import (
     BigInteger,

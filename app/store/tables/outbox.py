@@ -1,4 +1,4 @@
-"""What people are notified of: incidents, alerts with their transitions, and deliveries with their attempts."""
+"""Tables of incidents, alerts with their transitions, and deliveries with their attempts."""
 
 from sqlalchemy import (
     BigInteger,
@@ -54,7 +54,7 @@ alerts = Table(
     Column("severity", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("evidence", Text, nullable=False),  # JSON: the window as last seen, so "why (not)" has an answer
+    Column("evidence", Text, nullable=False),  # JSON: the last window, so "why (not)" has an answer
     Column("dedupe_key", Text, nullable=False),
     Column("first_run", Id),  # since when
     Column("created_at", BigInteger, nullable=False),
@@ -113,7 +113,7 @@ deliveries = Table(
     Column("reason", Text),  # why it ended as it did
     Column("claimed_by", Text),
     Column("lease_until", BigInteger),
-    Column("refresh_at", BigInteger),  # delivered, but the receiver forgets unless it is told again by then
+    Column("refresh_at", BigInteger),  # delivered, but the receiver forgets unless it is notified again by then
     UniqueConstraint("transition_id", "hook_id"),
     # The outbox: what is left to send, oldest first.
     Index(

@@ -1,4 +1,4 @@
-"""What is due: runs, and the answers of those that are not finalised."""
+"""Tables of runs, and of the answers of those that are not finalised."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, UniqueConstraint, text
 

@@ -1,4 +1,4 @@
-"""Re-scorings: what past runs amount to by corrected judgments, beside what they amounted to then."""
+"""Tables of re-scorings: recorded runs judged by corrected judgments."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, Table, Text, UniqueConstraint, text
 

@@ -38,8 +38,8 @@ class BandSegment:
 def layout_band(states: Sequence[Mapping[str, Any]], gaps: Sequence[FailedRuns], now: datetime) -> list[BandSegment]:
     """Return the segments, oldest first, of states (newest first) and of the failed runs between them.
 
-    Longer segments are wider, though not in proportion, so that the shortest can be seen and pressed. States whose runs
-    were deleted by retention are left out.
+    Longer segments are wider, though not in proportion, so that the shortest can be pressed. States whose runs were
+    deleted by retention are left out.
     """
     periods = _cut(_spans(states, now), _unknown(gaps, now))
     if not periods:
