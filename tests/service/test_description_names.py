@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from app.api.body_examples import EXAMPLES
 from app.api.catalog.definitions import DOCUMENTS
@@ -129,3 +130,12 @@ def test_bodies_show_their_examples(described: dict[str, Any]) -> None:
         assert body["example"] == EXAMPLES[document]
     plain = described["paths"]["/v1/checks/{slug}/runs"]["post"]["requestBody"]["content"]["application/json"]
     assert "example" not in plain
+
+
+def test_an_import_is_described_in_each_of_its_forms(described: dict[str, Any]) -> None:
+    body = described["paths"]["/v1/import"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    judge = Draft202012Validator({"components": described["components"], **body})
+    file = {"suite": "docs", "canaries": [{"key": "k", "query": "q", "expected_chunks": "c"}]}
+    for form in (file, [file, file], {"files": {"docs.csv": "key,query,id\nk,q,c\n"}}):
+        judge.validate(form)
+    assert not judge.is_valid({"files": ["docs.csv"]})

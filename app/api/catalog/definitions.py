@@ -16,6 +16,7 @@ from app.api.schemas import (
     ReanchorRequest,
     RescoringRequest,
     RunRequest,
+    SuiteFiles,
     TryRequest,
 )
 from app.domain.catalog.views import DefinitionFields, Ownership
@@ -53,6 +54,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     HookDocument,
     SilenceDocument,
     CanaryFile,
+    SuiteFiles,
     RunRequest,
     RescoringRequest,
     TryRequest,

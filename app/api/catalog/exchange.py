@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,7 +13,7 @@ from pydantic import StringConstraints
 
 from app.api.answers import YamlResponse, answers
 from app.api.bodies import Content
-from app.api.catalog.definitions import body_schema, only_reads, wake
+from app.api.catalog.definitions import only_reads, reference, wake
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import SuiteFiles
 from app.domain.catalog.views import ExportedFiles, ImportOutcome
@@ -39,7 +39,25 @@ Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl"]
 Named = Annotated[str | None, Query(max_length=64)]
 
 
-@router.post("/import", openapi_extra=body_schema(CanaryFile), response_model=ImportOutcome)
+_IMPORT_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [
+                        reference("CanaryFile"),
+                        {"type": "array", "items": reference("CanaryFile")},
+                        reference("SuiteFiles"),
+                    ]
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/import", openapi_extra=_IMPORT_BODY, response_model=ImportOutcome)
 @needs(Scope.ADMIN)
 def import_documents(  # noqa: PLR0913 - a parameter for each
     store: StoreDep,
