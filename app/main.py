@@ -132,7 +132,7 @@ def create_app(service_: Service) -> FastAPI:
     app.state.streams = Streams(service_.store)
     app.state.endings = Endings(service_.store)
     if service_.worker is not None:
-        service_.worker.tell_when_ended(app.state.endings.notify)
+        service_.worker.call_when_ended(app.state.endings.notify)
     app.state.links = build_links(service_.settings)
     app.state.hook_policy = hook_addresses(service_.settings)
     app.state.look_up = service_.look_up

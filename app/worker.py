@@ -52,7 +52,7 @@ class Worker:
         self._metrics = SnapshotKeeper(snapshot, process.monitor, engine.store)
         self._stopping = threading.Event()
         self._next_run_in: timedelta | None = None
-        """After the last look, until the next run may begin."""
+        """After the last poll, until the next run may begin."""
         self._scheduling = threading.Lock()
         self._signals = WorkSignals()
         self._now = WorkerClock(engine.clock, process.monitor)
@@ -103,9 +103,9 @@ class Worker:
         """Say that there may be work now: a run was queued, a delivery written, a definition changed."""
         self._signals.announce()
 
-    def tell_when_ended(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called whenever this worker has ended a run or a re-scoring."""
-        self._tasks.notify_ended = tell
+    def call_when_ended(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever this worker has ended a run or a re-scoring."""
+        self._tasks.notify_ended = notify
 
     def stop(self, *, patience: float = 20.0) -> None:
         """Stop ticking and claiming, end what is under way cleanly, and let go of its leases."""
