@@ -178,6 +178,22 @@ def test_a_canary_that_expects_an_id_as_a_document_says_so_first_and_what_to_cha
     assert "no id of a hit" not in found.page(ANT).all("section", class_="headline")[0].text
 
 
+def test_relevance_has_a_number_only_where_scores_have_a_scale(pages: Site) -> None:
+    assert "Relevance 0.900." in section(pages.page(ANT), "side-well").text
+    world = pages.world
+    described = definitions([canary("ant"), canary("bee")])
+    (retriever,) = described["retrievers"]
+    world.apply({**described, "retrievers": [{**retriever, "scorer": {"kind": "judged"}}]})
+    world.probe.answers["ant"] = answered(hits("other", "more"))
+    world.run()
+    world.probe.answers["ant"] = answered(hits("more", "other"))
+    world.run()
+    shown = pages.page(ANT)
+    assert "Relevance" not in section(shown, "side-now").text
+    assert "Relevance" not in section(shown, "timeline").text
+    assert "Top score" not in shown.text
+
+
 def test_an_archived_canary_keeps_its_page_and_is_asked_no_more(pages: Site) -> None:
     pages.world.apply(definitions([canary("bee")]))
     shown = pages.page(ANT)
