@@ -191,7 +191,7 @@ def test_two_runs_are_picked_compared_and_narrowed_to_what_got_worse(chromium: B
     site = Site(world=setting.world, probe=setting.library)
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open("/runs/2")
-        page.get_by_role("link", name="since the run before, 1").click()
+        page.get_by_role("link", name="with the previous run, 1").click()
         expect(page.locator("h1")).to_have_text("Run comparison")
         page.get_by_role("link", name="got worse 1").click()
         expect(page.locator("section[aria-labelledby=canaries] tbody tr")).to_have_count(1)
