@@ -185,8 +185,11 @@ def test_each_row_is_validated_hashed_and_encoded_once_even_where_a_suite_is_pla
             sys.setprofile(None)
     assert len(_keys(store)) == rows
     assert calls["plan_suite"] == 2 + 1  # the one that came in between
-    once = ("_nothing_of_nothing", "content_hash", "json_text")
-    assert {name: calls[name] for name in once} == {"_nothing_of_nothing": rows, **dict.fromkeys(once[1:], rows + 1)}
+    once = ("_expect_nothing_of_empty", "content_hash", "json_text")
+    assert {name: calls[name] for name in once} == {
+        "_expect_nothing_of_empty": rows,
+        **dict.fromkeys(once[1:], rows + 1),
+    }
 
 
 def test_imports_at_once_both_end_and_one_of_them_is_in_force(store: Store) -> None:
@@ -199,10 +202,10 @@ def test_imports_at_once_both_end_and_one_of_them_is_in_force(store: Store) -> N
     assert len(_keys(store)) == 40
 
 
-def test_whoever_is_overtaken_again_and_again_is_told_and_changes_nothing(store: Store) -> None:
+def test_whoever_is_overtaken_again_and_again_gets_an_error_and_changes_nothing(store: Store) -> None:
     _put("ant")(store)
     others = [_put(f"bee-{number}") for number in range(suite_plans.ATTEMPTS)]
-    with pytest.raises(ConflictError, match="again and again"), overtaken(store, *others):
+    with pytest.raises(ConflictError, match="repeatedly; try again"), overtaken(store, *others):
         _replace("cat")(store)
     assert _keys(store) == ["ant", *(f"bee-{number}" for number in range(suite_plans.ATTEMPTS))]
 
