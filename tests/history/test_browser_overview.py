@@ -184,7 +184,7 @@ def test_a_run_is_followed_on_the_page_of_its_check_and_on_its_own(
         expect(own.get_by_role("status").first).to_have_text("Running: 30 of 130 probes done")
         assert inaccessible(own) == []
         same = late.open("/checks/billing")
-        expect(same.locator("#run-state .told")).to_have_text("Running: 30 of 130 probes done")
+        expect(same.locator("#run-state .progress-text")).to_have_text("Running: 30 of 130 probes done")
 
         assert _rest(pages) is not None
         expect(shown.locator(".headline")).to_contain_text(

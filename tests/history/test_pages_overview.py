@@ -286,7 +286,7 @@ def test_a_run_is_started_without_scripts_and_its_page_says_how_far_it_is(pages:
     pages.world.clock.now = datetime.now(UTC)
     assert pages.world.claim() is not None
     shown = page(client.get(answer.headers["location"]))
-    assert shown.one("p", class_="told").text == "Running"
+    assert shown.one("p", class_="progress-text").text == "Running"
     assert "value" not in shown.one("progress").attributes
 
 
@@ -301,7 +301,7 @@ def test_the_page_of_a_run_says_how_many_canaries_it_has_asked(pages: Site) -> N
     shown = pages.page(f"/runs/{run}")
     bar = shown.one("progress")
     assert (bar.get("value"), bar.get("max")) == ("30", "130")
-    assert shown.one("p", class_="told").text == "Running: 30 of 130 probes done"
+    assert shown.one("p", class_="progress-text").text == "Running: 30 of 130 probes done"
 
 
 def test_a_run_is_started_by_who_may_write(pages: Site) -> None:

@@ -116,10 +116,10 @@ def test_asking_why_tells_how_far_it_is_and_then_the_cause(chromium: Browser, se
         button = page.get_by_role("button", name="Diagnose (about 7 requests)")
         button.click()
         said, bar = page.locator("#asking [role=status]"), page.locator("#asking progress")
-        expect(said).to_have_text("Asking 1 of 8…")
+        expect(said).to_have_text("Request 1 of 8…")
         expect(button).to_be_disabled()
         slow.turns.release(2)
-        expect(said).to_have_text("Asking 3 of 8…")
+        expect(said).to_have_text("Request 3 of 8…")
         assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("2", "8")
         assert inaccessible(page) == []
         slow.turns.release(6)

@@ -1,4 +1,4 @@
-// A canary's page: why is asked with its progress shown, and the band of states says what is pointed at.
+// A canary's page: the progress of a diagnosis, and tooltips of the band of states.
 // Without it the forms are sent as forms, and the table holds what the band shows.
 "use strict";
 
@@ -7,7 +7,7 @@
   const button = form.querySelector("button");
   const asking = document.getElementById("asking");
   const bar = asking.querySelector("progress");
-  const said = asking.querySelector('[role="status"]');
+  const status = asking.querySelector('[role="status"]');
 
   // An EventSource can only GET; the events are those of its format all the same.
   const events = async function* (response) {
@@ -29,14 +29,14 @@
     const body = new URLSearchParams(new FormData(form));
     const response = await fetch(form.action, { method: "POST", body, headers: { accept: "text/event-stream" } });
     if (!response.ok) throw new Error(`HTTP ${response.status}`);
-    for await (const [event, told] of events(response)) {
-      if (event === "refused") throw new Error(told.detail);
+    for await (const [event, data] of events(response)) {
+      if (event === "refused") throw new Error(data.detail);
       if (event === "ended") return;
-      bar.max = Math.max(told.of, 1);
-      bar.value = told.done;
-      said.textContent = told.done < told.of ? `Asking ${told.done + 1} of ${told.of}…` : "Working out the cause…";
+      bar.max = Math.max(data.of, 1);
+      bar.value = data.done;
+      status.textContent = data.done < data.of ? `Request ${data.done + 1} of ${data.of}…` : "Finding the cause…";
     }
-    throw new Error("the connection was lost; the retriever may still be asked");
+    throw new Error("the connection was lost; the diagnosis may still go on");
   };
 
   form.addEventListener("submit", async (event) => {
@@ -44,15 +44,15 @@
     button.disabled = true;
     bar.hidden = false;
     asking.hidden = false;
-    said.textContent = "Beginning to ask…";
+    status.textContent = "Starting the diagnosis…";
     try {
       await ask();
-      said.textContent = "The cause is known.";
+      status.textContent = "Diagnosis finished.";
       location.hash = "diagnosis";
       location.reload();
     } catch (error) {
       bar.hidden = true;
-      said.textContent = `It could not be told: ${error.message}`;
+      status.textContent = `Diagnosis failed: ${error.message}`;
       button.disabled = false;
     }
   });

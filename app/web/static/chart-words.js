@@ -30,7 +30,7 @@ window.plots.words = (() => {
     }
     const gap = found.length ? null : shown.lines[0].gaps.find(within(at));
     if (!found.length && !gap) return null;
-    const texts = [{ text: gap ? "No data" : plots.told(at), strong: true }, ...found];
+    const texts = [{ text: gap ? "No data" : plots.timeText(at), strong: true }, ...found];
     if (gap) texts.push({ text: gapText(gap) });
     for (const runs of new Set(found.map((one) => one.runs))) texts.push({ text: runs });
     const reach = (drawn.scales.x.max - drawn.scales.x.min) / 120;
@@ -91,7 +91,7 @@ window.plots.words = (() => {
     ].sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
     list.closest("details").hidden = !rows.length;
     list.replaceChildren(...rows.map(({ at, nodes }) => {
-      const one = plots.make("li", `${plots.told(Date.parse(at) / 1000)}: `);
+      const one = plots.make("li", `${plots.timeText(Date.parse(at) / 1000)}: `);
       one.append(...nodes);
       return one;
     }));
@@ -120,12 +120,12 @@ window.plots.words = (() => {
       const runs = plots.make("td");
       if (one.first_run && one.first_run === one.last_run) runs.append(plots.make("a", one.first_run, { href: `/runs/${encodeURIComponent(one.first_run)}` }));
       else runs.textContent = one.first_run ? `${one.first_run} to ${one.last_run}` : String(one.runs);
-      row.append(plots.make("td", plots.told(plots.seconds(at))), runs, ...lines.map((_, place) => plots.make("td", value(values[place]), { className: "number" })));
+      row.append(plots.make("td", plots.timeText(plots.seconds(at))), runs, ...lines.map((_, place) => plots.make("td", value(values[place]), { className: "number" })));
       return { at: Date.parse(at), row };
     });
     for (const gap of lines[0].gaps) {
       const row = plots.make("tr", "", { className: "gap" });
-      row.append(plots.make("td", plots.told(plots.seconds(gap.from))), plots.make("td", `– ${gapText(gap)}`, { colSpan: lines.length + 1 }));
+      row.append(plots.make("td", plots.timeText(plots.seconds(gap.from))), plots.make("td", `– ${gapText(gap)}`, { colSpan: lines.length + 1 }));
       body.push({ at: Date.parse(gap.from) + 1, row });
     }
     table.tBodies[0].replaceChildren(...body.sort((a, b) => b.at - a.at).map(({ row }) => row));

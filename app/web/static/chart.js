@@ -14,7 +14,7 @@
   const HEIGHT = 300;
   const MOST_LINES = 6;
   const INKS = ["--first", "--second", "--third", "--fourth", "--fifth", "--sixth"];
-  const DASHES = [undefined, [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4]]; // told apart without colour
+  const DASHES = [undefined, [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4]]; // distinct without colour
   let plot = null;
   let shown = null;
   let wish = 0;
@@ -123,7 +123,7 @@
           setCursor: [(drawn) => tell(drawn, tip)],
           setSelect: [(drawn) => drawn.select.width > 0 && zoom(drawn.posToVal(drawn.select.left, "x"), drawn.posToVal(drawn.select.left + drawn.select.width, "x"))],
         },
-        legend: { live: false }, // what is at the pointer is told beside it
+        legend: { live: false }, // values at the pointer stand beside it
         cursor: { focus: { prox: 30 }, drag: { x: true, y: false, setScale: false, dist: 8 }, bind: { dblclick: () => () => back() } },
       },
       data,
@@ -133,9 +133,9 @@
     plot.over.addEventListener("mousedown", ({ clientX }) => { pressed = clientX; });
     plot.over.addEventListener("click", ({ clientX }) => Math.abs(clientX - pressed) < 8 && plot.cursor.idx != null && look(plot.cursor.idx));
     host.tabIndex = 0;
-    const said = words.say(shown, key, document.getElementById("chart-happened"), spread, marks);
-    note.textContent = said.note;
-    host.setAttribute("aria-label", said.name);
+    const summary = words.say(shown, key, document.getElementById("chart-happened"), spread, marks);
+    note.textContent = summary.note;
+    host.setAttribute("aria-label", summary.name);
   };
 
   // Where nothing ran in the first half of a period of no one's choosing, the chart begins with the first run.

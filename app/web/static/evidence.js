@@ -7,7 +7,7 @@
   const { plots } = window;
   const note = document.getElementById("evidence-note");
   const HEIGHT = 170;
-  const LEAST = 0.01; // nothing below it is told apart: so little is no evidence at all
+  const LEAST = 0.01; // all below is drawn alike: so little is no evidence
   let plot = null;
   let shown = null;
   let wish = 0;
@@ -87,7 +87,7 @@
   };
 
   const described = ({ at, run, runs, evidence, lost, worse, open }) => [
-    { text: plots.told(plots.seconds(at)), strong: true },
+    { text: plots.timeText(plots.seconds(at)), strong: true },
     { text: evidence == null ? "learning" : `evidence ${written(evidence)}${open ? ", an alarm stands" : ""}` },
     { text: `${lost} lost, ${worse} worse` },
     { text: runs > 1 ? `run ${run}, the worst of ${runs} runs` : `run ${run}` },

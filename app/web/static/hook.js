@@ -4,7 +4,7 @@
 
 for (const button of document.querySelectorAll("button[data-generates]")) {
   const field = document.getElementById(button.dataset.generates);
-  const told = document.getElementById("generated");
+  const notice = document.getElementById("generated");
   button.hidden = false;
   button.addEventListener("click", () => {
     const bytes = crypto.getRandomValues(new Uint8Array(32));
@@ -12,6 +12,6 @@ for (const button of document.querySelectorAll("button[data-generates]")) {
     field.value = `whsec_${btoa(String.fromCharCode(...bytes))}`;
     field.focus();
     field.select();
-    told.textContent = "Copy it to the receiver now: after saving it is not shown again.";
+    notice.textContent = "Copy it to the receiver now: after saving it is not shown again.";
   });
 }

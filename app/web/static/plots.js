@@ -9,7 +9,7 @@ window.plots = (() => {
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const score = (value) => (value == null ? "–" : value.toFixed(3));
   const seconds = (moment) => Date.parse(moment) / 1000;
-  const told = (at) => stamp.format(at * 1000);
+  const timeText = (at) => stamp.format(at * 1000);
 
   const ask = async (address, parameters) => {
     const response = await fetch(`${address}?${new URLSearchParams(parameters)}`, { headers: { accept: "application/json" } });
@@ -83,5 +83,5 @@ window.plots = (() => {
     };
   };
 
-  return { FONT, ask, axis, drawing, ink, lonely, make, score, seconds, short, timeAxis, tip, told };
+  return { FONT, ask, axis, drawing, ink, lonely, make, score, seconds, short, timeAxis, timeText, tip };
 })();

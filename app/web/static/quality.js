@@ -3,10 +3,10 @@
 
 (() => {
   const failed = ({ detail }) => {
-    const told = document.getElementById("making");
-    if (!told) return;
+    const progress = document.getElementById("making");
+    if (!progress) return;
     const status = detail.xhr?.status;
-    told.textContent = `The report could not be made${status ? ` (HTTP ${status})` : ": the service did not answer"}. Load the page again to try once more.`;
+    progress.textContent = `The report could not be made${status ? ` (HTTP ${status})` : ": the service did not answer"}. Load the page again to try once more.`;
     document.querySelector("#report progress")?.remove();
   };
   for (const event of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(event, failed);

@@ -71,7 +71,7 @@
     element.dataset.live.split(" ").includes(name) && [undefined, what.check].includes(element.dataset.check);
 
   let stream = null;
-  let wasLost = true; // what came before the stream is not told by it
+  let wasLost = true; // the stream does not repeat what came before it
   let retry = 0;
   const listen = () => {
     clearTimeout(retry);
@@ -136,7 +136,7 @@
     for (const [name, value] of [...event.detail.formData]) if (!value) event.detail.formData.delete(name);
   });
 
-  // The service out of reach is said, and that figures are as of then.
+  // A banner says that the service is out of reach and of when the figures are.
   const lost = document.getElementById("lost");
   const outOfReach = (isLost) => {
     if (lost.hidden !== isLost) return;
@@ -156,7 +156,7 @@
   const follow = (element) =>
     new Promise((resolve) => {
       const bar = element.querySelector("progress");
-      const told = element.querySelector(".told");
+      const text = element.querySelector(".progress-text");
       const unit = element.dataset.unit || "probes done";
       const source = new EventSource(element.dataset.follows);
       source.addEventListener("progress", (event) => {
@@ -166,7 +166,7 @@
           bar.value = done;
         }
         const sums = total ? `${done} of ${total} ${unit}${failed ? `, ${failed} failed` : ""}` : "";
-        told.textContent = sums ? `${status === "queued" ? "Queued" : "Running"}: ${sums}` : "Queued";
+        text.textContent = sums ? `${status === "queued" ? "Queued" : "Running"}: ${sums}` : "Queued";
       });
       source.addEventListener("ended", (event) => {
         source.close();
@@ -176,7 +176,7 @@
         if (source.readyState === EventSource.CLOSED) setTimeout(() => resolve(follow(element)), TICK / 2);
       });
       setTimeout(() => {
-        if (bar.position < 0) told.textContent = "Still queued. Is a worker running, and the run before it over?";
+        if (bar.position < 0) text.textContent = "Still queued. Is a worker running, and the run before it over?";
       }, 2 * TICK);
     });
 
@@ -188,8 +188,8 @@
     const link = document.createElement("a");
     link.href = `/runs/${encodeURIComponent(ended.run)}`;
     link.textContent = `Run ${ended.run}`;
-    const told = element.querySelector(".told");
-    told.replaceChildren(link, ` ended: ${ended.verdict || ended.status || "it is gone"}.`);
+    const text = element.querySelector(".progress-text");
+    text.replaceChildren(link, ` ended: ${ended.verdict || ended.status || "it is gone"}.`);
     element.parentElement.replaceChildren(element);
     element.querySelector("progress").remove();
     if (newer) htmx.trigger(newer, "news");
@@ -213,10 +213,10 @@
       element.dataset.follows = `/v1/runs/${encodeURIComponent(run.id)}/events`;
       tellEnd(element, await follow(element), true);
     } catch (error) {
-      const told = document.createElement("p");
-      told.setAttribute("role", "status");
-      told.textContent = `It could not be run: ${error.message}`;
-      state.replaceChildren(told);
+      const text = document.createElement("p");
+      text.setAttribute("role", "status");
+      text.textContent = `The run could not be started: ${error.message}`;
+      state.replaceChildren(text);
     }
     button.disabled = false;
   };

@@ -65,9 +65,9 @@
   });
 
   const mark = () => {
-    const told = form.querySelector("#marks");
-    if (!told || !tree()) return;
-    const known = new Map([...told.children].map((one) => [one.dataset.place, one]));
+    const table = form.querySelector("#marks");
+    if (!table || !tree()) return;
+    const known = new Map([...table.children].map((one) => [one.dataset.place, one]));
     for (const marks of tree().querySelectorAll(".marks")) {
       const wanted = known.get(marks.dataset.place);
       marks.replaceChildren(...(wanted ? [...wanted.children].map((one) => one.cloneNode(true)) : []));
