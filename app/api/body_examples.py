@@ -1,4 +1,4 @@
-"""Examples of request bodies for the API's description, by the document a body holds."""
+"""Examples of request bodies in the OpenAPI description, by the name of their schema."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -28,7 +28,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def with_example(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a body with the example of its document, if there is one."""
+    """Return the media type objects of a body, with the example of its schema if there is one."""
     schema = content["schema"]
     first = schema.get("anyOf", [schema])[0]
     example = EXAMPLES.get(first.get("$ref", "").rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Resources of commands: the store of the settings, or a running service."""
+"""Resources of commands: the configured database or a running service, and definitions applied to that database."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from app.wiring import USER_AGENT, database_file, open_store
 
 @contextmanager
 def open_database(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
-    """Open the database of the settings and print which it is: a folder is easily mistaken for another."""
+    """Open the configured database and print its path: a folder is easily mistaken for another."""
     settings = load_settings(os.environ, data_dir=data_dir)
     file = database_file(settings)
     is_new = file is not None and not file.exists()
@@ -36,7 +36,7 @@ def open_database(data_dir: Path | None, *, create: bool = False) -> Iterator[tu
 
 
 def require_own_key(settings: Settings) -> None:
-    """Refuse to generate a key that a service on another machine would not have. Raises ConfigurationError."""
+    """Raise ConfigurationError unless the key of the service is configured or present: a generated one would differ."""
     generated = settings.embedded or (settings.data_dir / KEY_FILE).exists()
     if settings.secret_key is None and not generated:
         raise ConfigurationError("COALMINE_SECRET_KEY must be set to the service's own, or it cannot read the secrets")
@@ -60,7 +60,7 @@ def now() -> datetime:
 def apply_here(
     documents: Documents, data_dir: Path | None, *, managed_by: str, dry_run: bool
 ) -> tuple[list[dict[str, Any]], list[str], Settings]:
-    """Apply documents to the store of the settings, or only plan it; returns the changes and notes on them."""
+    """Apply documents to the configured database, or only plan it; returns the changes and notes on them."""
     with open_database(data_dir, create=not dry_run) as (settings, store):
         require_own_key(settings)
         keep = managed_by == FILE and not dry_run

@@ -1,6 +1,6 @@
-"""Passages from JSONL files to the chunks a retriever serves.
+"""Loader of the demo corpus: passages of JSONL files as the chunks that the demo retriever serves.
 
-The bundled ones are the documentation of DataForge, a product that does not exist. Indexing is `retriever`'s.
+The bundled ones are the documentation of DataForge, a product that does not exist. `retriever` indexes them.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""How a field of a document is filled in: what a form needs beside the field's type, title and description.
+"""Form controls of the fields of a document: what a form needs beside a field's type, title and description.
 
 It stands at the field: `Annotated[..., Field(title="Reason", description="..."), Widget(...)]`. Forms are made of it by
 `app.web.document_forms`; a field without one is in no form.
@@ -12,15 +12,15 @@ from pydantic import BaseModel
 
 
 class Control(StrEnum):
-    """Control of a form that holds a field."""
+    """The HTML control of a field."""
 
     TEXT = "text"
     AREA = "area"
     CHOICE = "choice"
-    TICK = "tick"
-    TICKS = "ticks"
+    CHECKBOX = "checkbox"
+    CHECKBOXES = "checkboxes"
     ROWS = "rows"
-    MOMENT = "datetime-local"
+    DATETIME = "datetime-local"
     PASSWORD = "password"  # noqa: S105 - the name of a control
     JSON = "json"
 
@@ -43,7 +43,7 @@ class Widget:
     choices: Mapping[str, str] | None = None
     """Values with the words people read."""
     kinds: tuple[str, ...] = ()
-    """Kinds of the document it is for; none = all."""
+    """Kinds of the document it is for; empty means all kinds."""
     title: str = ""
     """Label in these kinds, instead of the field's title."""
     hint: str = ""

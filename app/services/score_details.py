@@ -1,4 +1,4 @@
-"""Reads the inputs and canary states of a run, as recorded or as a re-scoring judges them. Nothing here writes."""
+"""Runs, their inputs and their canary states, as recorded or with the numbers of a re-scoring; read only."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescoredVersion:
-    """A run within a re-scoring."""
+    """The numbers of a run in a re-scoring."""
 
     rescoring: Rescoring
     run: RescoredRun
 
 
 def load_version(connection: Connection, row: RunRow, version: str | None) -> tuple[RunRow, RescoredVersion | None]:
-    """Return a run with its numbers of a measures version; None = as recorded.
+    """Return a run with its numbers of a measures version, as recorded where `version` is None.
 
     Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
     """
@@ -94,8 +94,8 @@ def find_rescoring(
     """
     if version is None or version == plain:
         return None
-    score_names = _RESCORED.fullmatch(version)
-    found = rescoring.find(connection, int(score_names[1])) if score_names else None
+    match = _RESCORED.fullmatch(version)
+    found = rescoring.find(connection, int(match[1])) if match else None
     if found is None or found.check_id != check_id or found.name != version:
         names_there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
         names = ", ".join([plain or MEASURES_VERSION, *reversed(names_there)])

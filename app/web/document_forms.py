@@ -77,7 +77,7 @@ def document_texts(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> 
     lists: dict[str, tuple[str, ...]] = {}
     for path, one in fields.items():
         value = _value_at(body, path)
-        if one.control is Control.TICKS:
+        if one.control is Control.CHECKBOXES:
             lists[one.name] = tuple(map(str, value or ()))
         elif one.control is Control.ROWS:
             texts |= rows_texts(one, value or ())
@@ -142,7 +142,7 @@ def field_value(one: FormField, form: Form) -> Any:
     """Return the JSON of a submitted field, for the document to validate. Raises InvalidInputError."""
     if one.control is Control.JSON:
         return _parse_json(one.name, form.get(one.name)) or ({} if one.type.shape is dict else None)
-    if one.control is Control.TICK:
+    if one.control is Control.CHECKBOX:
         return bool(form.get(one.name))
     if one.type.shape is tuple:
         return _entries(one, form)
@@ -155,7 +155,7 @@ def field_value(one: FormField, form: Form) -> Any:
 
 
 def _entries(one: FormField, form: Form) -> list[Any]:
-    if one.control is Control.TICKS:
+    if one.control is Control.CHECKBOXES:
         return list(form.all(one.name))
     if one.control is Control.ROWS:
         return [document_body(one.rows, Form(texts=row)) for row in read_rows(one, form)]
@@ -224,7 +224,7 @@ def _default_control(kind_type: _Type, choices: Mapping[str, str], rows: Mapping
     if rows:
         return Control.ROWS
     if kind_type.shape is bool:
-        return Control.TICK
+        return Control.CHECKBOX
     if kind_type.shape is dict:
         return Control.AREA
     return Control.CHOICE if choices and kind_type.shape is str else Control.TEXT

@@ -152,7 +152,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "text": (b"hello", "no .npz file"),
     "another archive": (zipped("a.txt", b"hello"), "`meta` is missing"),
     "no array": (zipped("meta.npy", b"hello"), "`meta` is no array"),
-    "a head that lies": (zipped("meta.npy", lying_head()), "longer or shorter than it says"),
+    "a head that lies": (zipped("meta.npy", lying_head()), "its size differs from its head"),
     "meta is no JSON": (written(lambda _, found: found.update(meta=np.frombuffer(b"{", np.uint8))), "no JSON"),
     "meta is nested deeply": (zipped("meta.npy", array(np.frombuffer(b"[" * 200_000, np.uint8))), "no JSON"),
     "a head nested deeply": (

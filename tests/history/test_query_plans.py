@@ -53,7 +53,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "dead_letters": current_state.dead_deliveries,
     "newest_of_all": check_summaries.newest_runs,
     "degraded_at": lambda connection: degraded_at_run.degraded_at(connection, {1: [1, 2], 2: [3]}),
-    "ended_before": lambda connection: degraded_at_run.ended_before(connection, [1, 2]),
+    "previous_known_runs": lambda connection: degraded_at_run.previous_known_runs(connection, [1, 2]),
     "diagnoses_at": lambda connection: degraded_at_run.diagnoses_at(connection, {1: [1, 2], 2: [3]}),
     "healthy_until": lambda connection: degraded_at_run.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": check_summaries.under_way,

@@ -40,7 +40,7 @@ def _moment(value: Any) -> str:
 
 Moment = Annotated[str, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 
-_TICKS: Final = Widget(control=Control.TICKS)
+_TICKS: Final = Widget(control=Control.CHECKBOXES)
 
 
 class WindowDocument(Document):
@@ -111,9 +111,9 @@ class SilenceDocument(Document):
     starts: Annotated[
         Moment | None,
         Field(title="Start", description="Empty is the time of saving."),
-        Widget(control=Control.MOMENT, length=19),
+        Widget(control=Control.DATETIME, length=19),
     ] = None
-    ends: Annotated[Moment | None, Field(title="End"), Widget(control=Control.MOMENT, length=19)] = None
+    ends: Annotated[Moment | None, Field(title="End"), Widget(control=Control.DATETIME, length=19)] = None
     window: Annotated[
         WindowDocument | None, Field(title="Window", description="A recurring time, instead of a start and an end.")
     ] = None

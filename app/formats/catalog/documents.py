@@ -70,7 +70,7 @@ class CheckDocument(Document):
     hooks: Annotated[
         tuple[Slug, ...],
         Field(title="Notifications", description="Hooks that alerts are sent to.", max_length=20),
-        Widget(control=Control.TICKS),
+        Widget(control=Control.CHECKBOXES),
     ] = ()
     remind: Annotated[
         RemindAfter | None,

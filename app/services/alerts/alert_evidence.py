@@ -21,7 +21,7 @@ from app.services.score_details import without_relevance
 from app.store.diagnosis.diagnoses import DiagnosisRow, MarkRow, marks_before
 from app.store.engine import Connection, cached, find_cached
 from app.store.history import degraded_at_run
-from app.store.history.degraded_at_run import FallenRow
+from app.store.history.degraded_at_run import DegradedRow
 from app.store.runs import canary_states, results
 from app.store.runs.canary_states import StateRow
 from app.store.runs.results import RunRow
@@ -99,7 +99,7 @@ def explain(connection: Connection, run_id: int | None, *, first_run: int | None
 def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[Explanation | None]:
     """Explanations of several runs, each given with a first bad one, as in `explain`.
 
-    The number of queries does not depend on the number of runs.
+    The number of queries depends on how many runs have more than 400 degraded canaries, not on the number of runs.
     """
     changes = load_changes(connection, requests)
     newest = degraded_at_run.newest_diagnosis(connection)
@@ -206,7 +206,7 @@ def valid_diagnoses(connection: Connection, run: RunRow, degraded: Mapping[int, 
 
 
 def _valid_diagnoses(
-    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | FallenRow]]
+    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | DegradedRow]]
 ) -> dict[int, dict[int, DiagnosisRow]]:
     newest = degraded_at_run.diagnoses_at(connection, degraded)
     well = degraded_at_run.healthy_until(connection, newest)
@@ -231,7 +231,7 @@ def _valid_diagnoses(
     }
 
 
-def _is_same_case(then: FallenRow | None, now: StateRow | FallenRow) -> bool:
+def _is_same_case(then: DegradedRow | None, now: StateRow | DegradedRow) -> bool:
     """Whether a canary is degraded for the reasons of its diagnosis; `then`: None = those are unknown.
 
     Further reasons of a canary that finds none of its expected chunks do not change the cause; nor does its latency, or

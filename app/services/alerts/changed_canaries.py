@@ -17,7 +17,7 @@ from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
 from app.store.engine import Connection, cached, find_cached
 from app.store.history import degraded_at_run, probe_outcomes
-from app.store.history.degraded_at_run import FallenRow
+from app.store.history.degraded_at_run import DegradedRow
 from app.store.history.probe_outcomes import Unmeasured
 from app.store.runs import results
 from app.store.runs.results import RunRow
@@ -36,7 +36,7 @@ class ChangedRun:
     run: RunRow
     suite: SuiteSnapshot
     missing: Unmeasured
-    degraded: Mapping[int, FallenRow]
+    degraded: Mapping[int, DegradedRow]
     """The measured ones, by canary id."""
     changed_ids: AbstractSet[int]
     """The ids of the changed canaries."""
@@ -89,7 +89,7 @@ def _read_changes(
     states = degraded_at_run.degraded_at(connection, degraded_canaries)
     degraded = {run_id: _without_unmeasured(states[run_id], members[run_id], missing[run_id]) for run_id in measured}
     first_runs = {(run_id, first): first or run_id for run_id, first in requests if degraded.get(run_id)}
-    earlier = degraded_at_run.ended_before(connection, set(first_runs.values()))
+    earlier = degraded_at_run.previous_known_runs(connection, set(first_runs.values()))
     canaries_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
     for (run_id, _), first in first_runs.items():
         if first in earlier:
@@ -133,8 +133,8 @@ def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | Non
 
 def _changed_ids(
     members: Sequence[Member],
-    degraded: Mapping[int, FallenRow],
-    before: Mapping[int, FallenRow],
+    degraded: Mapping[int, DegradedRow],
+    before: Mapping[int, DegradedRow],
     chronic: AbstractSet[int],
 ) -> set[int]:
     versions = {member.canary_id: member.version_id for member in members}
@@ -145,11 +145,11 @@ def _changed_ids(
     }
 
 
-def _lost_before(degraded: Mapping[int, FallenRow], before: Mapping[int, FallenRow]) -> set[int]:
+def _lost_before(degraded: Mapping[int, DegradedRow], before: Mapping[int, DegradedRow]) -> set[int]:
     return {canary for canary in degraded.keys() & before.keys() if before[canary].reasons & MISSING}
 
 
-def _is_worse(now: FallenRow, before: FallenRow | None) -> bool:
+def _is_worse(now: DegradedRow, before: DegradedRow | None) -> bool:
     """Whether a degraded canary was healthy before or, however low its relevance was, found the chunk that it lost."""
     return before is None or bool(now.reasons & ~before.reasons & MISSING)
 
@@ -161,8 +161,8 @@ def _named_keys(detection: DetectionRow | None) -> list[str]:
 
 
 def _without_unmeasured(
-    states: Mapping[int, FallenRow], members: Sequence[Member], missing: Unmeasured
-) -> dict[int, FallenRow]:
+    states: Mapping[int, DegradedRow], members: Sequence[Member], missing: Unmeasured
+) -> dict[int, DegradedRow]:
     """Degraded states of a run without those it did not measure, as in `degraded_states`."""
     measured = {}
     for position, member in enumerate(members):

@@ -13,7 +13,7 @@ from app.domain.runs.tally import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.services.alerts.changed_canaries import load_changes
 from app.store.detection import detectors
 from app.store.engine import Connection
-from app.store.history.degraded_at_run import FallenRow
+from app.store.history.degraded_at_run import DegradedRow
 from app.store.runs import canary_states, recording
 from app.store.runs.canary_states import StateRow
 
@@ -89,7 +89,7 @@ def list_changed(
     )
 
 
-def _without_relevance(row: FallenRow) -> FallenRow:
+def _without_relevance(row: DegradedRow) -> DegradedRow:
     return replace(row, top_score=None, reasons=row.reasons & ~RELEVANCE)
 
 
@@ -142,7 +142,7 @@ def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | N
     return lower[:_MOST_LOWER]
 
 
-def severity_order(state: StateRow | FallenRow, key: str) -> tuple[int, float, str]:
+def severity_order(state: StateRow | DegradedRow, key: str) -> tuple[int, float, str]:
     """Sort key as in shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
     return -state.reasons.bit_count(), 1.0 if state.top_score is None else state.top_score, key
 

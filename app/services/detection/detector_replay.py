@@ -15,7 +15,15 @@ from app.domain.detection.views import Action
 from app.domain.runs.evaluation import Panel
 from app.domain.runs.run_inputs import RunInputs
 from app.services.catalog.run_inputs import load_inputs
-from app.services.detection.detectors import Detector, Gauge, MeasuredRun, advance, close_of, learn_on, lost_and_quality
+from app.services.detection.detectors import (
+    Detector,
+    DetectorMeasures,
+    MeasuredRun,
+    advance,
+    close_of,
+    learn_on,
+    lost_and_quality,
+)
 from app.services.lookup import find_check
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen
@@ -74,16 +82,18 @@ def _measured_runs(
 ) -> Iterator[tuple[RunInputs, MeasuredRun]]:
     """Read what was observed in runs that worked with the same definitions, whatever people chose by then."""
     inputs = load_inputs(connection, runs[0].versions)
-    gauge = Gauge.of(inputs.yardstick)
+    measures = DetectorMeasures.of(inputs.yardstick)
     run_ids = [run.run_id for run in runs]
-    lost, quality = lost_and_quality(read_state_spans(connection, check_id, run_ids, gauge.span_query(inputs.watched)))
+    lost, quality = lost_and_quality(
+        read_state_spans(connection, check_id, run_ids, measures.span_query(inputs.watched))
+    )
     for place, run_id in enumerate(run_ids):
         yield (
             inputs,
             MeasuredRun(
                 check_id=check_id,
                 run_id=run_id,
-                gauge=gauge,
+                measures=measures,
                 members=inputs.watched,
                 observation=Observation(lost=lost[place], ndcg=quality[place]),
                 close=close_of(inputs.yardstick.rules),

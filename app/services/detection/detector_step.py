@@ -31,8 +31,8 @@ from app.services.detection import detector_reports, score_drift
 from app.services.detection.baseline_means import Means, means_of_runs, unpack_means
 from app.services.detection.detectors import (
     Detector,
+    DetectorMeasures,
     EndingRun,
-    Gauge,
     Learned,
     MeasuredRun,
     advance,
@@ -171,7 +171,7 @@ def _first_run(
     """Run that a guard compares this one with, which may be itself; no baseline stands."""
     measured = measured_run.observation.lost[measured_run.observation.lost >= 0]
     now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
-    if before is None or held is None or held.gauge != measured_run.gauge:
+    if before is None or held is None or held.measures != measured_run.measures:
         return now
     last = detectors.detections_of(connection, [before.run_id]).get(before.run_id)
     stored = None if last is None else detector_reports.first_run_of(last.body)
@@ -179,12 +179,12 @@ def _first_run(
 
 
 def _measured_run(run: EndingRun, choice: ChoiceRow | None) -> MeasuredRun:
-    gauge = Gauge.of(run.inputs.yardstick)
-    hits, quality = run.tally.scores([gauge.hit, gauge.quality])[run.inputs.panel.watched].T
+    measures = DetectorMeasures.of(run.inputs.yardstick)
+    hits, quality = run.tally.scores([measures.hit, measures.quality])[run.inputs.panel.watched].T
     return MeasuredRun(
         check_id=run.check_id,
         run_id=run.id,
-        gauge=gauge,
+        measures=measures,
         members=run.inputs.watched,
         observation=Observation(lost=lost_of(hits), ndcg=quality),
         close=close_of(run.inputs.yardstick.rules),

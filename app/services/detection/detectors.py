@@ -1,7 +1,9 @@
-"""A check's detector between its runs: as it is kept, when it begins anew, and what it learns of which runs.
+"""The state of a check's detector between two runs: how it is stored, when it is reset, and what it learns from.
 
-Live runs and replays go the same way here, so that they come to the same numbers. What a detector decides is the
-domain's business; who writes what, watching's.
+A baseline is learned from a pinned run or from runs since the reset.
+
+Live runs and replays use the same functions, so both get the same numbers. The decisions are made in
+`domain.detection`; `detector_step` writes the rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,8 +48,8 @@ _QUALITY_DEPTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gauge:
-    """By what the canaries of a check are watched; with another gauge everything begins anew."""
+class DetectorMeasures:
+    """The measures by which the canaries of a check are watched; the detector is reset where they change."""
 
     k: int
     quality: str
@@ -55,8 +57,8 @@ class Gauge:
     measures_version: str
 
     @classmethod
-    def of(cls, yardstick: Yardstick) -> "Gauge":
-        """Give the gauge of a check."""
+    def of(cls, yardstick: Yardstick) -> "DetectorMeasures":
+        """Return the measures of a check."""
         deep = Measure("NDCG", _QUALITY_DEPTH)
         is_computed = deep in yardstick.measures and yardstick.fetch_k >= _QUALITY_DEPTH
         quality = deep if is_computed else Measure("NDCG", yardstick.k)
@@ -67,19 +69,19 @@ class Gauge:
         """The measure of `lost`."""
         return str(Measure("Hit", self.k))
 
-    def changed_from(self, before: "Gauge") -> str:
-        """Say in what this one differs from another."""
+    def changed_from(self, before: "DetectorMeasures") -> str:
+        """Return the differences from other measures as text."""
         fields = {"k": (before.k, self.k), "quality": (before.quality, self.quality)}
         fields["measures"] = (before.measures_version, self.measures_version)
         return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in fields.items() if old != new)
 
     def span_query(self, members: Members) -> SpanQuery:
-        """Say what of the past of canaries a detector learns of."""
+        """Return the query for the past results that a baseline is learned from."""
         return SpanQuery(version_ids=[int(key) for key in members.keys], k=self.k, names=(self.hit, self.quality))
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
-    gauge: tuple[int, str, str]
+    measures: tuple[int, str, str]
     first_run: int
     choice_id: int | None
     state: bytes
@@ -88,23 +90,23 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detector:
-    """What is kept of a check between two runs."""
+    """State of a check's detector between two runs."""
 
     follower: Follower
-    gauge: Gauge
+    measures: DetectorMeasures
     first_run: int
-    """The first run since it began anew: nothing before is learned of, but for a pinned run."""
+    """The first run since the reset: no earlier run is learned from, except a pinned one."""
     choice_id: int | None
-    """The newest choice of what to compare with that it knows."""
+    """The newest choice of a baseline (pinned or accepted) that this state takes into account."""
     anew: str = ""
-    """Why it began anew, if that is because the check measures otherwise by now; a sentence without its full stop."""
+    """Why it was reset, if the measures of the check changed; a sentence without its full stop."""
 
     def packed(self) -> bytes:
-        """Write it, less the baseline, which is kept apart."""
-        gauge = (self.gauge.k, self.gauge.quality, self.gauge.measures_version)
+        """Return the state as bytes, without the baseline, which has a row of its own."""
+        measures = (self.measures.k, self.measures.quality, self.measures.measures_version)
         state = pack_state(self.follower.state)
         return msgspec.msgpack.encode(
-            _Packed(gauge=gauge, first_run=self.first_run, choice_id=self.choice_id, state=state, anew=self.anew)
+            _Packed(measures=measures, first_run=self.first_run, choice_id=self.choice_id, state=state, anew=self.anew)
         )
 
     @staticmethod
@@ -117,10 +119,10 @@ class Detector:
         """Read it; `baseline` is given whether an alarm is open, when its failures are needed too."""
         packed = msgspec.msgpack.decode(body, type=_Packed)
         state = unpack_state(packed.state)
-        k, quality, version = packed.gauge
+        k, quality, version = packed.measures
         return cls(
             follower=Follower(state=state, baseline=baseline(state.open)),
-            gauge=Gauge(k=k, quality=quality, measures_version=version),
+            measures=DetectorMeasures(k=k, quality=quality, measures_version=version),
             first_run=packed.first_run,
             choice_id=packed.choice_id,
             anew=packed.anew,
@@ -129,28 +131,28 @@ class Detector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One measured run, as a detector sees it."""
+    """A measured run: the input of one detector step."""
 
     check_id: int
     run_id: int
-    gauge: Gauge
+    measures: DetectorMeasures
     members: Members
     observation: Observation
     close: int
-    """After how many good runs in a row an alarm ends."""
+    """Number of good runs in a row after which an alarm ends."""
     choice: ChoiceRow | None
-    """What to compare with, as chosen by then; None = nobody chose."""
+    """The baseline chosen by a user (pinned or accepted) at that time; None = none."""
 
     @property
     def settings(self) -> Settings:
-        """How the detector is set."""
+        """Settings of the detector."""
         pinned = self.choice is not None and self.choice.action == Action.PINNED
         return Settings(close=self.close, relearn=not pinned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """A baseline that was just learned, and of which runs, oldest first."""
+    """A new baseline and the runs it was learned from, oldest first."""
 
     baseline: Baseline
     run_ids: Sequence[int]
@@ -171,23 +173,23 @@ class EndingRun:
 
 
 Learnable = Callable[[MeasuredRun, int, int | None, int], Sequence[int]]
-"""Lists the newest runs before a measured run that may be learned of: (measured run, since, until or None, at most)."""
+"""Lists the newest runs before a measured run that may be learned from, given (measured run, since, until, at most)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one run did to a detector, before anything is learned of it."""
+    """Result of one run for a detector, before a baseline is learned."""
 
     detector: Detector
     reading: Reading
     pinned: Learned | None
     """What was learned up to a run that was pinned since the last one."""
     baseline: Baseline | None
-    """That in force as it was learned, whatever canaries there are now."""
+    """The baseline in force as it was learned, also of canaries that are gone."""
 
 
 def advance(connection: Connection, before: Detector | None, measured_run: MeasuredRun, learnable: Learnable) -> Step:
-    """Take in one measured run: begin anew where that is due, take over what was chosen, then observe it."""
+    """Return the detector after a measured run: reset where due, with the chosen baseline, then the run observed."""
     ready, pinned = _prepared(connection, before, measured_run, learnable)
     follower, reading = observe(ready.follower, measured_run.members, measured_run.observation, measured_run.settings)
     return Step(
@@ -207,7 +209,7 @@ def learn_on(
         learnable_runs.append([*run_ids, measured_run.run_id])
         lost, quality = lost_and_quality(
             read_state_spans(
-                connection, measured_run.check_id, run_ids, measured_run.gauge.span_query(measured_run.members)
+                connection, measured_run.check_id, run_ids, measured_run.measures.span_query(measured_run.members)
             )
         )
         current = measured_run.observation
@@ -225,18 +227,20 @@ def _prepared(
 ) -> tuple[Detector, Learned | None]:
     choice = measured_run.choice
     choice_id = None if choice is None else choice.id
-    if before is not None and before.gauge == measured_run.gauge and before.choice_id == choice_id:
+    if before is not None and before.measures == measured_run.measures and before.choice_id == choice_id:
         return before, None
     begun = Detector(
         follower=follow(measured_run.members),
-        gauge=measured_run.gauge,
+        measures=measured_run.measures,
         first_run=measured_run.run_id,
         choice_id=choice_id,
     )
-    if before is not None and before.gauge != measured_run.gauge:
-        changed = measured_run.gauge.changed_from(before.gauge)
+    if before is not None and before.measures != measured_run.measures:
+        changed = measured_run.measures.changed_from(before.measures)
         begun = replace(begun, anew=f"measured otherwise since run {measured_run.run_id} ({changed})")
-    current = begun if before is None or before.gauge != measured_run.gauge else replace(before, choice_id=choice_id)
+    current = (
+        begun if before is None or before.measures != measured_run.measures else replace(before, choice_id=choice_id)
+    )
     if choice is None or choice.action != Action.PINNED or choice.run_id is None:
         return current, None
     pinned = _learn_pinned(connection, measured_run, choice.run_id, learnable)
@@ -253,10 +257,10 @@ def _learn_pinned(
     run_ids = learnable(measured_run, 0, pinned, FULL_RUNS)
     lost, quality = lost_and_quality(
         read_state_spans(
-            connection, measured_run.check_id, run_ids, measured_run.gauge.span_query(measured_run.members)
+            connection, measured_run.check_id, run_ids, measured_run.measures.span_query(measured_run.members)
         )
     )
-    measured = np.flatnonzero((lost >= 0).any(axis=1))  # others were judged by another gauge, or of other canaries
+    measured = np.flatnonzero((lost >= 0).any(axis=1))  # others have other measures, or of other canaries
     for count in (FULL_RUNS, IDENTICAL_RUNS):
         of = measured[-count:]
         if len(of) < IDENTICAL_RUNS:
@@ -268,7 +272,7 @@ def _learn_pinned(
 
 
 def lost_and_quality(past: StateSpans) -> tuple[Fails, Floats]:
-    """Give what a detector sees of past runs, read as `Gauge.span_query` says."""
+    """Give what a detector sees of past runs, read as `DetectorMeasures.span_query` says."""
     return lost_of(past.matrix(0)), past.matrix(1)
 
 
@@ -278,13 +282,13 @@ def lost_of(hits: Floats) -> Fails:
 
 
 def close_of(rules: Sequence[Rule]) -> int:
-    """Say after how many good runs in a row an alarm ends, by the rules of a check."""
+    """Return after how many good runs in a row an alarm ends, by the rules of a check."""
     closes = [rule.detector_close for rule in rules if rule.kind is RuleKind.REGRESSION]
     return closes[0] if closes else Settings().close
 
 
 def stored_learnable(connection: Connection) -> Learnable:
-    """List runs that may be learned of as they are marked in the store."""
+    """Return a function that lists the runs marked in the store as fit for a baseline."""
 
     def learnable(measured_run: MeasuredRun, since: int, until: int | None, count: int) -> Sequence[int]:
         before = measured_run.run_id - 1 if until is None else until

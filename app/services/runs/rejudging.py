@@ -1,6 +1,7 @@
-"""Walking through past runs and judging each anew: the rankings are those that were stored, and nobody is asked.
+"""Scores of past runs by corrected judgments, from their stored rankings; no retriever is queried.
 
-`Sweep.judge` is the story. Which runs are left, and what is written, is rescoring's.
+`Sweep.judge` is the entry point. `rescoring` chooses the runs and writes their results; only the layouts of the scores
+are stored here.
 """
 
 from collections import OrderedDict
@@ -28,7 +29,7 @@ from app.store.catalog import suites
 from app.store.engine import Store, from_us
 from app.store.runs import recording
 from app.store.runs.rescored_runs import RescoredRun
-from app.store.runs.rescoring import LeftRun, Rescoring
+from app.store.runs.rescoring import PendingRun, Rescoring
 from app.store.runs.shards import Failure
 
 BATCH_ROWS = 20_000
@@ -45,7 +46,7 @@ _LOST: Final = Failure(outcome=str(Outcome.SKIPPED))
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What a ranking means for a version of a canary, as a store keeps it."""
+    """The scores of a ranking for a version of a canary, as they are stored."""
 
     vector: bytes
     top_score: float | None
@@ -62,17 +63,17 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Runs judged anew, each with the time it ended, and the scores behind them."""
+    """Runs re-scored, each with the time it ended, and the scores behind them."""
 
     runs: Sequence[tuple[RescoredRun, int]]
     scores: Sequence[Scores]
     left_out: int
-    """Runs that cannot be judged any more, because this release does not read what they worked with."""
+    """Number of runs whose definitions this release cannot read any more; they are not re-scored."""
 
 
 @dataclass(kw_only=True)
 class _ScoreTable:
-    """The results of runs that asked and were judged alike, kept up to date while walking through them."""
+    """The results of runs of the same versions, kept up to date while walking through the runs."""
 
     inputs: RunInputs
     layout_id: int
@@ -83,7 +84,7 @@ class _ScoreTable:
     named_by: dict[int, NamedBy | None] = field(default_factory=dict)
     """Of what the tally holds, as far as a run found nothing: see `named_by`; by position."""
     pending: set[int] = field(default_factory=set)
-    """Canaries that may have another ranking than the tally holds; it is judged once it was this run's answer."""
+    """Canaries whose ranking may differ from the one in the tally; scored at the next run that measured them."""
     aged: dict[int, Ranking] = field(default_factory=dict)
     """Rankings whose age matters, by position."""
 
@@ -108,8 +109,8 @@ class Sweep:
         self._rankings: dict[int, Ranking] = {}
         self._scores: dict[int, list[tuple[int, int, bytes, bytes]]] = {}
 
-    def judge(self, runs: Sequence[LeftRun]) -> Batch:
-        """Judge the next runs anew; they are in order and later than those before."""
+    def judge(self, runs: Sequence[PendingRun]) -> Batch:
+        """Return the next runs re-scored; they are in order and later than those before."""
         self._scores = {}
         self._rankings = {}
         ahead = self._walk.look_ahead(runs[0].id, runs[-1].id)
@@ -129,7 +130,7 @@ class Sweep:
         scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
         return Batch(runs=judged_runs, scores=scores, left_out=len(runs) - len(judged_runs))
 
-    def _judged_run(self, table: _ScoreTable, run: LeftRun) -> RescoredRun:
+    def _judged_run(self, table: _ScoreTable, run: PendingRun) -> RescoredRun:
         failures = run.failed
         self._fill(table, failures)
         responses = _responses(table, run, failures)
@@ -218,7 +219,7 @@ class Sweep:
         return ranking_id, table.inputs.version_ids[place], table.layout_id
 
     def _read_rankings(self, ranking_ids: Collection[int]) -> None:
-        """Have these rankings at hand."""
+        """Load these rankings into the cache."""
         unread = [one for one in ranking_ids if one not in self._rankings]
         if len(self._rankings) + len(unread) > _MOST_RANKINGS:
             self._rankings, unread = {}, list(ranking_ids)
@@ -226,7 +227,7 @@ class Sweep:
             with self._store.read() as connection:
                 self._rankings |= recording.load_rankings(connection, unread)
 
-    def _table_of(self, run: LeftRun) -> _ScoreTable:
+    def _table_of(self, run: PendingRun) -> _ScoreTable:
         """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
         table = self._tables.get(run.versions)
         if table is None:
@@ -249,8 +250,8 @@ class Sweep:
         )
 
 
-def _responses(table: _ScoreTable, run: LeftRun, failures: Mapping[int, Failure]) -> RunResponses:
-    """Return what came of asking in a run; what no judgment changes is as it was said then."""
+def _responses(table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failure]) -> RunResponses:
+    """Return the recorded responses of a run."""
     lost = [place for place in range(len(table.inputs.canaries)) if place not in table.ranking_ids]
     return RunResponses(
         started_at=from_us(run.started_at),
@@ -264,7 +265,7 @@ def _responses(table: _ScoreTable, run: LeftRun, failures: Mapping[int, Failure]
     )
 
 
-def _ended_early(run: LeftRun, failures: Mapping[int, Failure]) -> str | None:
+def _ended_early(run: PendingRun, failures: Mapping[int, Failure]) -> str | None:
     """Say why the breaker ended a run, if it did: the reason stands at the probes that were not made."""
     if run.status != RunStatus.PARTIAL or run.verdict != Verdict.UNKNOWN:
         return None

@@ -1,8 +1,8 @@
-"""Degraded canaries at each of a few hundred runs at most, with their diagnoses, in one query.
+"""Degraded canaries at each of a few hundred runs at most, with their diagnoses.
 
-What began last of a canary up to a run is found in one step along an index, and the rows are read by their ids then:
-that costs what is asked for, however long the history. Joined by ranges of runs, a third of all states could match as
-far as PostgreSQL can tell, and it reads them all.
+The latest state of each canary at a run is found by one index lookup, then the rows are read by their ids: the cost
+does not grow with the history. With a join by ranges of runs PostgreSQL estimates a third of all states and reads them
+all.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _WIDE = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FallenRow:
+class DegradedRow:
     """A canary that was degraded at a run."""
 
     canary_id: int
@@ -53,11 +53,11 @@ def reasons_at(connection: Connection, canaries_by_run: Mapping[int, Collection[
 
 def degraded_at(
     connection: Connection, canaries_by_run: Mapping[int, Collection[int]]
-) -> dict[int, dict[int, FallenRow]]:
+) -> dict[int, dict[int, DegradedRow]]:
     """Return the degraded ones of these canaries, given by run id, at that run; by run id and canary id.
 
-    Nobody was at a run that could not ask. Where most of a large suite is asked about, all that was degraded is read in
-    two looks along an index instead.
+    A run that was never carried out has none. For more than 400 canaries of a run all its degraded states are read by
+    two index scans instead.
     """
     wide = {run_id for run_id, canaries in canaries_by_run.items() if len(canaries) > _WIDE}
     narrow = {run_id: canaries for run_id, canaries in canaries_by_run.items() if run_id not in wide}
@@ -66,31 +66,31 @@ def degraded_at(
     return {run_id: by_run[run_id] for run_id in canaries_by_run}
 
 
-def _degraded_at_once(connection: Connection, run_id: int, canaries: Collection[int]) -> dict[int, FallenRow]:
+def _degraded_at_once(connection: Connection, run_id: int, canaries: Collection[int]) -> dict[int, DegradedRow]:
     check_id = sa.select(runs.c.check_id).where(runs.c.id == run_id, runs.c.suite_version_id.is_not(None))
     mine = sa.and_(states.c.check_id == check_id.scalar_subquery(), states.c.first_run <= run_id, states.c.reasons != 0)
-    columns = [states.c[name] for name in FallenRow.__dataclass_fields__]
+    columns = [states.c[name] for name in DegradedRow.__dataclass_fields__]
     canary_ids = frozenset(canaries)
-    found: dict[int, FallenRow] = {}
+    found: dict[int, DegradedRow] = {}
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
         rows = connection.execute(sa.select(*columns).where(mine, holding))
-        found.update((row[0], _fallen_row(row)) for row in rows if row[0] in canary_ids)
+        found.update((row[0], _degraded_row(row)) for row in rows if row[0] in canary_ids)
     return found
 
 
 def _degraded_step_by_step(
     connection: Connection, canaries_by_run: Mapping[int, Collection[int]]
-) -> dict[int, dict[int, FallenRow]]:
+) -> dict[int, dict[int, DegradedRow]]:
     begun = [*_newest(connection, canaries_by_run, _last_begun, runs.c.suite_version_id.is_not(None))]
-    columns = [states.c[name] for name in FallenRow.__dataclass_fields__]
-    degraded: dict[int, tuple[int | None, FallenRow]] = {}
+    columns = [states.c[name] for name in DegradedRow.__dataclass_fields__]
+    degraded: dict[int, tuple[int | None, DegradedRow]] = {}
     for ids in blocks(sorted({state_id for *_, state_id in begun})):
         statement = sa.select(states.c.id, states.c.last_run, *columns)
         for state_id, last_run, *values in connection.execute(
             statement.where(states.c.id.in_(ids), states.c.reasons != 0)
         ):
-            degraded[state_id] = last_run, _fallen_row(values)
-    by_run: dict[int, dict[int, FallenRow]] = {run_id: {} for run_id in canaries_by_run}
+            degraded[state_id] = last_run, _degraded_row(values)
+    by_run: dict[int, dict[int, DegradedRow]] = {run_id: {} for run_id in canaries_by_run}
     for run_id, canary_id, state_id in begun:
         last_run, fell = degraded.get(state_id, (0, None))
         if fell is not None and (last_run is None or last_run >= run_id):
@@ -98,9 +98,9 @@ def _degraded_step_by_step(
     return by_run
 
 
-def _fallen_row(values: Sequence[Any]) -> FallenRow:
+def _degraded_row(values: Sequence[Any]) -> DegradedRow:
     canary_id, version_id, ranking_id, reasons, top_score = values
-    return FallenRow(
+    return DegradedRow(
         canary_id=canary_id,
         canary_version_id=version_id,
         ranking_id=ranking_id,
@@ -109,8 +109,8 @@ def _fallen_row(values: Sequence[Any]) -> FallenRow:
     )
 
 
-def ended_before(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
-    """Return the newest run with a known verdict before each of these, by run id; none for the first of a check."""
+def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
+    """Return the newest run with a known verdict before each run, by run id; the first of a check has none."""
     earlier = runs.alias("earlier")
     mine = sa.and_(earlier.c.check_id == runs.c.check_id, is_known(earlier), earlier.c.id < runs.c.id)
     newest = sa.select(sa.func.max(earlier.c.id)).where(mine).scalar_subquery()

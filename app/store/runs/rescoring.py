@@ -59,7 +59,7 @@ class Rescoring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftRun:
+class PendingRun:
     """A run to be judged anew: what it worked with, and what does not depend on judgments."""
 
     id: int
@@ -212,7 +212,7 @@ def finish(connection: Connection, rescoring: Rescoring, *, note: str | None, no
     return True
 
 
-def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit: int) -> list[LeftRun]:
+def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit: int) -> list[PendingRun]:
     """Read runs that are not re-scored yet, in the order they ran, those with an id above `after`."""
     statement = (
         sa.select(
@@ -230,7 +230,7 @@ def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit
         .limit(limit)
     )
     return [
-        LeftRun(
+        PendingRun(
             id=row.id,
             versions=RunVersions(row.suite_version_id, row.check_version_id, row.retriever_version_id),
             started_at=row.started_at,

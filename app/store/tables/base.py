@@ -1,4 +1,4 @@
-"""What all tables share: the metadata with its names for constraints, and ids."""
+"""SQLAlchemy metadata with its naming convention for constraints, and the id columns all tables share."""
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData
 

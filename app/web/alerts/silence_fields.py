@@ -22,7 +22,7 @@ FIELDS: Final[Mapping[str, FormField]] = {
 }
 """Fields of the document by name; those of its window are on the same level and share the time zone."""
 _PLAIN: Final = {name: one for name, one in FIELDS.items() if name in ("reason", "all", "rules")} | {
-    name: one for name, one in FIELDS.items() if one.control is Control.TICKS
+    name: one for name, one in FIELDS.items() if one.control is Control.CHECKBOXES
 }
 """Fields that are read as they are; times are read in the time zone of the form."""
 SHOWN: Final = frozenset({*FIELDS, "when", "for"})
