@@ -267,6 +267,7 @@ def test_an_alert_says_which_chunks_were_lost_and_what_to_do(firing: Site) -> No
 def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
     together = "fell, which points at"
     assert together in _section(firing.page("/alerts/1"), "title")
+    assert _rank_titles(firing.page("/alerts/1")) == {"Rank now"}
     firing.world.probe.all_answer()
     for _ in range(2):
         firing.world.run()
@@ -279,12 +280,19 @@ def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site
     assert "What happened: watch: coverage 0.333, below 0.5 since" in headline
     assert "Rule threshold-coverage of watch: when it ended: Coverage 1" in headline
     assert "Changed canaries at last notification" in _section(shown, "degraded")
+    assert _rank_titles(shown) == {"Rank then"}
     assert shown.all("a", href="/checks/watch/canaries/bee")
     happened = [item.text for item in shown.all("li") if item.text.startswith(("Opened", "Resolved"))]
     assert [item.split()[0] for item in happened] == ["Opened", "Resolved"]
     assert not shown.all("p", id="advice"), "there is nothing left to do"
     assert not shown.all("p", id="lost")
     assert not shown.all("form", class_="acknowledge")
+
+
+def _rank_titles(shown: Page) -> set[str]:
+    """Headings of the column of ranks by the shown run, for tables and for phones."""
+    titles = [one.text for one in shown.all("th", scope="col")] + [one.get("data-label") for one in shown.all("td")]
+    return {title for title in titles if title in {"Rank now", "Rank then"}}
 
 
 def test_an_alert_that_is_over_still_shows_the_runs_that_opened_it_beside_those_that_ended_it(pages: Site) -> None:

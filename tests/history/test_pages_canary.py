@@ -322,13 +322,19 @@ def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -
     setting.library.chunks[f"{KEY}@2"] = setting.library.chunks.pop(KEY)
     setting.run()
     pages = Site(world=setting.world, probe=setting.library)
-    told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
-    assert (told.startswith("Cause"), "Review the proposals" in told) == (True, True)
+    shown = pages.page(f"{CHECK}/canaries/{KEY}")
+    told, (sentence,) = section(shown, "diagnosis").text, shown.all("p", class_="why")[-1:]
+    assert (told.startswith("Cause"), "Review the proposals" in told, "Rank now" in told) == (True, True, True)
+    assert sentence.text in told
     setting.library.chunks[KEY] = setting.library.chunks.pop(f"{KEY}@2")
     setting.run()
-    told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
+    shown = pages.page(f"{CHECK}/canaries/{KEY}")
+    told = section(shown, "diagnosis").text
     assert told.startswith("Last diagnosis")
     assert ("It is healthy by now" in told, "Review the proposals" in told) == (True, False)
+    assert f"At run 2: {sentence.text}" in told, "what was, told of the past"
+    assert not shown.all("p", class_="why"), "nor in the colour of what is wrong now"
+    assert ("Rank then" in told, "Rank now" in told) == (True, False)
     setting.library.dead = Outcome.TIMEOUT
     setting.run()
     assert "It has changed since" in section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
