@@ -25,6 +25,9 @@ from app.formats.widgets import Widget, widgets_of
 TLS_TEXTS = ("certificate", "key", "authority")
 """The keys of `tls`; the private key alone is a secret."""
 
+KEY_IN_ONE_PLACE = "must say where the key goes, either 'header' or 'query'"
+"""What is said of an API key without a place, or with two."""
+
 BEARER_STYLE: Mapping[str, Any] = {"kind": "bearer"}
 """How embedders and rerankers are spoken to where nothing else is said."""
 
@@ -69,7 +72,7 @@ class ApiKeyDocument(_AuthDocument):
     query: Annotated[
         Annotated[Text, StringConstraints(max_length=256)] | None,
         Field(title="Query parameter"),
-        Widget(placeholder="api_key", hint="instead of a header"),
+        Widget(placeholder="api_key", hint="instead of a header: then leave Header empty"),
     ] = None
     prefix: Annotated[
         str,
@@ -81,7 +84,7 @@ class ApiKeyDocument(_AuthDocument):
     @model_validator(mode="after")
     def _in_one_place(self) -> Self:
         if (self.header is None) == (self.query is None):
-            raise field_error("must say where the key goes, either 'header' or 'query'")
+            raise field_error(KEY_IN_ONE_PLACE)
         return self
 
     def to_domain(self) -> ApiKey:

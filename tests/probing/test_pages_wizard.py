@@ -465,10 +465,31 @@ def test_saving_a_retriever_as_it_stands_changes_nothing(empty: Site) -> None:
     assert empty.world.vault.decrypt(after.secrets) == {"auth.token": secret}
 
 
-def test_an_api_key_says_what_its_header_may_be(empty: Site) -> None:
+def test_an_api_key_goes_into_the_usual_header_unless_its_preset_says_another(empty: Site) -> None:
     shown = empty.page(f"{NEW}?preset=generic")
-    assert shown.one("input", name="auth.api_key.header").get("placeholder") == "X-Api-Key"
+    assert shown.one("input", name="auth.api_key.header").get("value") == "X-Api-Key"
+    assert shown.one("input", name="auth.api_key.query").get("value") == ""
     assert "instead of a header" in shown.text
+    qdrant = empty.page(f"{NEW}?preset=qdrant")
+    assert qdrant.one("input", name="auth.api_key.header").get("value") == "api-key"
+    typed = {**fields_of(shown), **MAPPED, "do": "save", "auth.kind": "api_key", "auth.api_key.key": "k-1"}
+    assert empty.client().post(NEW, data=typed).status_code == 303
+    stored = definitions.find(empty.world.store, "retriever", "docs").body["auth"]
+    assert (stored["header"], stored.get("query")) == ("X-Api-Key", None)
+
+
+@pytest.mark.parametrize(("header", "query"), [("", ""), ("X-Api-Key", "key")])
+def test_an_api_key_without_one_place_is_refused_at_its_header_by_the_labels(
+    empty: Site, header: str, query: str
+) -> None:
+    places = {"auth.api_key.header": header, "auth.api_key.query": query}
+    typed = {**MAPPED, "auth.kind": "api_key", "auth.api_key.key": "k-1", **places}
+    for action in ("save", "ask"):
+        refused = page(empty.client().post(NEW, data={**typed, "query": "logs?", "do": action}), 422)
+        told = refused.one("span", id="wrong-auth-api_key-header").text
+        assert told == "fill in either Header or Query parameter: the key goes to one of them"
+        assert f"Header: {told}" in refused.one("div", id="problems").text
+        assert refused.one("input", name="auth.api_key.header").get("value") == header
 
 
 def test_an_emptied_limit_is_the_default_again_and_a_prefix_keeps_its_space(empty: Site) -> None:

@@ -73,7 +73,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
     """Show the presets, then the form of a new retriever."""
     if not preset:
         return render(request, "probing/presets.html", presets=list(PRESETS.values()))
-    texts = retriever_fields.form_texts(retriever_fields.preset_body(preset))
+    texts = retriever_fields.new_form_texts(preset)
     state = WizardState(definition=None, form=Form(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
     return _page(request, store, state)
 
@@ -262,7 +262,7 @@ def _form_problems(state: WizardState) -> list[Problem]:
             message=_KEY_MISSING.sub("must not be empty", problem.message),
         )
         if problem.path is not None and problem.path.startswith("auth.")
-        else problem
+        else retriever_fields.place_key_problem(problem)
         for problem in state.problems
     ]
 

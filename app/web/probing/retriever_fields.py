@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.answer_outline import MAPPED_FIELDS
 from app.domain.probing.retrievers import Dialect, Scale, ScorerKind
-from app.formats.auth_documents import AUTH_KINDS
+from app.formats.auth_documents import AUTH_KINDS, KEY_IN_ONE_PLACE
 from app.formats.probing.expansion import apply_preset
 from app.formats.probing.presets import PRESETS, Preset
 from app.formats.probing.retriever_documents import GENERIC, RetrieverDocument
@@ -30,6 +30,8 @@ KEEP, NO_CHOICE = "keep", ""
 NO_AUTH: Final = "none"
 AUTH_FIELDS: Final = {kind: form_fields(document, prefix=f"auth.{kind}.") for kind, document in AUTH_KINDS.items()}
 AUTH_TITLES: Final = {NO_AUTH: "none"} | {kind: document.model_config["title"] for kind, document in AUTH_KINDS.items()}
+_KEY_HEADER, _KEY_QUERY = "auth.api_key.header", "auth.api_key.query"
+_USUAL_KEY_HEADER = "X-Api-Key"
 _OTHER_LABELS: Mapping[str, str] = {
     "embedding": "Embeddings",
     "auth": "Authentication",
@@ -76,6 +78,24 @@ def preset_body(preset: str) -> dict[str, Any]:
     if known.needs_auth or known.dialect is Dialect.SQL:
         body["auth"] = dict(known.auth)
     return {"slug": "", "url": "", **body}
+
+
+def new_form_texts(preset: str) -> dict[str, str]:
+    """Texts of the form of a new retriever: its preset's, and the usual header of an API key that has no place yet.
+
+    Raises InvalidInputError for an unknown preset.
+    """
+    texts = form_texts(preset_body(preset))
+    has_place = texts.get(_KEY_HEADER) or texts.get(_KEY_QUERY)
+    return texts if has_place else texts | {_KEY_HEADER: _USUAL_KEY_HEADER}
+
+
+def place_key_problem(problem: Problem) -> Problem:
+    """Put the problem of an API key without one place at its header, in the labels of the form; others stay."""
+    if problem.path != "auth" or problem.message != KEY_IN_ONE_PLACE:
+        return problem
+    header, query = (AUTH_FIELDS["api_key"][path].label for path in (_KEY_HEADER, _KEY_QUERY))
+    return Problem(path=_KEY_HEADER, message=f"fill in either {header} or {query}: the key goes to one of them")
 
 
 def form_texts(body: Mapping[str, Any]) -> dict[str, str]:
