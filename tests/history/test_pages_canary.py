@@ -180,6 +180,9 @@ def test_a_canary_that_expects_an_id_as_a_document_says_so_first_and_what_to_cha
 
 def test_relevance_has_a_number_only_where_scores_have_a_scale(pages: Site) -> None:
     assert "Relevance 0.900." in section(pages.page(ANT), "side-well").text
+    assert "in the top 5 and a first hit of relevance 0.5 or more." in section(pages.page(ANT), "expects").text
+    minimum = "minimum 0.5"
+    assert minimum in pages.page("/runs/1").text
     world = pages.world
     described = definitions([canary("ant"), canary("bee")])
     (retriever,) = described["retrievers"]
@@ -192,6 +195,9 @@ def test_relevance_has_a_number_only_where_scores_have_a_scale(pages: Site) -> N
     assert "Relevance" not in section(shown, "side-now").text
     assert "Relevance" not in section(shown, "timeline").text
     assert "Top score" not in shown.text
+    assert "in the top 5." in section(shown, "expects").text, "its minimum degrades no canary there"
+    assert minimum in pages.page("/runs/1").text, "by the scorer of then"
+    assert minimum not in pages.page("/runs/5").text
 
 
 def test_an_archived_canary_keeps_its_page_and_is_asked_no_more(pages: Site) -> None:

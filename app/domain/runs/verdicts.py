@@ -35,6 +35,11 @@ ONE_THREAD: Final = 250_000
 """Multiplications up to which OpenBLAS uses one thread (4 x 65,536 in its interface/gemm.c)."""
 
 
+def is_relevance_judged(canary: Canary, *, scorer_measures_relevance: bool) -> bool:
+    """Whether the relevance of the first hit can degrade this canary: its minimum, of a negative one its maximum."""
+    return scorer_measures_relevance and not canary.expect_empty
+
+
 def judge_canary(
     canary: Canary,
     *,
@@ -54,7 +59,8 @@ def judge_canary(
     match it allows is first. Without a scorer that measures relevance (`judged`) no canary is `low_relevance` or
     `answered`. `stale` and `slow` come from `judge_timing`; `regressed` needs several runs and comes from detection.
     """
-    relevance = top_score if scorer_measures_relevance and not canary.expect_empty else None
+    judged = is_relevance_judged(canary, scorer_measures_relevance=scorer_measures_relevance)
+    relevance = top_score if judged else None
     too_low = not canary.negative and relevance is not None and relevance < canary.min_relevance_score
     confident = canary.negative and relevance is not None and relevance >= canary.max_relevance_score
     wrong = {

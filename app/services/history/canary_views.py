@@ -9,11 +9,13 @@ from typing import Any
 
 from app.domain.errors import NotFoundError
 from app.domain.model import Canary, Outcome, Ranking, Verdict
+from app.domain.probing.relevance import measures_relevance
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import forbidden_ranks
 from app.domain.runs.matching import LEVELS, Match, match, prepare
 from app.domain.runs.rankings import rbo
 from app.domain.runs.tally import unpack_reasons
+from app.domain.runs.verdicts import is_relevance_judged
 from app.domain.runs.wrong_fields import WRONG_FIELDS, named_by
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.history import shapes
@@ -103,6 +105,8 @@ class CanaryDetail:
     """The first run of the degraded period that `now` is in, with its time; None = it is healthy."""
     rbo: float | None
     """Rank-biased overlap of the two answers."""
+    relevance_judged: bool
+    """Whether the relevance of the first hit can degrade it, by the present retriever."""
 
 
 def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
@@ -134,6 +138,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
             for name, state in states_by_side.items()
         }
         since = _degraded_since(connection, now)
+        scorer = _present_scorer(connection, check)
     gaps = _gaps(probed, places)
     failure = gaps[-1] if gaps and gaps[-1].until is None else None
     both = evidence.get("now"), evidence.get("well")
@@ -156,6 +161,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         query_changed=bool(timeline) and now is None,
         degraded_since=since,
         rbo=None if both[0] is None or both[1] is None else rbo(both[1].ranking.ids, both[0].ranking.ids),
+        relevance_judged=is_relevance_judged(canary, scorer_measures_relevance=measures_relevance(scorer)),
     )
 
 
@@ -252,6 +258,12 @@ def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[Failed
 
 
 _RUN_FAILED = Failure(outcome=str(Outcome.SKIPPED), detail="the run could not be carried out")
+
+
+def _present_scorer(connection: Connection, check: Definition) -> Scorer:
+    retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
+    assert retriever is not None  # noqa: S101 - a check is only stored with its retriever, which stays as archived
+    return load_yardstick(connection, check.version_id, retriever.version_id).scorer
 
 
 def _scorer(connection: Connection, run_id: int) -> Scorer | None:

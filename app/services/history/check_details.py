@@ -3,14 +3,16 @@
 Reads a bounded number of rows per check. Nothing here writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from app.domain.catalog.schedules import next_due, spread
 from app.domain.history.run_views import ResultView
-from app.domain.model import Canary, RunStatus, Verdict
+from app.domain.model import RunStatus, Verdict
+from app.domain.probing.relevance import measures_relevance
+from app.domain.runs.verdicts import is_relevance_judged
 from app.services import lookup, score_details
 from app.services.alerts import alert_evidence, alert_views
 from app.services.alerts.alert_evidence import Explanation
@@ -163,11 +165,18 @@ def list_versions(store: Store, run_id: str) -> list[Version]:
         return [_version(one) for one in there if one.id in mine]
 
 
-def load_canaries(store: Store, run_id: str, *, version: str | None = None) -> Mapping[str, Canary]:
-    """Return the canaries of a run by key, with the judgments of a measures version; empty if it has not started."""
+def keys_judged_by_relevance(
+    store: Store, run_id: str, keys: Collection[str], *, version: str | None = None
+) -> frozenset[str]:
+    """Return those of these canaries of a run that the relevance of their first hit can degrade."""
     with store.read() as connection:
         row, rescored = score_details.load_version(connection, lookup.find_run(connection, run_id), version)
-        return {} if row.versions is None else score_details.inputs_of_run(connection, row, rescored).suite.by_key
+        if row.versions is None:
+            return frozenset()
+        inputs = score_details.inputs_of_run(connection, row, rescored)
+    measured = measures_relevance(inputs.yardstick.scorer)
+    by_key = inputs.suite.by_key
+    return frozenset(key for key in keys if is_relevance_judged(by_key[key], scorer_measures_relevance=measured))
 
 
 def _k_of(connection: Connection, check: Definition) -> int:

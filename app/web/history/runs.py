@@ -76,7 +76,9 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         "history/run.html",
         run=run,
         results=found,
-        canaries=check_details.load_canaries(store, run_id, version=version or None),
+        judged_by_relevance=check_details.keys_judged_by_relevance(
+            store, run_id, [result["key"] for result in found], version=version or None
+        ),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
         chosen=version,
