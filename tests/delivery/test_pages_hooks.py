@@ -146,6 +146,26 @@ def test_a_hook_of_every_kind_is_made_in_a_form_and_its_secret_never_shown(pages
     assert "is stored, and never shown" in pages.page("/hooks/chat").text
 
 
+def test_a_saved_hook_leads_to_a_test_message_and_to_a_check(pages: Site) -> None:
+    assert not pages.page("/hooks/ops").all("div", id="saved")
+    used = pages.page("/hooks/ops?saved=yes")
+    assert used.one("div", id="saved").text == "Saved. Next: send a test message."
+    assert "Send a test message" in used.one("section", id="test").text
+    assert used.all("a", href="#test")
+    shown = pages.page(_make(pages).headers["location"])
+    told = "Saved. Next: send a test message, then select it in a new check or in the form of an existing one."
+    assert shown.one("div", id="saved").text == told
+    assert shown.all("a", href="/new-check")
+
+
+def test_a_hook_saved_before_any_check_shows_the_steps_to_one(sqlite_store: Store) -> None:
+    empty = site(sqlite_store)
+    shown = empty.page(_make(empty).headers["location"])
+    assert shown.one("div", id="saved").text.startswith("Saved. Next: send a test message, then select it in a check.")
+    assert "Done: A hook" in shown.one("ol", class_="setup").text
+    assert shown.one("li", **{"aria-current": "step"}).text.startswith("A retriever")
+
+
 @pytest.mark.parametrize("kind", FORMS)
 def test_a_secret_nobody_types_is_kept_and_nothing_else_is_changed(pages: Site, kind: str) -> None:
     _make(pages, kind)

@@ -27,6 +27,7 @@ from app.services.catalog.vault import Vault
 from app.services.delivery import dead_letters, deliveries, hook_views
 from app.store.engine import Store
 from app.web import alert_words
+from app.web.catalog.setup_steps import list_setup_steps
 from app.web.delivery import hook_fields
 from app.web.document_forms import FormField
 from app.web.forms import Form, is_partial, problems_by_field, read_form, read_revision, with_revision
@@ -61,9 +62,9 @@ def show_hook(
 ) -> HTMLResponse:
     """Show a hook with its newest deliveries and the result of a test that was just sent.
 
-    After a save the name in its address is resolved, to warn of an address that is not allowed.
+    After a save the next steps are shown, and the name in its address is resolved, to warn of one that is not allowed.
     """
-    return _hook(request, store, slug, test=test, resolves_name=bool(saved))
+    return _hook(request, store, slug, test=test, saved=bool(saved))
 
 
 @router.post("/hooks/{slug}/test")
@@ -188,13 +189,14 @@ def _hook(
     test: str = "",
     refused: str = "",
     replayed: Mapping[str, int] | None = None,
-    resolves_name: bool = False,
+    saved: bool = False,
     status: int = 200,
 ) -> HTMLResponse:
     state = request.app.state
     line = hook_views.find_hook(store, slug, _now(), for_readers=only_reads(request))
     recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
+    has_checks = saved and bool(definitions.list_all(store, "check"))
     return render(
         request,
         "delivery/hook.html",
@@ -209,10 +211,11 @@ def _hook(
         refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], _now()),
         meanings=alert_words.DELIVERY_STATES,
         refused=refused,
-        warnings=hook_views.hook_warnings(
-            state.hook_policy, line.definition.body, state.look_up if resolves_name else None
-        ),
+        warnings=hook_views.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
         replayed=replayed,
+        saved=saved,
+        has_checks=has_checks,
+        setup=list_setup_steps(store) if saved and not has_checks else (),
     )
 
 
