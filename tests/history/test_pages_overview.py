@@ -1,17 +1,19 @@
 """The overview: what is looked for is found, a page at a time, and what is wrong with Coalmine itself is said."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import sqlalchemy as sa
 
 from app.domain.delivery.hooks import Receipt
 from app.services.catalog.api_keys import Scope
-from app.services.history import overview
+from app.services.history import check_details, overview
 from app.services.history.overview import PAGE, CheckFilter
-from app.store.engine import Store
+from app.store.engine import Store, to_us
+from app.store.tables import runs
 from app.web.wording import ABSENT
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
@@ -223,6 +225,33 @@ def test_either_database_shows_the_same(store: Store) -> None:
     assert line.slices["tag"].coverage == 0.0
     assert (line.active, line.alerts) == ("queued", {"firing critical": 1})
     assert (found.tags, found.dead) == (["legal"], {"ops": 1})
+
+
+def test_a_run_by_schedule_is_shown_once_it_may_begin(pages: Site) -> None:
+    world = pages.world
+    world.apply(canary_page([canary("fee")], slug="billing"))
+    world.run("billing")
+
+    def queued() -> list[str]:
+        badges = pages.page("/").all("span", class_="badge")
+        shown = (*badges, pages.page("/checks/billing").one("div", id="run-state"))
+        return [one.text for one in shown if "ueued" in one.text]
+
+    def active(at: datetime) -> list[str | None]:
+        line = check_details.load_line(world.store, "billing", at)
+        return [line.active, *(one.active for one in overview.list_checks(world.store, CheckFilter(), at).lines)]
+
+    begins = datetime.now(UTC) + timedelta(minutes=1)
+    run_id = world.wish("billing")
+    assert queued() == ["queued", f"Queued Run {run_id}"]
+    with world.store.write() as connection:  # as the clock queues it, with its start spread
+        connection.execute(sa.update(runs).where(runs.c.id == run_id).values(not_before=to_us(begins)))
+    assert queued() == []
+    assert active(begins - timedelta(seconds=1)) == [None, None]
+    assert active(begins) == ["queued"] * 2
+    world.clock.now = begins
+    assert world.claim() is not None
+    assert active(begins - timedelta(seconds=1)) == ["running"] * 2
 
 
 # --- what is wrong with Coalmine itself ----------------------------------------------------------------------

@@ -56,7 +56,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "previous_known_runs": lambda connection: degraded_at_run.previous_known_runs(connection, [1, 2]),
     "diagnoses_at": lambda connection: degraded_at_run.diagnoses_at(connection, {1: [1, 2], 2: [3]}),
     "healthy_until": lambda connection: degraded_at_run.healthy_until(connection, {1: [1, 2], 2: [3]}),
-    "under_way": check_summaries.under_way,
+    "under_way": lambda connection: check_summaries.under_way(connection, 1),
     "recent_runs": lambda connection: check_summaries.recent_runs(connection, [1, 2], "coverage", limit=3),
     "dead_lately": lambda connection: check_summaries.dead_letters(connection, 1),
     "news_of_runs": change_feed.newest_runs,

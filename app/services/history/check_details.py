@@ -10,7 +10,7 @@ from typing import Any
 
 from app.domain.catalog.schedules import next_due, spread
 from app.domain.history.run_views import ResultView
-from app.domain.model import RunStatus, Verdict
+from app.domain.model import Verdict
 from app.domain.probing.relevance import measures_relevance
 from app.domain.runs.verdicts import is_relevance_judged
 from app.services import lookup, score_details
@@ -25,8 +25,8 @@ from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertFilter
 from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
-from app.store.engine import Connection, Store, from_us
-from app.store.history import degraded_at_run
+from app.store.engine import Connection, Store, from_us, to_us
+from app.store.history import check_summaries, degraded_at_run
 from app.store.runs import rescored_runs, rescoring, results
 from app.store.runs.rescoring import Rescoring
 from app.store.runs.results import RunRow
@@ -37,7 +37,6 @@ _RECENT_RUNS = 15
 _RECENT_ALERTS = 5
 _SHOWN_VERSIONS = 5
 _UNRESOLVED = ("firing", "recovering", "pending")
-_UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class CheckLine:
     recent: tuple[EndedRun, ...]
     """Up to `SPARK_RUNS` ended runs, oldest first."""
     active: str | None
-    """`running` or `queued` while a run is under way."""
+    """`running` while a run is, `queued` while one waits whose time has come."""
     next_run: datetime | None
     overdue: bool
     """Whether no run completed by the second-next scheduled instant."""
@@ -194,7 +193,6 @@ def _version(found: Rescoring) -> Version:
 
 def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
     recent = tuple([ended_run(row) for row in results.ended_runs(connection, check.id, limit=SPARK_RUNS)])
-    under_way = {row.status for row in results.list_runs(connection, check.id, limit=2)}
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(
         slug=check.slug,
@@ -205,7 +203,7 @@ def _line(connection: Connection, check: Definition, unresolved: Mapping[str, in
         archived=check.archived_at is not None,
         newest=recent[-1] if recent else None,
         recent=recent,
-        active=next((str(status) for status in reversed(_UNDER_WAY) if status in under_way), None),
+        active=check_summaries.under_way(connection, to_us(now)).get(check.id),
         next_run=next_run(check, now) if live else None,
         overdue=live and silence(connection, check, now) is not None,
         alerts=unresolved,

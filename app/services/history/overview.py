@@ -66,7 +66,7 @@ class CheckSummary:
     recent: Sequence[RecentRun] = ()
     """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
     active: str | None
-    """`running` or `queued` while a run is under way."""
+    """`running` while a run is, `queued` while one waits whose time has come."""
     next_run: datetime | None = None
     overdue: bool
     """Whether no run completed by the second-next scheduled instant."""
@@ -162,7 +162,7 @@ def _summaries(
     check_filter: CheckFilter,
     now: datetime,
 ) -> list[CheckSummary]:
-    unresolved, active = open_alerts(connection), check_summaries.under_way(connection)
+    unresolved, active = open_alerts(connection), check_summaries.under_way(connection, to_us(now))
     return [
         CheckSummary(
             slug=check.slug,

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import blocks, sql_literal
+from app.store.runs.queue import due
 from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.store.tables import definitions, deliveries, latest, runs
 
@@ -64,10 +65,14 @@ def newest_runs(connection: Connection) -> dict[int, Newest]:
     }
 
 
-def under_way(connection: Connection) -> dict[int, str]:
-    """Return the checks with an active run, by check id: `running`, else `queued`."""
+def under_way(connection: Connection, now: int) -> dict[int, str]:
+    """Return the checks with an active run, by check id: `running`, else `queued`.
+
+    A run by schedule is queued before its spread start; until then it is only the next run.
+    """
     active = runs.c.status.in_([sql_literal("queued"), sql_literal("running")])  # the order of ix_runs_active
-    statement = sa.select(runs.c.check_id, runs.c.status).where(active)
+    begun = sa.or_(runs.c.status == sql_literal("running"), *due(now))
+    statement = sa.select(runs.c.check_id, runs.c.status).where(active, begun)
     found: dict[int, str] = {}
     for check_id, status in connection.execute(statement):
         found[check_id] = min(status, found.get(check_id, status), key=_ACTIVE.index)

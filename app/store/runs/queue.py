@@ -150,7 +150,13 @@ def _startable(now: Moment) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bo
     other = runs.alias()
     busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == sql_literal("running"))
     waits = sa.and_(runs.c.status == sql_literal("queued"), ~busy)
-    return sa.and_(waits, runs.c.not_before <= now), sa.and_(waits, runs.c.not_before > now + CLOCK_TOLERANCE)
+    past, ahead = due(now)
+    return sa.and_(waits, past), sa.and_(waits, ahead)
+
+
+def due(now: Moment) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    """Two conditions, of which a run that may begin by its time meets one: come, or written by a clock ahead."""
+    return runs.c.not_before <= now, runs.c.not_before > now + CLOCK_TOLERANCE
 
 
 def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
