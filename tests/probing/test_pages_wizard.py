@@ -424,7 +424,7 @@ def test_a_retriever_is_saved_as_the_api_would_and_its_secret_never_shown(empty:
     assert "60 canaries notice a loss of 5 % of the index" in shown.text
     steps = shown.one("ol", class_="setup")
     names = [one.text.partition(": ")[0] for one in shown.all("li") if one.text in steps.text]
-    assert names == ["Done", "A suite of canaries", "A check", "A hook"]
+    assert names == ["Done", "A suite of canaries", "A hook", "A check"]
     assert "who is notified of an alert" in steps.text
     assert {"/suites", "/new-check?retriever=docs", "/new-hook"} <= {link.get("href") for link in shown.all("a")}
     assert shown.one("li", **{"aria-current": "step"}).text.startswith("A suite of canaries")

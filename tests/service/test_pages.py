@@ -60,8 +60,8 @@ def test_an_empty_overview_tells_a_newcomer_what_to_do_first(pages: Site) -> Non
     assert _steps(shown) == [
         ("A retriever", "/new-retriever"),
         ("A suite of canaries", "/suites"),
-        ("A check", "/new-check"),
         ("A hook", "/new-hook"),
+        ("A check", "/new-check"),
     ]
     assert "who is notified of an alert" in shown.one("ol", class_="setup").text
     assert _buttons(shown) == ["Connect a retriever", "Import queries and judgments"]
@@ -73,19 +73,19 @@ def test_an_overview_without_checks_marks_what_is_made_and_leads_to_what_is_not(
     client.put("/v1/suites/empty", json={})
     shown = pages.page("/")
     assert shown.one("li", **{"aria-current": "step"}).text.startswith("A suite of canaries")
-    assert _buttons(shown) == ["Import queries and judgments", "New check"]
+    assert _buttons(shown) == ["Import queries and judgments", "New hook"]
     client.put("/v1/suites/mine", json={"canaries": [canary("a")]})
     shown = pages.page("/")
     assert [one.text.startswith("Done: ") for one in shown.all("li") if one.text.endswith(".")] == [
         *(True, True),
         *(False, False),
     ]
-    assert _buttons(shown) == ["New check", "New hook"]
+    assert _buttons(shown) == ["New hook", "New check"]
 
 
 def _steps(shown: Page) -> list[tuple[str, str]]:
     told = shown.one("ol", class_="setup").text
-    names = ("A retriever", "A suite of canaries", "A check", "A hook")
+    names = ("A retriever", "A suite of canaries", "A hook", "A check")
     return [(one.text, one.get("href")) for one in shown.all("a") if one.text in names and one.text in told]
 
 

@@ -125,7 +125,7 @@ def test_an_api_without_a_preset_is_connected_by_pointing_at_its_answer(chromium
     reader.follow(ANY_JSON)
     until(lambda: listens(reader.search), seconds=60)
     with opened(chromium, reader.address) as tab:
-        for step in (point_at_an_answer, make_a_hook, import_questions, make_the_check):
+        for step in (point_at_an_answer, import_questions, make_a_hook, make_the_check):
             tab.open("/")
             step(tab.page, reader)
         expect(tab.page.get_by_role("heading", name="handbook-search", exact=True)).to_be_visible()
@@ -154,7 +154,7 @@ def section(heading: str) -> list[Block]:
 def click_through(chromium: Browser, reader: Reader) -> None:
     """Do what the steps of the page say, by the names they say."""
     with opened(chromium, reader.address) as tab:
-        for step in (connect_a_retriever, make_a_hook, import_questions, make_the_check):
+        for step in (connect_a_retriever, import_questions, make_a_hook, make_the_check):
             tab.open("/")
             step(tab.page, reader)
         expect(tab.page.get_by_role("heading", name="handbook-chroma", exact=True)).to_be_visible()
@@ -206,7 +206,7 @@ def make_a_hook(page: Page, reader: Reader) -> None:
 
 def import_questions(page: Page, reader: Reader) -> None:
     link(page, "Suites")
-    link(page, "Import")
+    link(page, "Import a suite")
     page.get_by_label("Suite name").fill("handbook")
     page.get_by_label("Or paste the text").fill((reader.folder / "questions.csv").read_text(encoding="utf-8"))
     button(page, "Preview")
@@ -215,7 +215,8 @@ def import_questions(page: Page, reader: Reader) -> None:
 
 
 def make_the_check(page: Page, _reader: Reader) -> None:
-    page.goto(page.url + "suites/handbook")
+    link(page, "Suites")
+    page.get_by_role("link", name=written("handbook"), exact=True).click()
     link(page, "New check")
     page.get_by_role("checkbox", name="ops").check()
     button(page, "Save the check")

@@ -1,4 +1,4 @@
-"""The steps from nothing to alerts, as pages show them until a check is made: retriever, canaries, check, hook."""
+"""The steps from nothing to alerts, as pages show them until a check is made: retriever, canaries, hook, check."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -23,7 +23,10 @@ class SetupStep:
 
 
 def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> tuple[SetupStep, ...]:
-    """List the steps in their order, those done marked; the check, which is of `suite` and `retriever`, never is."""
+    """List the steps in their order, those done marked; the check, which is of `suite` and `retriever`, never is.
+
+    The hook comes before the check, which is saved with its hooks.
+    """
     chosen = {name: slug for name, slug in (("suite", suite), ("retriever", retriever)) if slug}
     new_check = "/new-check" + (f"?{urlencode(chosen)}" if chosen else "")
     return (
@@ -42,16 +45,16 @@ def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> t
             done=any(one.canaries for one in suite_views.list_suites(store)),
         ),
         SetupStep(
-            name="A check",
-            text="sends the queries to the retriever on a schedule and opens an alert when the answers get worse",
-            link=new_check,
-            button=("New check", new_check),
-        ),
-        SetupStep(
             name="A hook",
             text="who is notified of an alert: webhook, Slack, PagerDuty, email. The form of a check lists the hooks",
             link="/new-hook",
             button=("New hook", "/new-hook"),
             done=bool(definitions.list_all(store, "hook")),
+        ),
+        SetupStep(
+            name="A check",
+            text="sends the queries to the retriever on a schedule and opens an alert when the answers get worse",
+            link=new_check,
+            button=("New check", new_check),
         ),
     )
