@@ -561,7 +561,9 @@ def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site)
     upload = {"files": ("my.csv", ARTICLES.encode(), "text/csv")}
     form = {"format": "csv", "suite": "mine", "do": "plan"}
     refused = page(pages.client().post("/import", data=form, files=upload), 422)
-    assert "unknown columns: article, note. Choose below what each is" in refused.one("div", role="alert").text
+    assert refused.one("div", role="alert").text == "Not imported: What are `article`, `note`? Choose below."
+    assert "Known by their names: query (or question); id (or chunk_id)," in refused.one("fieldset", id="columns").text
+    assert refused.one("h2", id="files-title").text == "Uploaded files"
     labels = [one.text for one in refused.all("label") if one.get("for").startswith("f-column-")]
     assert labels == ["question", "article", "note"]
     assert [chosen(refused, f"column[{place}]") for place in range(3)] == ["question=query", "", ""]
@@ -575,6 +577,12 @@ def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site)
     assert answer.headers["location"] == "/suites/mine?saved=imported"
     stored = suite_definitions.list_canaries(pages.world.store, "mine")
     assert [[chunk["id"] for chunk in one.body["expected_chunks"]] for one in stored] == [["run_logs"], ["access"]]
+
+
+def test_an_import_asks_what_one_unknown_column_of_a_pasted_text_is(pages: Site) -> None:
+    refused = sent(pages, "/import", 422, format="csv", suite="mine", pasted="question,article\nx,a\n", do="plan")
+    assert refused.one("div", role="alert").text == "Not imported: What is `article`? Choose below."
+    assert refused.one("h2", id="files-title").text == "Files"
 
 
 def test_an_import_keeps_its_files_on_an_error_and_takes_them_without_an_upload(pages: Site) -> None:
@@ -631,7 +639,7 @@ def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:
         ({"format": "word", "suite": "mine", "pasted": CSV}, None, "is one of coalmine"),
         ({"format": "csv", "pasted": CSV}, None, "the name of the suite is missing"),
         ({"format": "csv", "suite": "mine"}, {"files": ("a.csv", b"\xff\xfe\x00", "text/csv")}, "is not UTF-8"),
-        ({"format": "csv", "suite": "mine", "pasted": "nothing\nuseful\n"}, None, "query"),
+        ({"format": "csv", "suite": "mine", "pasted": "nothing\nuseful\n"}, None, "What is `nothing`?"),
         ({"format": "trec", "suite": "mine", "pasted": HOSTILE}, None, ":"),
     ],
 )

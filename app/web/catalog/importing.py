@@ -203,9 +203,9 @@ def _read_documents(store: Store, typed: Form, files: Mapping[str, str]) -> tupl
     assigned = _columns(typed, files) if form == "csv" else ()
     unknown = [one.name for one in assigned if not one.column]
     if unknown:
-        names = f"unknown column{'s' * (len(unknown) > 1)}: {', '.join(map(one_line, unknown))}"
-        message = f"{names}. Choose below what each is. There are: {list_columns()}"
-        raise InvalidInputError([Problem(path="column", message=message)])
+        names = ", ".join(f"`{one_line(name)}`" for name in unknown)
+        message = f"What {'are' if len(unknown) > 1 else 'is'} {names}? Choose below."
+        raise InvalidInputError([Problem(message=message)])
     grades, columns = typed.stripped("grades") or None, [f"{one.name}={one.column}" for one in assigned]
     return from_files(form, typed.stripped("suite") or None, suite_files, grades=grades, columns=columns)
 
@@ -269,4 +269,5 @@ def _page(
         forms_known=FORMS,
         columns=_columns(typed, files) if typed.get("format") == "csv" else (),
         column_labels=COLUMN_LABELS,
+        known_columns=list_columns(),
     )
