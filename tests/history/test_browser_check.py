@@ -192,6 +192,15 @@ def test_several_measures_share_a_picture_and_so_do_categories(chromium: Browser
         assert shown.locator("option[value='MRR']").is_disabled(), "of a category only some measures are kept"
 
 
+def test_a_time_brings_no_full_stop_into_a_sentence(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address) as tab:
+        times = tab.open(CHECK).locator('time[data-when="both"]')
+        expect(times.first).to_have_text(re.compile(r"\)$"))
+        told = times.all_inner_texts()
+        assert any(re.search(r"\b(sec|min|hr)\b", one) for one in told), told
+        assert [one for one in told if "." in one] == []
+
+
 def test_values_stand_at_the_pointer_and_none_before_there_is_one(chromium: Browser, history: Served) -> None:
     with opened(chromium, history.address) as tab:
         shown = tab.open(_whole(history, "&measure=coverage"))

@@ -7,7 +7,7 @@ import pytest
 from app.domain.model import Outcome
 from app.formats.comparison.difference_sentences import DifferenceSentence, Way, difference_sentence
 from app.services.detection import baselines
-from app.services.history import result_views
+from app.services.history import check_details, result_views
 from app.store.engine import Store
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
@@ -80,6 +80,15 @@ def test_a_run_shows_degraded_results_first_then_failed_ones(pages: Site) -> Non
     assert tuple(found) == order
     plainly, _ = result_views.results(pages.world.store, "3", limit=100)
     assert tuple(one["key"] for one in plainly) == KEYS  # the API's order is the suite's
+
+
+def test_coverage_is_explained_by_the_k_of_the_run(pages: Site) -> None:
+    pages.world.apply(page([canary(key) for key in KEYS], k=3))
+    pages.world.run()
+    pages.world.wish()
+    tiles = [pages.page(f"/runs/{run}").one("dl", class_="tiles").text for run in (3, 4)]
+    assert ["expected chunk in the top 5 " in tiles[0], "expected chunk in the top 3 " in tiles[1]] == [True, True]
+    assert check_details.k_of_run(pages.world.store, "5") is None, "it has not started"
 
 
 def test_what_no_filter_knows_is_refused(pages: Site) -> None:

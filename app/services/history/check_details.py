@@ -178,6 +178,13 @@ def keys_judged_by_relevance(
     return frozenset(key for key in keys if is_relevance_judged(by_key[key], scorer_measures_relevance=measured))
 
 
+def k_of_run(store: Store, run_id: str) -> int | None:
+    """Return how many hits of each answer count in a run; None = it has not started."""
+    with store.read() as connection:
+        version = lookup.find_run(connection, run_id).check_version_id
+        return None if version is None else int(definitions.version_body(connection, version).body["k"])
+
+
 def _k_of(connection: Connection, check: Definition) -> int:
     newest = results.newest_ended(connection, check.id)
     version = newest.check_version_id if newest is not None else None

@@ -79,6 +79,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         judged_by_relevance=check_details.keys_judged_by_relevance(
             store, run_id, [result["key"] for result in found], version=version or None
         ),
+        k=check_details.k_of_run(store, run_id),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
         chosen=version,

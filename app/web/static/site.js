@@ -10,12 +10,14 @@
   const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
   const csrf = document.querySelector('meta[name="csrf"]').content;
 
+  // Without the full stop of "min.", which would stand beside that of a sentence.
+  const inUnits = (count, unit) => relative.format(Math.trunc(count), unit).replace(".", "");
   const ago = (moment) => {
     const seconds = (moment - Date.now()) / 1000;
     for (const [unit, size] of [["day", 86_400], ["hour", 3_600], ["minute", 60]]) {
-      if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
+      if (Math.abs(seconds) >= size) return inUnits(seconds / size, unit);
     }
-    return Math.abs(seconds) < 5 ? "now" : relative.format(Math.trunc(seconds), "second");
+    return Math.abs(seconds) < 5 ? "now" : inUnits(seconds, "second");
   };
   const absolute = (moment) =>
     (moment.toDateString() === new Date().toDateString() ? clock : day).format(moment);
