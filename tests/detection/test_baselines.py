@@ -124,7 +124,8 @@ def test_what_learning_waits_for_is_shown(world: World) -> None:
     assert warm_up.summary == "no baseline yet: 0 of 20 identical runs"
     assert present(warm_up.note).startswith(
         "learning waits while alert threshold-coverage stands; "
-        "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then"
+        "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then "
+        "it alarms when a stable canary fails 3 runs in a row, or when more canaries start to fail than chance explains"
     )
     carry_out(world, 3)
     assert _show(world).waits is None

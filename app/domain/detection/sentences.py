@@ -55,8 +55,8 @@ def warming_note(identical: int, eligible: int) -> str:
     """Return the missing runs, and the rules until then; the counters are those of `warming_summary`."""
     return (
         f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs, "
-        f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then an alarm takes a calm canary that "
-        f"fails {warm_up.STRIKES} times running, or more newly failing ones than chance explains"
+        f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then it alarms when a stable canary "
+        f"fails {warm_up.STRIKES} runs in a row, or when more canaries start to fail than chance explains"
     )
 
 
@@ -71,8 +71,8 @@ def _failing(reading: Reading, watched: int) -> str:
 
 def _struck(reading: Reading) -> str:
     struck = sum(one.evidence is None for one in reading.culprits)
-    verbs = "was calm and now fails" if struck == 1 else "were calm and now fail"
-    return f"{counted(struck, 'canary')} {verbs} {reading.since} times running"
+    verbs = "was stable and now fails" if struck == 1 else "were stable and now fail"
+    return f"{counted(struck, 'canary')} {verbs} {reading.since} runs in a row"
 
 
 def _newly(reading: Reading) -> str:
