@@ -452,6 +452,21 @@ def test_a_suite_is_good_where_it_sees_little_damage(count: int, mark: Mark) -> 
     assert suite_reach(reach(canaries)).mark is mark
 
 
+def test_topics_of_a_suite_are_counted_only_where_it_has_some() -> None:
+    reasons = [
+        suite_reach(
+            reach(
+                Canary(key=f"c{place}", query="?", judgments=(Judgment(id="x"),), tags=tags if place < 2 else ())
+                for place in range(20)
+            )
+        ).reason
+        for tags in ((), ("billing",))
+    ]
+    damage = reasons[0]
+    assert damage.endswith("of the index is detected in 95 of 100 cases")
+    assert reasons[1] == f"{damage}; 1 of 1 topics have fewer than 3 canaries"
+
+
 def test_samples_are_evenly_spaced_and_always_the_same() -> None:
     assert spread_over(3, 5) == [0, 1, 2]
     assert spread_over(10, 5) == [0, 2, 4, 6, 8]

@@ -226,6 +226,7 @@ def test_the_report_is_read_over_the_api(service: Api) -> None:
     assert answer.text == quality_markdown(report)
     assert "## Chunk boundaries" in answer.text
     assert "| Embedding quality | unknown |" in answer.text
+    assert "| Score separation | unknown |" in answer.text, "precision at a depth is a measure"
     assert service.client.get("/v1/checks/docs/quality", params={"format": "pdf"}).status_code == 422
 
 

@@ -16,7 +16,7 @@ TITLES: Final[Mapping[str, str]] = {
     "chunk_quality": "Chunk quality",
     "embedding_quality": "Embedding quality",
     "recall": "Recall",
-    "precision": "Precision",
+    "precision": "Score separation",
     "vocabulary": "Vocabulary",
     "chunk_boundaries": "Chunk boundaries",
     "slow_drift": "Slow drift",

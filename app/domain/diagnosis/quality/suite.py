@@ -22,13 +22,15 @@ def suite_reach(reach: Reach) -> Section:
         return unknown(NAME, why, **numbers)
     good = fraction <= TARGET_FRACTION and not thin
     note = f"damage to {100 * fraction:.2g}% of the index is detected in 95 of 100 cases"
+    if reach.topics:
+        note += f"; {len(thin)} of {len(reach.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries"
     advice = (
         f"Add canaries: {canaries_for(TARGET_FRACTION)} see damage to {TARGET_FRACTION:.0%}, 3 are few for a topic."
     )
     return Section(
         name=NAME,
         mark=Mark.GOOD if good else Mark.REVIEW,
-        reason=f"{note}; {len(thin)} of {len(reach.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries",
+        reason=note,
         numbers=numbers,
         groups={f"{topic.kind} {topic.name}": {"canaries": topic.canaries} for topic in thin[:20]},
         advice=None if good else advice,
