@@ -82,8 +82,8 @@ def run_pytest(folder: Path, *arguments: str, ci: str) -> "subprocess.CompletedP
 def test_each_test_runs_in_one_of_the_two_targets_and_the_gate_calls_both() -> None:
     """One selects what carries the mark, the other what does not; neither leaves out anything else."""
     assert (selection("test"), selection("test-systems")) == ("not systems", "systems")
-    called = [line for line in (ROOT / ".ci/run").read_text("utf-8").splitlines() if line.startswith("make ")]
-    assert called == ["make test", "make test-systems"]
+    called = [line for line in (ROOT / ".ci/run").read_text("utf-8").splitlines() if line.startswith("guarded ")]
+    assert called == ["guarded make test", "guarded make test-systems"]
 
 
 def selection(target: str) -> str:
