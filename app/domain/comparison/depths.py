@@ -1,0 +1,43 @@
+"""Depth of a comparison: how many hits of both runs count, and the measures that follow from it.
+
+A measure of the whole ranking grows with the number of hits that were asked for, so that the same retriever asked for
+20 hits looks better than asked for 5. Both runs are therefore read to the depth that both have.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_NDCG_DEPTH: Final = 10
+"""Depth of NDCG where both runs are that deep."""
+COVERAGE: Final = "coverage"
+_TOP_HEAVY: Final = frozenset({"Hit@1", "P@1", "NDCG@1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """Number of hits that count in both runs."""
+
+    k: int
+    """For measures of a check's own k: the smaller of both."""
+    m: int
+    """For all others: the smaller number of hits that was asked for."""
+    equal: bool
+    """Whether both asked for as many, so that measures of whole rankings may be compared as they are."""
+
+
+def common_depth(*, k: tuple[int, int], fetch_k: tuple[int, int]) -> Depth:
+    """Return the depth that two runs have in common, given the k and the `fetch_k` of each."""
+    m = min(fetch_k)
+    return Depth(k=min(*k, m), m=m, equal=fetch_k[0] == fetch_k[1])
+
+
+def primary_measures(depth: Depth) -> tuple[str, ...]:
+    """Return the measures that a verdict is about, by the names of their means: at most five, and no two the same."""
+    k, m = depth.k, depth.m
+    return tuple(dict.fromkeys([f"NDCG@{min(_NDCG_DEPTH, m)}", f"R@{k}", f"P@{k}", f"MRR@{m}", COVERAGE]))
+
+
+def is_top_heavy(measure: str, depth: Depth) -> bool:
+    """Whether a measure is decided by the first good hit, so that it can rise while recall falls."""
+    name = f"Hit@{depth.k}" if measure == COVERAGE else measure
+    return name in _TOP_HEAVY or name.partition("@")[0] == "MRR"
