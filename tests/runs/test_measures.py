@@ -1,4 +1,4 @@
-"""Measures: published examples, figures worked out by hand, and what is undefined, empty or short."""
+"""Measures: figures worked out by hand, and what is undefined, empty or short."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from app.domain.runs.measure_arrays import Batch, compute
 from app.domain.runs.measures import CUTOFFS, Measure, mean_name, measures_for, parse_measure
 from app.domain.runs.rankings import rbo
 from tests.support.plain_measures import plain_measure
+from tests.support.published_examples import Q1, Q2, expecting
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings
 
 
@@ -24,68 +25,11 @@ def scores(judgments: Sequence[Judgment], ranking: Ranking, *names: str, fetch_k
     return list(compute(batch, [parse_measure(name) for name in names], fetch_k)[0])
 
 
-def expecting(*ids: str) -> list[Judgment]:
-    """Expect these ids, each of grade 1."""
-    return [Judgment(id=one) for one in ids]
-
-
-Q1 = expecting("d1", "d2", "d4"), ranking_of(["d1", "d3", "d5", "d2", "d7"])
-Q2 = expecting("d1", "d2"), ranking_of(["d6", "d8", "d1", "d9", "d2"])
-
 # Retrieved grades 3, 0, 1, 2 of judged grades 3, 2, 2, 1, 0.
 GRADED = (
     [Judgment(id=one, grade=grade) for one, grade in zip("abcde", (3, 0, 1, 2, 2), strict=True)],
     ranking_of("abcd"),
 )
-
-
-def test_two_relevant_of_three_in_a_top_ten() -> None:
-    ranking = ranking_of(["a", "x1", "x2", "b", "x3", "x4", "x5", "x6", "x7", "x8"])
-    hit, precision, recall, f1 = scores(expecting("a", "b", "c"), ranking, "Hit@10", "P@10", "R@10", "F1@10")
-    assert hit == 1
-    assert round(precision, 2) == 0.20
-    assert round(recall, 2) == 0.67
-    assert round(f1, 2) == 0.31
-
-
-@pytest.mark.parametrize(
-    ("name", "q1", "q2"),
-    [
-        ("P@1", 1, 0),
-        ("P@3", 1 / 3, 1 / 3),
-        ("P@5", 2 / 5, 2 / 5),
-        ("R@1", 1 / 3, 0),
-        ("R@3", 1 / 3, 1 / 2),
-        ("R@5", 2 / 3, 1),
-        ("F1@1", 1 / 2, 0),
-        ("F1@3", 1 / 3, 2 / 5),
-        ("F1@5", 1 / 2, 4 / 7),
-        ("Hit@1", 1, 0),
-        ("Hit@3", 1, 1),
-        ("Hit@5", 1, 1),
-        ("MAP", 1 / 2, 11 / 30),
-        ("MRR", 1, 1 / 3),
-    ],
-)
-def test_two_queries_of_a_published_example(name: str, q1: float, q2: float) -> None:
-    assert scores(*Q1, name) == pytest.approx([q1])
-    assert scores(*Q2, name) == pytest.approx([q2])
-
-
-def test_the_means_of_the_published_example() -> None:
-    prepared = [prepare(Q1[0]), prepare(Q2[0])]
-    batch = Batch.of([match(prepared[0], Q1[1]), match(prepared[1], Q2[1])], prepared, [5, 5])
-    means = compute(batch, [Measure("AP"), Measure("RR")], 5).mean(axis=0)
-    assert means == pytest.approx([13 / 30, 2 / 3])
-
-
-def test_the_ideal_of_ndcg_counts_the_relevant_chunks_that_were_not_retrieved() -> None:
-    gained = 1 + 1 / math.log2(5)
-    [ours] = scores(*Q1, "NDCG@5")
-    assert ours == pytest.approx(gained / (1 + 1 / math.log2(3) + 1 / math.log2(4)))
-    assert round(ours, 3) == 0.671
-    ideal_of_the_retrieved_alone = 1 + 1 / math.log2(3)  # as the article has it: forgets that d4 is missing
-    assert round(gained / ideal_of_the_retrieved_alone, 3) == 0.877
 
 
 def test_graded_ndcg_by_hand() -> None:

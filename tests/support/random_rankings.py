@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from app.domain.model import Judgment, Ranking
 
 WORDS = ("ash", "birch", "cedar", "elm")
+Topic = tuple[list[Judgment], Ranking]
+"""A canary's judgments and one answer to it."""
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 
 
@@ -53,7 +55,7 @@ def rankings(draw: st.DrawFn) -> Ranking:
     )
 
 
-def graded_topics(seed: int, count: int, depth: int = 10) -> list[tuple[list[Judgment], Ranking]]:
+def graded_topics(seed: int, count: int, depth: int = 10) -> list[Topic]:
     """Make canaries judged by id alone, at least one relevant, rankings from empty to `depth` hits."""
     chance = random.Random(seed)  # noqa: S311 - test data
     topics = []
