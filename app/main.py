@@ -27,7 +27,7 @@ from app.api.alerts import silences
 from app.api.bodies import Gate
 from app.api.catalog import definitions as catalog_routes
 from app.api.catalog import exchange, suites
-from app.api.comparison import run_diffs
+from app.api.comparison import comparisons
 from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
 from app.api.history import history
@@ -161,7 +161,7 @@ def _routes() -> Sequence[BaseRoute]:
         exchange.router,
         history.router,
         progress.router,
-        run_diffs.router,
+        comparisons.router,
         rescoring.router,
         baselines.router,
         quality.router,

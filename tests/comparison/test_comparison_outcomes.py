@@ -176,8 +176,9 @@ def test_an_interval_without_zero_is_not_claimed_where_the_correction_forbids() 
     alone = outcome(R_5=shaky)
     [decision] = alone.decisions
     assert (decision.claim, alone.verdict) == (Claim.CLAIMED, ComparisonVerdict.BETTER)
-    still = np.zeros(40)
-    among = outcome(R_5=shaky, P_5=still, NDCG_10=still, MRR_10=still, coverage=still)
+    random = np.random.default_rng(2)
+    rest = [np.concatenate([column, -column]) for column in random.random((4, 20))]  # means of 0, each its own test
+    among = outcome(R_5=shaky, **dict(zip(("P_5", "NDCG_10", "MRR_10", "coverage"), rest, strict=True)))
     first, *others = among.decisions
     assert first.estimate == decision.estimate
     assert first.estimate.excludes_zero
@@ -185,6 +186,15 @@ def test_an_interval_without_zero_is_not_claimed_where_the_correction_forbids() 
     assert first.claim is Claim.NOT_AFTER_CORRECTION
     assert {one.claim for one in others} == {Claim.NOT_SHOWN}
     assert among.verdict is ComparisonVerdict.NO_DIFFERENCE_SHOWN
+
+
+def test_measures_that_differ_in_proportion_are_one_test() -> None:
+    """Where each canary expects one chunk, P@5 is a fifth of R@5, and coverage is R@5."""
+    shaky = sloped(0.1, 0.5)
+    found = outcome(R_5=shaky, P_5=shaky / 5, coverage=shaky)
+    assert found.tests == 1
+    assert [one.corrected_p for one in found.decisions] == [found.decisions[0].estimate.p] * 3
+    assert outcome(R_5=shaky, P_5=-shaky).tests == 2, "it would be claimed in the other direction"
 
 
 def test_each_verdict_follows_from_what_is_claimed() -> None:
@@ -230,6 +240,14 @@ def test_categories_are_a_family_of_their_own_and_decide_nothing() -> None:
     p = first.decisions[0].estimate.p
     assert p is not None
     assert first.decisions[0].corrected_p == pytest.approx(2 * p), "two categories have enough pairs to be tested"
+
+
+def test_categories_with_the_same_differences_are_tests_of_their_own() -> None:
+    column = np.concatenate([sloped(0.1, 0.4), sloped(0.1, 0.4)])
+    rows = {"procedural": np.arange(40), "comparative": np.arange(40, 80)}
+    first, second = compare({"R@5": np.zeros(80)}, {"R@5": column}, primaries=["R@5"], categories=rows).categories
+    assert first.decisions[0].estimate == second.decisions[0].estimate
+    assert first.decisions[0].corrected_p == pytest.approx(2 * (first.decisions[0].estimate.p or 0))
 
 
 def test_what_is_not_primary_is_never_claimed() -> None:

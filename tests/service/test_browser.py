@@ -144,7 +144,7 @@ def test_on_a_phone_no_table_of_a_check_or_of_two_runs_is_scrolled_sideways(
             shown.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
             found[path] = shown.evaluate(_SCROLLED_SIDEWAYS)
             found[path] += ["page"] * wider_than_the_screen(shown)
-        assert shown.locator("main .scroll").count() == 2  # measures and categories
+        assert shown.locator("main .scroll").count() == 3  # primary measures, other ones, categories
     assert found == {"/checks/watch": [], "/runs/1/diff/2": []}
 
 

@@ -14,6 +14,12 @@ from tests.support.described_answers import Description, closed, description
 from tests.support.filled_service import app_of, filled_api, names_of
 from tests.support.processes import ROOT
 
+PARAMETERS = {
+    "/v1/export": {"format": "csv", "suite": "docs"},
+    "/v1/compare": {"a": "check:docs", "b": "run:1"},
+}
+"""Those that are required, or without which the answer is no JSON."""
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
@@ -38,8 +44,7 @@ def test_every_thing_that_can_be_read_is_as_described(service: Api) -> None:
     described = description(app_of(service))
     names = names_of(service)
     for path in sorted({path for method, path, _ in described.schemas() if method == "GET"}):
-        parameters = {"format": "csv", "suite": "docs"} if path == "/v1/export" else {}
-        shown = service.get(names.address(path), **parameters)
+        shown = service.get(names.address(path), **PARAMETERS.get(path, {}))
         if shown.keys() == {"items", "next"} and not path.endswith("/reanchors"):
             assert shown["items"], f"{path} has nothing to show"
 

@@ -24,6 +24,11 @@ class Depth:
     equal: bool
     """Whether both asked for as many, so that measures of whole rankings may be compared as they are."""
 
+    @property
+    def ndcg(self) -> int:
+        """Depth of NDCG."""
+        return min(_NDCG_DEPTH, self.m)
+
 
 def common_depth(*, k: tuple[int, int], fetch_k: tuple[int, int]) -> Depth:
     """Return the depth that two runs have in common, given the k and the `fetch_k` of each."""
@@ -34,7 +39,7 @@ def common_depth(*, k: tuple[int, int], fetch_k: tuple[int, int]) -> Depth:
 def primary_measures(depth: Depth) -> tuple[str, ...]:
     """Return the measures that a verdict is about, by the names of their means: at most five, and no two the same."""
     k, m = depth.k, depth.m
-    return tuple(dict.fromkeys([f"NDCG@{min(_NDCG_DEPTH, m)}", f"R@{k}", f"P@{k}", f"MRR@{m}", COVERAGE]))
+    return tuple(dict.fromkeys([f"NDCG@{depth.ndcg}", f"R@{k}", f"P@{k}", f"MRR@{m}", COVERAGE]))
 
 
 def is_top_heavy(measure: str, depth: Depth) -> bool:

@@ -1,7 +1,7 @@
 """Estimates: the difference of a measure between two runs over pairs of canaries, with its interval and p value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -30,6 +30,8 @@ class Estimate:
     high: float | None
     p: float | None
     """Of the paired randomisation test; None below `FEWEST_PAIRS`."""
+    pattern: bytes = field(default=b"", compare=False, repr=False)
+    """Equal for measures whose differences are proportional on every pair, and whose tests are thus one test."""
 
     @property
     def lower(self) -> float | None:
@@ -73,7 +75,15 @@ def estimate(measure: str, a: ArrayLike, b: ArrayLike) -> Estimate:
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
         p=randomisation_test(old, new) if enough else None,
+        pattern=_pattern(differences),
     )
+
+
+def _pattern(differences: Floats) -> bytes:
+    """Return the differences in proportion to the largest one; signs count."""
+    largest = float(np.abs(differences).max(initial=0.0))
+    scaled = differences / largest if largest else differences
+    return np.round(scaled, 9).tobytes()
 
 
 def estimate_all(measures: Sequence[str], a: Mapping[str, Floats], b: Mapping[str, Floats]) -> dict[str, Estimate]:

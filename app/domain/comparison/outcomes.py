@@ -133,6 +133,11 @@ class ComparisonOutcome:
         """Decisions that claim a difference."""
         return tuple(one for one in self.decisions if one.claim is Claim.CLAIMED)
 
+    @property
+    def tests(self) -> int:
+        """Number of tests that the p values of the primary measures are corrected for."""
+        return len({one.estimate.pattern for one in self.decisions if one.estimate.p is not None})
+
     def cautions(self, depth: Depth) -> tuple[RecallCaution, ...]:
         """Return what recall at k may have lost, for each claimed gain of a top-heavy measure."""
         name = f"R@{depth.k}"
@@ -169,12 +174,12 @@ def compare(
         )
         for category, rows in categories.items()
     }
-    inner = iter(_decide([one for part in parts.values() for one in part.values()]))
+    [decisions] = _decide([[whole[name] for name in primaries if name in whole]])
+    inner = _decide([list(part.values()) for part in parts.values()])
     return ComparisonOutcome(
-        decisions=tuple(_decide([whole[name] for name in primaries if name in whole])),
+        decisions=decisions,
         categories=tuple(
-            CategoryOutcome(category=category, decisions=tuple(next(inner) for _ in part))
-            for category, part in parts.items()
+            CategoryOutcome(category=category, decisions=found) for category, found in zip(parts, inner, strict=True)
         ),
         exploratory=tuple(one for name, one in whole.items() if name not in primaries),
     )
@@ -190,15 +195,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _decide(family: Sequence[Estimate]) -> list[Decision]:
-    """Decide a family of estimates; those with too few pairs are not tested and correct no other."""
-    tested = [one.p for one in family if one.p is not None]
-    corrected = iter(holm(tested))
-    decisions: list[Decision] = []
-    for one in family:
-        p = None if one.p is None else next(corrected)
-        decisions.append(Decision(estimate=one, corrected_p=p, claim=_claim(one, p)))
-    return decisions
+def _decide(family: Sequence[Sequence[Estimate]]) -> list[tuple[Decision, ...]]:
+    """Decide a family of estimates, those of each group of canaries by themselves.
+
+    Estimates with too few pairs are not tested and correct no other. Measures of a group that differ in proportion on
+    every pair, as R@5 and P@5 where each canary expects one chunk, are one test and count once: exchanging scores keeps
+    them so, and the p values hold just as well given which measures are one.
+    """
+    tests = {(group, one.pattern): one.p for group, part in enumerate(family) for one in part if one.p is not None}
+    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    return [
+        tuple(_decision(one, corrected.get((group, one.pattern))) for one in part) for group, part in enumerate(family)
+    ]
+
+
+def _decision(one: Estimate, corrected_p: float | None) -> Decision:
+    return Decision(estimate=one, corrected_p=corrected_p, claim=_claim(one, corrected_p))
 
 
 def _claim(one: Estimate, corrected_p: float | None) -> Claim:

@@ -1,6 +1,7 @@
 """The pages of a run: results with evidence, and the comparison with another run. They only read."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import RunOutline
 from app.domain.history.run_views import RunView
 from app.domain.model import Category, Outcome, Reason, Verdict
-from app.formats.comparison.difference_sentences import difference_sentence
+from app.formats.comparison.comparison_sentences import BEFORE_AND_NOW, claim_text
 from app.services.comparison import run_comparison
 from app.services.history import check_details, result_views, run_views
 from app.services.history.comparison_candidates import ComparisonCandidates, find_candidates
@@ -30,7 +31,6 @@ SHOWN: dict[str, tuple[str, tuple[Change, ...]]] = {
 """Filters of a comparison: parameter -> (label, changes)."""
 _RESULTS = 25
 _PAIRS = 50
-_HEADLINES = ("health_score", "coverage", "degraded_share")
 
 
 @router.get("/runs/compare")
@@ -106,8 +106,6 @@ def show_diff(
     found, following = run_comparison.diff(
         store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
     )
-    measures = {name: (measure, difference_sentence(name, measure)) for name, measure in found["measures"].items()}
-    first = [name for name in (*_HEADLINES, found["ordered_by"], "MRR") if name in measures]
     others = find_candidates(store, now)
     return render(
         request,
@@ -115,8 +113,7 @@ def show_diff(
         diff=found,
         old=found["before"],
         new=found["now"],
-        headlines={name: measures[name][1] for name in dict.fromkeys(first)},
-        measures=measures,
+        claim=partial(claim_text, names=BEFORE_AND_NOW),
         counts={word: sum(found["changes"][change] for change in SHOWN[word][1] or Change) for word in SHOWN},
         shown=SHOWN,
         show=show,

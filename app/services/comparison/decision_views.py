@@ -1,0 +1,79 @@
+"""Builds the view of what a comparison decides, which pages, API, CLI and diffs show alike."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.domain.comparison.depths import Depth
+from app.domain.comparison.estimates import Estimate
+from app.domain.comparison.outcomes import CategoryOutcome, ComparisonOutcome, Decision
+from app.domain.comparison.pairs import Pairing
+from app.domain.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision
+from app.domain.model import Category
+from app.formats.comparison.comparison_sentences import SideNames, caution_sentence, exclusion_sentence, headline
+from app.formats.history.shapes import number, rounded
+
+_KEYS: Final = 20
+"""Number of canaries that are named for each reason why they are not compared."""
+
+
+def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, names: SideNames) -> ComparisonDecision:
+    """Return the view of a comparison's decision."""
+    return {
+        "verdict": outcome.verdict,
+        "sentence": headline(outcome, names),
+        "cautions": [
+            {
+                "measure": one.measure,
+                "winner": one.winner,
+                "recall": one.recall,
+                "loss": rounded(one.loss),
+                "sentence": caution_sentence(one, names),
+            }
+            for one in outcome.cautions(depth)
+        ],
+        "canaries": outcome.pairs,
+        "excluded": [
+            {
+                "reason": reason,
+                "canaries": len(keys),
+                "keys": list(keys[:_KEYS]),
+                "sentence": exclusion_sentence(reason, keys, names),
+            }
+            for reason, keys in pairing.excluded.items()
+        ],
+        "k": depth.k,
+        "depth": depth.m,
+        "primary": _decided(outcome.decisions),
+        "exploratory": [_measure(one) for one in outcome.exploratory],
+        "by_category": [_category(one) for one in outcome.categories],
+    }
+
+
+def _category(one: CategoryOutcome) -> ComparedCategory:
+    return {
+        "category": Category(one.category),
+        "canaries": one.pairs,
+        "verdict": one.verdict,
+        "winner": one.winner,
+        "measures": _decided(one.decisions),
+    }
+
+
+def _decided(decisions: Sequence[Decision]) -> list[ComparedMeasure]:
+    return [_measure(one.estimate, one) for one in decisions]
+
+
+def _measure(estimate: Estimate, decision: Decision | None = None) -> ComparedMeasure:
+    return {
+        "measure": estimate.measure,
+        "canaries": estimate.pairs,
+        "a": number(estimate.a),
+        "b": number(estimate.b),
+        "difference": number(estimate.difference),
+        "low": number(estimate.low),
+        "high": number(estimate.high),
+        "p": number(estimate.p),
+        "corrected_p": None if decision is None else number(decision.corrected_p),
+        "claim": None if decision is None else decision.claim,
+        "winner": None if decision is None else decision.winner,
+    }
