@@ -55,6 +55,7 @@ CHECK = {
     "retriever": "search",
     "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin"},
     "k": 3,
+    "use": "completeness",
     "fetch_k": 20,
     "cutoffs": [1, 3],
     "hooks": ["ops", "night"],

@@ -60,6 +60,24 @@ def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(site: Site) -> Non
     assert "  measure: coverage" in coverage["yaml"]
 
 
+@pytest.mark.parametrize(
+    ("use", "order"),
+    [
+        ("general", ["coverage", "health_score", "R@5", "NDCG@10"]),
+        ("completeness", ["R@5", "coverage", "health_score", "NDCG@10"]),
+        ("single_answer", ["MRR", "R@5", "coverage", "health_score", "NDCG@10"]),
+        ("graded", ["NDCG@5", "R@5", "coverage", "health_score", "NDCG@10"]),
+    ],
+)
+def test_the_measure_of_the_use_is_suggested_first_recall_beside_it(site: Site, use: str, order: list[str]) -> None:
+    with site.client() as client:
+        assert client.put("/v1/checks/mine", json={**BODY, "use": use}).status_code == 200
+        answer = client.get("/v1/checks/mine/suggested-rules").json()
+    assert [one["measure"] for one in answer["rules"]] == order
+    assert (answer["guide"] is None) is (use == "general")
+    assert use == "general" or f"{answer['guide']}." in site.page("/checks/mine").text
+
+
 def test_the_button_adds_the_bound_and_keeps_the_detector(site: Site) -> None:
     with site.client() as client:
         shown = site.page("/checks/mine")

@@ -176,11 +176,16 @@ def _check(slug: str, rules: Sequence[Mapping[str, Any]]) -> CheckDocument:
     return CheckDocument.model_validate(fields)
 
 
+ADDED_SINCE = {"use"}
+"""Fields of checks that the release before the default rules did not write."""
+
+
 def _store_check(connection: sa.Connection, slug: str, *versions: Sequence[Mapping[str, Any]]) -> None:
-    """Store a check of a file with these rules, one version after the other."""
+    """Store a check of a file with these rules, one version after the other, as that release wrote it."""
     for rules in versions:
         document = _check(slug, rules)
-        content = Content(hash=content_hash(document), body=document.data())
+        body = {name: value for name, value in document.data().items() if name not in ADDED_SINCE}
+        content = Content(hash=content_hash(document), body=body)
         definitions.save_definition(
             connection, "check", slug, content, managed_by=FILE, source="canaries.yaml:1", now=1
         )

@@ -32,6 +32,7 @@ from app.formats.catalog.documents import (
 )
 from app.formats.catalog.inline_checks import inline_kinds
 from app.formats.catalog.secret_fields import public_json
+from app.formats.catalog.warnings import blind_to_recall_reason
 from app.formats.fields import Document
 from app.formats.history import shapes
 from app.services.catalog import api_keys, definitions, inline_checks
@@ -179,7 +180,8 @@ def put_check(
     """Create or change a check, together with a suite, retriever or hooks that are defined inline.
 
     Everything is saved in one transaction, or nothing. An inline part without a slug gets the check's. Inline
-    retrievers and hooks need scope admin. With inline hooks, `warnings` lists those that cannot be reached.
+    retrievers and hooks need scope admin. `warnings` lists rules that miss a loss of recall and, of inline hooks, those
+    that cannot be reached; absent where there is neither.
     """
     document = with_name(body, "slug", slug)
     inline = inline_kinds(document)
@@ -192,7 +194,11 @@ def put_check(
     response.status_code = 201 if created else 200
     wake(request)
     view = definition_shape(saved)
-    return {**view, "warnings": _notes_on_hooks(request, store, saved)} if "hook" in inline else view
+    blind = blind_to_recall_reason(CheckDocument.model_validate(saved.body))
+    warnings = [] if blind is None else [blind]
+    if "hook" in inline:
+        return {**view, "warnings": [*warnings, *_notes_on_hooks(request, store, saved)]}
+    return {**view, "warnings": warnings} if warnings else view
 
 
 def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:

@@ -35,7 +35,7 @@ class CheckFields(DefinitionFields):
     """Fields added to a check."""
 
     warnings: NotRequired[list[str]]
-    """Hooks defined in it that may not be reachable."""
+    """Rules that miss a loss of recall, and hooks defined in it that may not be reachable."""
 
 
 class HookFields(DefinitionFields):

@@ -191,6 +191,8 @@ class SuggestedRules:
     note: str | None
     revision: int
     managed_by: str
+    guide: str | None
+    """Which measure comes first for the check's use, and why; None where it has none."""
     rules: list[SuggestedRule]
 
 

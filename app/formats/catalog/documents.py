@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
 
+from app.domain.catalog.measure_guide import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import Yardstick
@@ -66,6 +67,14 @@ class CheckDocument(Document):
         Field(title="Cutoffs of the measures", min_length=1, max_length=20),
         Widget(placeholder="1, 3, 5, 10, 20", length=200),
     ] = CUTOFFS
+    use: Annotated[
+        Use,
+        Field(
+            title="Used for",
+            description="Reports and suggested rules begin with the measure for this use, recall beside it.",
+        ),
+        Widget(choices={use: f"{use.replace('_', ' ')}: {why}" for use, why in USE_REASONS.items()}),
+    ] = Use.GENERAL
     rules: Annotated[tuple[RuleDocument, ...], Field(title="Rules", max_length=100)] = ()
     hooks: Annotated[
         tuple[Slug, ...],
@@ -132,6 +141,11 @@ class CheckDocument(Document):
     def remind_after(self) -> timedelta | None:
         """Time after the last notification until a firing alert is sent again; None = never."""
         return duration_of(self.remind) if self.remind is not None else None
+
+    @property
+    def guide(self) -> MeasureGuide:
+        """The measure to read first for the check's use."""
+        return measure_guide(self.use, k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs)
 
     def why_uncomputed(self, measure: str) -> str | None:
         """Return why the check's runs have no such IR measure; None = they have it."""

@@ -2,20 +2,25 @@
 
 from collections.abc import Iterator
 
+from app.domain.alerts.rules import ANSWERED_RATIO
+from app.domain.catalog.measure_guide import is_top_heavy
 from app.domain.errors import Problem
-from app.domain.model import Category
+from app.domain.model import Category, RuleKind
 from app.domain.probing.retrievers import ScorerKind
 from app.domain.runs.measures import CUTOFFS
+from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.canary_documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument
 
 _MOST = 20
 """Number of canaries of a suite that are named; the rest is counted."""
+_BLIND_TO_RECALL = frozenset({"health_score", ANSWERED_RATIO, "duplicate_ratio"})
+"""Measures that say nothing about what was not found."""
 
 
 def find_warnings(documents: Documents) -> list[Problem]:
-    """Return warnings on canaries that expect nothing, ignored bounds, and cut-offs beyond `fetch_k`."""
+    """Return warnings on canaries that expect nothing, ignored bounds, cut-offs beyond `fetch_k`, and blind rules."""
     warnings = list(documents.unset)
     warnings += [warning for suite in documents.suites for warning in _expecting_nothing(documents, suite)]
     for check in documents.checks:
@@ -31,6 +36,26 @@ def no_expectation_reason(canary: CanaryDocument) -> str | None:
         return None
     how = "expects only chunks of grade 0" if canary.expected_chunks else "expects nothing"
     return f"{how}, so a wrong answer is never found; add expected_chunks, or 'category: negative' if none is right"
+
+
+def blind_to_recall_reason(check: CheckDocument) -> str | None:
+    """Return why rules miss a loss of recall, where they watch the top of the ranking alone; None = they do not.
+
+    Of a list whose first hit is right MRR is 1 whatever else is missing. Without a full stop.
+    """
+    rules = rules_in_force(check.rules)
+    if any(rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} for rule in rules):
+        return None
+    bounds = [rule for rule in rules if rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP}]
+    watched = dict.fromkeys(rule.measure for rule in bounds if rule.measure is not None)
+    top_heavy = [measure for measure in watched if is_top_heavy(measure, check.k)]
+    if not top_heavy or watched.keys() - top_heavy - _BLIND_TO_RECALL:
+        return None
+    recall = check.guide.recall
+    return (
+        f"its rules watch the first hits only ({', '.join(top_heavy)}), which can rise while recall falls; "
+        f"add a rule on {recall} or 'kind: regression'"
+    )
 
 
 def text_of(warning: Problem) -> str:
@@ -49,6 +74,9 @@ def _expecting_nothing(documents: Documents, suite: SuiteDocument) -> Iterator[P
 
 
 def _check_warnings(documents: Documents, check: CheckDocument) -> Iterator[Problem]:
+    blind = blind_to_recall_reason(check)
+    if blind is not None:
+        yield _warning_at(documents, ("check", check.slug), f"check '{check.slug}': {blind}", path="rules")
     beyond = [cut for cut in check.cutoffs if cut > check.fetch_k]
     if beyond and check.cutoffs != CUTOFFS:
         cuts = ", ".join(str(cut) for cut in beyond)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from app.domain.alerts.rules import COVERAGE, default_rule_key, is_silent_about_quality
 from app.domain.alerts.suggested_bounds import suggested_bound
+from app.domain.catalog.measure_guide import Use
 from app.domain.detection.views import SuggestedRule, SuggestedRuleBody, SuggestedRules
 from app.domain.model import RuleKind
 from app.domain.runs.measures import Measure, mean_name
@@ -39,6 +40,7 @@ def suggest(store: Store, slug: str) -> SuggestedRules:
         note=None if warm_up is None else warm_up.summary,
         revision=check.revision,
         managed_by=check.managed_by,
+        guide=None if document.use is Use.GENERAL else document.guide.sentence,
         rules=[one for one in suggestions if one is not None],
     )
 
@@ -55,11 +57,12 @@ def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, rev
 
 
 def _measures(document: CheckDocument) -> list[str]:
-    """Names of the aggregates worth a bound."""
+    """Names of the aggregates worth a bound: those of the check's use first, if it has one."""
     cuts = {*document.cutoffs, document.k}
     is_deep = _DEEP in cuts and document.fetch_k >= _DEEP
     deep = [Measure("R", document.k), *([Measure("NDCG", _DEEP)] if is_deep else [])]
-    return [COVERAGE, "health_score", *(mean_name(measure) for measure in deep)]
+    first = () if document.use is Use.GENERAL else document.guide.measures
+    return list(dict.fromkeys([*first, COVERAGE, "health_score", *(mean_name(measure) for measure in deep)]))
 
 
 def _suggestion(

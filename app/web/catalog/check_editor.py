@@ -17,6 +17,7 @@ from app.domain.model import Trigger
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument
+from app.formats.catalog.warnings import blind_to_recall_reason
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
 from app.services.catalog.references import FILE, refuse_file_managed
@@ -153,7 +154,16 @@ def _page(
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
         hooks=[(one.slug, str(one.body["kind"])) for one in definitions.list_all(store, "hook")],
         yaml=yaml,
+        warning=_warning(definition, typed),
     )
+
+
+def _warning(definition: Definition | None, typed: Form) -> str | None:
+    """Return what is missed by the rules as they are typed, where they are valid."""
+    try:
+        return blind_to_recall_reason(_document(definition, typed))
+    except InvalidInputError:
+        return None
 
 
 def _wrong(typed: Form, problems: Iterable[Problem]) -> dict[str, list[str]]:

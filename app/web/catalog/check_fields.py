@@ -35,7 +35,7 @@ _OF_RULES: Final[Mapping[str, str]] = {
 }
 DEFAULTS: Final[Mapping[str, str]] = {
     **document_texts(
-        FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "remind", "enabled")}
+        FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "use", "remind", "enabled")}
     ).texts,
     **_OF_RULES,
 }

@@ -11,12 +11,14 @@ from markupsafe import Markup
 
 from app.api.deps import StoreDep
 from app.domain.alerts.advice import CAUSE_ADVICE
+from app.domain.catalog.measure_guide import Use
 from app.domain.diagnosis.views import ReanchorState
 from app.domain.model import Cause
 from app.domain.runs.measures import RECALL_BY
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.alerts.rule_sentences import protection_text, rule_in_words
 from app.formats.catalog.documents import CheckDocument
+from app.formats.catalog.warnings import blind_to_recall_reason
 from app.formats.history import reports
 from app.services.alerts import rule_explanations
 from app.services.catalog import suite_power
@@ -45,7 +47,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     now = datetime.now(UTC)
     detail = check_details.load_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.k
-    rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
+    document = CheckDocument.model_validate(detail.definition)
+    rules = rules_in_force(document.rules)
     baseline = baselines.show(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
     return render(
@@ -64,6 +67,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         words={rule.key: rule_in_words(rule) for rule in rules},
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
+        guide=None if document.use is Use.GENERAL else document.guide,
+        blind=None if detail.line.archived else blind_to_recall_reason(document),
         thin=None if detail.line.archived else suite_power.load_reach(store, detail.line.suite)["coverage_note"],
         badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
