@@ -1,8 +1,9 @@
 """The `coalmine` command: flags and files in, services called, results on stdout, all else on stderr.
 
-Exit codes: 0 done, 1 degraded (`check`) or different (`diff --exit-code`), 2 refused, with every reason on a line, 3
-nothing could be measured (`check`), 70 a bug, 130 interrupted, 141 nobody reads the result. The module of a command is
-imported when the command is run or when the help lists it: the whole service takes seconds to load.
+Exit codes: 0 done, 1 degraded (`check`), different (`diff --exit-code`), worse or a trade (`compare`), 2 refused, with
+every reason on a line, 3 nothing could be measured (`check`), 70 a bug, 130 interrupted, 141 nobody reads the result.
+The module of a command is imported when the command is run or when the help lists it: the whole service takes seconds
+to load.
 """
 
 import sys
@@ -36,6 +37,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "rescore": "rescorings",
     "reanchor": "reanchors",
     "quality": "quality",
+    "compare": "comparing",
     "try": "trials",
     "keys": "keys",
     "secrets": "secrets",

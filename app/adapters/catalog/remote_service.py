@@ -13,6 +13,7 @@ from app.adapters.catalog.trials import Trial
 from app.adapters.transport import send_one
 from app.adapters.wire import Request, Response, header_line
 from app.domain.addresses import AddressPolicy
+from app.domain.comparison.views import ComparisonPage
 from app.domain.diagnosis.views import QualityReport, ReanchorDecision, ReanchorView
 from app.domain.errors import (
     CoalmineError,
@@ -103,6 +104,12 @@ class Server:
     def quality(self, check: str) -> QualityReport:
         """Quality report of a check, see `GET /v1/checks/{slug}/quality`."""
         return self._call("GET", f"/v1/checks/{_quoted(check)}/quality", QualityReport)
+
+    def compare(self, a: str, b: str, *, winner: str | None = None, limit: int) -> ComparisonPage:
+        """Comparison of two runs or checks, see `GET /v1/compare`."""
+        of_winner = "" if winner is None else f"&winner={_quoted(winner)}"
+        path = f"/v1/compare?a={_quoted(a)}&b={_quoted(b)}&limit={limit}{of_winner}"
+        return self._call("GET", path, ComparisonPage)
 
     def _call(self, method: str, path: str, shape: type[T], *, body: Any = None) -> T:
         """Send JSON and return the answer, checked to have this shape; what else it holds stays."""

@@ -32,10 +32,9 @@ def compare(
     `verdict` and `sentence` are about B against A, over the canaries that both measured and that expect the same.
     A difference of a `primary` measure is claimed only if its 95 % interval leaves out zero and its p value, corrected
     over all of them, is at most 0.05; nothing is claimed of `exploratory` ones. `by_category` decides nothing about the
-    whole. `items` are canaries by what B loses, the most first.
+    whole. `items` are canaries by what B loses, the most first; those of a `winner` by how much it is ahead.
     """
-    found = comparisons.compare_references(store, a, b, winner=winner, after=after, limit=limit)
-    return {**found.view, "next": None if found.following is None else str(found.following)}
+    return comparisons.compare_page(store, a, b, winner=winner, after=after, limit=limit)
 
 
 @router.get("/runs/{before}/diff/{now}", responses=refusals(409))

@@ -79,16 +79,16 @@ def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames)
 
 def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) -> str:
     """Return what a table says of one measure; None = it is not primary."""
-    if claim is Claim.CLAIMED and winner is not None:
+    if claim == Claim.CLAIMED and winner is not None:  # equal, not the same: it may come from JSON
         return f"higher {names.within[winner]}"
     return "exploratory" if claim is None else _CLAIMS[claim]
 
 
-def change(estimate: Estimate) -> str:
-    """Return a difference with its interval: `R@5 down 0.041 (95 % between -0.070 and -0.012)`."""
+def change(estimate: Estimate, *, interval: bool = True) -> str:
+    """Return a difference, with its interval: `R@5 down 0.041 (95 % between -0.070 and -0.012)`."""
     difference = estimate.difference or 0.0
     way = "up" if difference > 0 else "down"
-    return f"{estimate.measure} {way} {_size(difference)}{_interval(estimate)}"
+    return f"{estimate.measure} {way} {_size(difference)}{_interval(estimate) if interval else ''}"
 
 
 def _better(outcome: ComparisonOutcome, names: SideNames) -> str:
@@ -138,7 +138,8 @@ _HEADLINES: Final[Mapping[ComparisonVerdict, Callable[[ComparisonOutcome, SideNa
 
 
 def _claims(decisions: Sequence[Decision]) -> str:
-    return _listed([change(one.estimate) for one in decisions])
+    """Return the claimed differences; one interval is enough for a sentence, the table has them all."""
+    return _listed([change(one.estimate, interval=not place) for place, one in enumerate(decisions)])
 
 
 def _listed(parts: Sequence[str]) -> str:

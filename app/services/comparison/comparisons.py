@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from app.domain.comparison.outcomes import Side
-from app.domain.comparison.views import ComparedCanary, ComparedRunOutline, ComparisonView
+from app.domain.comparison.views import ComparedCanary, ComparedRunOutline, ComparisonPage, ComparisonView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.model import ROUNDING
 from app.domain.runs.matching import Match
@@ -39,15 +39,17 @@ def compare_references(
 ) -> ComparedThings:
     """Compare two things, each `run:ID` or `check:SLUG`, which stands for its newest ended run.
 
-    Canaries come by what B loses, the most first; only those that score higher in `winner`, if one is named. Raises
+    Canaries come by what B loses, the most first; only those that score higher in `winner` if one is named, the largest
+    difference first. Raises
     InvalidInputError for another reference, NotFoundError for what is not there, ConflictError for a run that has not
     ended or was never carried out, and for a check without one that has.
     """
     with store.read() as connection:
         first, second = (read_run(connection, _run_id(connection, text, name)) for name, text in (("a", a), ("b", b)))
         comparison = compare_runs(connection, first, second)
-    losses = _differences(comparison)
-    order = [int(row) for row in np.argsort(losses, kind="stable") if winner is None or _winner(losses[row]) is winner]
+    gains = _differences(comparison)
+    ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
+    order = [int(row) for row in ordered if winner is None or _winner(gains[row]) is winner]
     view: ComparisonView = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),
@@ -55,14 +57,22 @@ def compare_references(
         "differences": [one.sentence for one in differences(comparison.a, comparison.b)],
         "ordered_by": comparison.ordering,
         "wins": {
-            "a": int(np.count_nonzero(losses < -ROUNDING)),
-            "b": int(np.count_nonzero(losses > ROUNDING)),
-            "ties": int(np.count_nonzero(np.abs(losses) <= ROUNDING)),
+            "a": int(np.count_nonzero(gains < -ROUNDING)),
+            "b": int(np.count_nonzero(gains > ROUNDING)),
+            "ties": int(np.count_nonzero(np.abs(gains) <= ROUNDING)),
         },
-        "items": [_canary(comparison, row, float(losses[row])) for row in order[after : after + limit]],
+        "items": [_canary(comparison, row, float(gains[row])) for row in order[after : after + limit]],
     }
     following = after + limit if len(order) > after + limit else None
     return ComparedThings(view=view, following=following, comparison=comparison)
+
+
+def compare_page(
+    store: Store, a: str, b: str, *, winner: Side | None = None, after: int = 0, limit: int = 50
+) -> ComparisonPage:
+    """Compare two things likewise, as a page of the API; raises as `compare_references` does."""
+    found = compare_references(store, a, b, winner=winner, after=after, limit=limit)
+    return {**found.view, "next": None if found.following is None else str(found.following)}
 
 
 def _run_id(connection: Connection, text: str, name: str) -> str:
