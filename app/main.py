@@ -181,13 +181,11 @@ def open_service(
     *,
     environment: Mapping[str, str],
     with_worker: bool = True,
-    is_alone: bool = False,
     probe: Probe | None = None,
     send: Send | None = None,
 ) -> Service:
     """Open everything a process needs, refusing to start where it must not. `probe` and `send` are the two seams.
 
-    `is_alone`: no other process works on the database, see `file_locks`.
     Raises ConfigurationError with what to do, InvalidInputError for canary files that cannot be applied.
     """
     loopback = deps.is_loopback(settings.host)
@@ -222,7 +220,6 @@ def open_service(
             send=send or build_sender(settings),
             links=build_links(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
-            is_alone=is_alone,
             retention_days=settings.retention_days,
             ping=build_ping(settings),
             ping_seconds=settings.ping_interval,

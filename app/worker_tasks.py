@@ -1,11 +1,11 @@
-"""What the threads of a worker do, one piece of work at a time: a run, a diagnosis, a delivery, a re-scoring.
+"""What a worker does, one job at a time: runs and their shards, diagnoses, deliveries, re-scorings, retention.
 
-Who does it when is the worker's business; each of these says whether there was something to do.
+Who does it when is the business of `job_threads`; each of these says when it is to be done again.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,31 +16,37 @@ from app.domain.delivery.hooks import Send
 from app.domain.errors import LocalResourceError, StoreUnavailableError
 from app.domain.probing.embeddings import Embed
 from app.domain.probing.retrievers import Probe
+from app.job_threads import Do, Places
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts.alert_links import Links
 from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
-from app.services.delivery.sender_threads import MOST_THREADS
-from app.services.diagnosis import diagnoses
-from app.services.diagnosis.diagnosis_queue import Diagnoses
-from app.services.runs import rescoring, runs
+from app.services.diagnosis import diagnoses, diagnosis_jobs
+from app.services.history import retention
+from app.services.runs import lanes, rescoring, runs
+from app.services.runs.forgotten_work import RETENTION_SECONDS
+from app.services.runs.lanes import ShardEnd
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
-from app.services.runs.work_signals import WorkKind, WorkSignals
 from app.services.self_monitor import Issue
 from app.services.worker_clock import WorkerClock
 from app.store.engine import Store
+from app.store.jobs.jobs import JobQueue
+from app.store.jobs.values import Job, JobKind
 from app.store.runs.queue import ClaimedRun
 
 logger = logging.getLogger("coalmine.worker")
 
-LEASE: Final = timedelta(seconds=30)
-_LOCAL_PAUSE_SECONDS = 5.0
+_LOCAL_PAUSE: Final = timedelta(seconds=5)
 """How long a run waits that this process has no descriptors or memory for."""
+MOST_SENDS: Final = 64
+"""At a time: a hanging receiver holds one for its time-out, and only one per hook."""
+_PAUSE: Final = timedelta(seconds=1)
+"""How long a run waits that was let go of."""
 
 Trace = Callable[[ClaimedRun, Callable[[], EndedRun | None]], EndedRun | None]
-"""Carries out a claimed run, under a trace where tracing is on."""
+"""Carries out a run, or a shard of it, under a trace where tracing is on."""
 
 
 def untraced(_claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
@@ -62,11 +68,9 @@ class Engine:
     send: Send
     links: Links
     owner: str
-    """Names this process; each of its threads holds leases in a name of its own, or two could hold the same one."""
+    """Names this process."""
     embed: Embed | None = None
     """Sends the known texts to embedders of retrievers; None = they are not watched."""
-    is_alone: bool = False
-    """Whether no other worker can be at work on the store: what others hold was left behind."""
     trace: Trace = untraced
     clock: Callable[[], datetime] = _now
     retention_days: int = 90
@@ -74,132 +78,180 @@ class Engine:
     """Pings a monitor outside while this worker works; None = there is none."""
     ping_seconds: float = 60.0
     run_threads: int = 4
-    delivery_threads: int = MOST_THREADS
-    """At most; one waits for what is due, the others are started while sends are under way."""
+    """Runs at a time; where several processes share the work, shards."""
+    delivery_threads: int = MOST_SENDS
     diagnosis_threads: int = 2
     """Their own: a diagnosis of a slow retriever takes half a minute, and no run waits for that."""
 
 
 class WorkerTasks:
-    """The work of a worker. Several threads may do it, each run and delivery under the lease of an owner."""
+    """The work of a worker, each job in a thread of its own."""
 
     def __init__(
         self,
         engine: Engine,
+        queue: JobQueue,
         process: metrics.ProcessMetrics,
         snapshot: SnapshotKeeper,
         *,
         clock: WorkerClock,
-        signals: WorkSignals,
         stopping: threading.Event,
     ) -> None:
         self._engine = engine
+        self._is_shared = queue.is_shared
         self._process = process
         self._snapshot = snapshot
         self._now = clock
-        self._signals = signals
         self._stopping = stopping
         self._planner = Planner(engine.store, engine.vault)
-        self._diagnoses = Diagnoses(
-            planner=self._planner,
-            probe=engine.probe,
-            clock=clock,
-            stopping=stopping.is_set,
-            threads=engine.diagnosis_threads,
-        )
-        self._rescorer = f"{engine.owner}:rescoring"
-        self.run_owners = [f"{engine.owner}:run-{number}" for number in range(engine.run_threads)]
-        self.runs_under_way: dict[str, int] = {}
-        """The run of each thread, by the name in which it holds it."""
         self.notify_ended: Callable[[], None] = lambda: None
         """Called whenever a run or a re-scoring has ended."""
 
-    def run_once(self, owner: str) -> bool:
-        """Carry out a run that is due; False where there is none."""
+    @property
+    def doers(self) -> Mapping[JobKind, Do]:
+        """Who does which kind of job."""
+        return {
+            JobKind.RUN: self._run,
+            JobKind.SHARD: self._ask_shard,
+            JobKind.DELIVERY: self._deliver,
+            JobKind.DIAGNOSIS: self._diagnose,
+            JobKind.RESCORING: self._rescore,
+            JobKind.RETENTION: self._retain,
+        }
+
+    @property
+    def places(self) -> tuple[Places, ...]:
+        """How many jobs of which kinds are done at a time."""
         engine = self._engine
-        claimed = runs.claim(engine.store, owner=owner, now=self._now(), lease=LEASE, reclaim=self._now.is_settled)
-        if claimed is None:
-            return False
-        logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
-        self.runs_under_way[owner] = claimed.id
-        try:
-            ended = self._engine.trace(claimed, partial(self._execute, claimed, owner))
-        finally:
-            del self.runs_under_way[owner]  # else the heartbeat would keep for ever what a bug has ended
-        if ended is None:
-            logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
-            return True
-        self._process.run_ended(ended)
-        self.notify_ended()
-        logger.info(
-            "run_ended",
-            extra={"run": claimed.id, "check": claimed.check, "status": ended.status, "verdict": ended.verdict},
+        return (
+            Places(kinds=(JobKind.RUN, JobKind.SHARD), most=engine.run_threads),
+            Places(kinds=(JobKind.DELIVERY,), most=engine.delivery_threads),
+            Places(kinds=(JobKind.DIAGNOSIS,), most=engine.diagnosis_threads),
+            Places(kinds=(JobKind.RESCORING,), most=1),
+            Places(kinds=(JobKind.RETENTION,), most=1),
         )
-        self._snapshot.note_run(claimed.check_id)
-        self._diagnoses.add(ended)
-        self._signals.announce({WorkKind.DIAGNOSES} | ({WorkKind.DELIVERIES} if ended.notifies else set()))
-        return True
 
-    def diagnose_once(self) -> bool:
-        """Diagnose a canary that waits for it; False where there is none."""
-        did_work = self._diagnoses.work_once()
-        if did_work:
-            self._signals.announce()  # for the news that waited for it, and for who waits for the same retriever
-        return did_work
+    def _run(self, job: Job) -> datetime | None:
+        """Carry out a run; where several processes share the work, begin it."""
+        owner = lanes.OWNER if self._is_shared else self._owner(job)
+        claimed = runs.begin(self._engine.store, job.key, owner=owner, now=self._now())
+        if claimed is None:
+            return None
+        logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
+        if self._is_shared:
+            begin = partial(lanes.begin_in_lanes, self._planner, claimed, self._now)
+            self._note_ended(self._guarded(claimed, owner, begin))
+            return None
+        ended = self._engine.trace(claimed, partial(self._guarded, claimed, owner, self._execution(claimed, owner)))
+        self._note_ended(ended)
+        if ended is not None:
+            return None
+        logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
+        return self._now() + _PAUSE
 
-    def _execute(self, claimed: ClaimedRun, owner: str) -> EndedRun | None:
-        engine = self._engine
-        try:
-            return runs.execute(
+    def _execution(self, claimed: ClaimedRun, owner: str) -> Callable[[], EndedRun | None]:
+        return partial(
+            runs.execute,
+            self._planner,
+            self._engine.probe,
+            claimed,
+            embed=self._engine.embed,
+            owner=owner,
+            clock=self._now,
+            stopping=self._stopping.is_set,
+            hold=diagnoses.PATIENCE,
+        )
+
+    def _ask_shard(self, job: Job) -> datetime | None:
+        """Ask a shard of a run, and end the run where it was the last."""
+        claimed = runs.begin(self._engine.store, job.key, owner=lanes.OWNER, now=self._now())
+        if claimed is None:
+            return None
+        end = ShardEnd(is_done=False)
+
+        def ask() -> EndedRun | None:
+            nonlocal end
+            end = lanes.ask_shard(
                 self._planner,
-                engine.probe,
+                self._engine.probe,
                 claimed,
-                embed=engine.embed,
-                owner=owner,
+                job.part,
+                embed=self._engine.embed,
                 clock=self._now,
                 stopping=self._stopping.is_set,
                 hold=diagnoses.PATIENCE,
             )
+            return end.ended
+
+        ended = self._engine.trace(claimed, partial(self._guarded, claimed, lanes.OWNER, ask))
+        self._note_ended(ended)
+        return None if end.is_done or ended is not None else self._now() + _PAUSE
+
+    def _guarded(self, claimed: ClaimedRun, owner: str, work: Callable[[], EndedRun | None]) -> EndedRun | None:
+        """Do something of a run; ends the run where an error of our own keeps it from being carried out."""
+        try:
+            return work()
         except StoreUnavailableError:
             raise
         except LocalResourceError as error:
             self._process.monitor.report(Issue.RESOURCES, str(error))
-            runs.restart(engine.store, claimed, owner=owner)
-            self._stopping.wait(_LOCAL_PAUSE_SECONDS)
+            if not self._is_shared:
+                runs.restart(self._engine.store, claimed, owner=owner)
+            self._stopping.wait(_LOCAL_PAUSE.total_seconds())
             return None
         except Exception:
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
-            return runs.give_up(engine.store, claimed, owner=owner, clock=self._now)
+            return runs.give_up(self._engine.store, claimed, owner=owner, clock=self._now)
 
-    def deliver_once(self, owner: str, send: Send) -> bool:
-        """Attempt a delivery that is due; False where there is none."""
+    def _note_ended(self, ended: EndedRun | None) -> None:
+        if ended is None:
+            return
+        self._process.run_ended(ended)
+        self.notify_ended()
+        logger.info(
+            "run_ended",
+            extra={"run": ended.id, "check": ended.check, "status": ended.status, "verdict": ended.verdict},
+        )
+        self._snapshot.note_run(ended.check_id)
+
+    def _diagnose(self, job: Job) -> None:
+        """Diagnose the canaries that a run degraded."""
+        diagnosis_jobs.diagnose_run(
+            self._planner, self._engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
+        )
+
+    def _deliver(self, job: Job) -> datetime | None:
+        """Attempt what is due to a hook, and say when there is more."""
         engine = self._engine
-        sent = resends.attempt_next(
-            engine.store,
-            engine.vault,
-            send,
-            owner=owner,
-            links=engine.links,
-            clock=self._now,
-            lease=LEASE,
-        )
-        if sent is None:
-            return False
-        self._process.delivered(sent)
-        logger.log(
-            logging.INFO if sent.error is None else logging.WARNING,
-            "delivery_attempted",
-            extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
-        )
-        self._snapshot.note_delivery()
-        return True
+        while True:
+            due = resends.next_attempt(engine.store, job.key, self._now())  # a read: most jobs are of one message
+            if due is None or due > self._now() or self._stopping.is_set():
+                return due
+            sent = resends.attempt_next(
+                engine.store,
+                engine.vault,
+                engine.send,
+                job.key,
+                owner=self._owner(job),
+                links=engine.links,
+                clock=self._now,
+            )
+            if sent is None:  # it is not needed any more, or somebody else is at it
+                return self._now() + _PAUSE
+            self._process.delivered(sent)
+            logger.log(
+                logging.INFO if sent.error is None else logging.WARNING,
+                "delivery_attempted",
+                extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
+            )
+            self._snapshot.note_delivery()
 
-    def rescore_once(self) -> bool:
-        """Carry on a re-scoring that waits; False where there is none."""
-        store, owner = self._engine.store, self._rescorer
-        claimed = rescoring.claim(store, owner=owner, now=self._now())
+    def _rescore(self, job: Job) -> datetime | None:
+        """Carry on a re-scoring."""
+        store, owner = self._engine.store, self._owner(job)
+        claimed = rescoring.claim_as_worker(store, job.key, owner=owner, now=self._now())
         if claimed is None:
-            return False
+            return None  # a command is at it, or it waits after an error: see `forgotten_work`
         logger.info("rescoring_started", extra={"rescoring": claimed})
         try:
             done = rescoring.carry_on(store, claimed, owner=owner, clock=self._now, stopping=self._stopping.is_set)
@@ -211,11 +263,13 @@ class WorkerTasks:
             done = False
         self.notify_ended()
         logger.info("rescoring_ended" if done else "rescoring_let_go", extra={"rescoring": claimed})
-        return True
+        return None if done else self._now() + _PAUSE
 
-    def release(self) -> None:
-        """Let go of all leases, once no thread works any more. Raises StoreUnavailableError."""
-        for owner in self.run_owners:
-            runs.release(self._engine.store, owner=owner)
-        rescoring.release(self._engine.store, owner=self._rescorer)
-        self._diagnoses.close()
+    def _retain(self, _job: Job) -> datetime:
+        """Delete what has expired, and say when that is to be done again."""
+        retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
+        return self._now() + timedelta(seconds=RETENTION_SECONDS)
+
+    def _owner(self, job: Job) -> str:
+        """Name this process at this job: should it come back from the dead, nothing it writes counts."""
+        return f"{self._engine.owner}:{job.id}.{job.attempt}"

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -85,7 +85,7 @@ def one_run(store: Store, vault: Vault) -> dict[str, Any]:
     run_id, _ = scheduling.run_now(
         store, "collection", trigger=Trigger.API, index_version=None, idempotency_key=None, now=now
     )
-    claimed = runs.claim(store, owner="bench", now=now, lease=timedelta(minutes=5))
+    claimed = runs.begin(store, run_id, owner="bench", now=now)
     assert claimed is not None
     runs.execute(
         Planner(store, vault),

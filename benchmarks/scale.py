@@ -47,7 +47,6 @@ from app.store.migrate import migrate
 from app.store.runs.queue import ClaimedRun, enqueue_scheduled
 from benchmarks.storage import ScriptedProbe, documents, serving
 
-LEASE = timedelta(seconds=60)
 ROUNDS = 5
 FINALISING = "finalising._end"
 MOST_MILLISECONDS = 30_000
@@ -168,8 +167,9 @@ class Scale:
         self.now += timedelta(minutes=1)
         at = to_us(self.now)
         with self.store.write() as connection:
-            enqueue_scheduled(connection, self.check_id, scheduled_for=at, not_before=at, now=at)
-        claimed = runs.claim(self.store, owner="bench", now=self.now, lease=LEASE)
+            run_id = enqueue_scheduled(connection, self.check_id, scheduled_for=at, not_before=at, now=at)
+        assert run_id is not None
+        claimed = runs.begin(self.store, run_id, owner="bench", now=self.now)
         assert claimed is not None
         return claimed
 
@@ -220,14 +220,15 @@ class Scale:
         """Measure the write lock held by the deliveries of what the last run opened."""
         self.writes.forget()
         count = 0
+        hook = definitions.find(self.store, "hook", "ops")
         while deliveries.deliver_next(
             self.store,
             self.vault,
             _take,
+            hook.id,
             owner="bench",
             links=Links(public_url="http://coalmine.test"),
             clock=lambda: self.now,
-            lease=LEASE,
         ):
             count += 1
         self.table.line("delivery, write lock held", self.writes.longest(), 20, note=f"{count} sent")

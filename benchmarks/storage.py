@@ -86,8 +86,9 @@ def one_run(planner: Planner, probe: "ScriptedProbe", check_id: int, moment: dat
     started = time.perf_counter()
     with planner.store.write() as connection:
         at = to_us(moment)
-        enqueue_scheduled(connection, check_id, scheduled_for=at, not_before=at, now=at)
-    claimed = runs.claim(planner.store, owner="bench", now=moment, lease=timedelta(seconds=60))
+        run_id = enqueue_scheduled(connection, check_id, scheduled_for=at, not_before=at, now=at)
+    assert run_id is not None
+    claimed = runs.begin(planner.store, run_id, owner="bench", now=moment)
     assert claimed is not None
     ended = runs.execute(planner, probe, claimed, owner="bench", clock=lambda: moment, stopping=lambda: False)
     assert ended is not None

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
@@ -40,7 +40,6 @@ from app.store.migrate import migrate
 
 PORT = 18_473
 CONCURRENCY = 32
-LEASE = timedelta(seconds=60)
 PROBE = RetrieverProbe(retriever_policy(), "coalmine-bench")
 
 
@@ -84,11 +83,11 @@ def main() -> None:
 
 def one_run(planner: Planner) -> float:
     """Queue, claim and carry out a run; give the seconds from claim to verdict."""
-    scheduling.run_now(
+    run_id, _ = scheduling.run_now(
         planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
     started = time.perf_counter()
-    claimed = runs.claim(planner.store, owner="bench", now=datetime.now(UTC), lease=LEASE)
+    claimed = runs.begin(planner.store, run_id, owner="bench", now=datetime.now(UTC))
     assert claimed is not None
     ended = runs.execute(
         planner, PROBE, claimed, owner="bench", clock=lambda: datetime.now(UTC), stopping=lambda: False

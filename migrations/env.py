@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from app.store.migrate import is_ours
 from app.store.tables import metadata
 
 connection = context.config.attributes["connection"]
@@ -10,5 +11,6 @@ context.configure(
     target_metadata=metadata,
     render_as_batch=connection.dialect.name == "sqlite",  # SQLite alters tables by copying them
     compare_type=True,
+    include_name=is_ours,
 )
 context.run_migrations()

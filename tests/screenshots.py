@@ -156,7 +156,7 @@ def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
             lost = 0.15 if timedelta(hours=10) < datetime.now(UTC) - clock() < timedelta(hours=12) else 0.0
             _fault(demos[BROKEN], "loss" if lost else "none", size=lost)
             for check in CHECKS:
-                scheduling.run_now(
+                run_id, _ = scheduling.run_now(
                     service.store,
                     check,
                     trigger=Trigger.SCHEDULE,
@@ -164,7 +164,7 @@ def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
                     idempotency_key=None,
                     now=clock(),
                 )
-                claimed = runs.claim(service.store, owner="day", now=clock(), lease=EVERY)
+                claimed = runs.begin(service.store, run_id, owner="day", now=clock())
                 assert claimed is not None
                 runs.execute(planner, service.probe, claimed, owner="day", clock=clock, stopping=lambda: False)
     finally:

@@ -15,6 +15,10 @@ from datetime import datetime
 from threading import Lock
 from typing import Final, NamedTuple
 
+from app.domain.probing.retrievers import Reserve
+
+RESERVED_SECONDS: Final = 0.1
+"""For how long requests are reserved at once where other processes take part in the rate."""
 REMEMBERED: Final = 10_000
 """Of how many peers that nobody asks just now the newest limits are remembered."""
 
@@ -27,6 +31,8 @@ class Bounds(NamedTuple):
     """Seconds between two requests; 0 = none."""
     defined_at: datetime | None
     """When it was read in a definition that is in force; None = in none, such as one that is only tried."""
+    reserve: Reserve | None = None
+    """Asks whoever keeps the rate in common with other processes; None = it is that of this process."""
 
 
 class Limits:
@@ -48,13 +54,15 @@ class Limits:
         requests_per_second: float | None,
         wake: Callable[[], object],
         defined_at: datetime | None = None,
+        reserve: Reserve | None = None,
     ) -> "Share":
         """Open a share in the limits of a peer; `wake` is called from any thread when it may be its turn.
 
         Where shares were opened under different limits, since somebody edited them, those `defined_at` last hold for
         whatever is asked from then on, by whomever. Where none say when, the strictest in use hold.
         """
-        bounds = Bounds(concurrency, 1 / requests_per_second if requests_per_second else 0.0, defined_at)
+        interval = 1 / requests_per_second if requests_per_second else 0.0
+        bounds = Bounds(concurrency, interval, defined_at, reserve)
         with self._lock:
             for idle in [name for name, limiter in self._limiters.items() if limiter.is_idle]:
                 del self._limiters[idle]
@@ -78,6 +86,8 @@ class Peer:
     name: str
     defined_at: datetime | None = None
     """When the limits that come with it were read in a definition that is in force; see `Bounds`."""
+    reserve: Reserve | None = None
+    """As in `Bounds`."""
 
     def share(self, *, concurrency: int, requests_per_second: float | None, wake: Callable[[], object]) -> "Share":
         """Open a share, see `Limits`."""
@@ -87,6 +97,7 @@ class Peer:
             requests_per_second=requests_per_second,
             wake=wake,
             defined_at=self.defined_at,
+            reserve=self.reserve,
         )
 
 
@@ -143,6 +154,9 @@ class _Limiter:
         self._interval = 0.0
         self._last_start = -math.inf
         """Not when the next may start: limits that are edited meanwhile hold for that one."""
+        self._reserve: Reserve | None = None
+        self._reserved: deque[float] = deque()
+        """When requests may start that others know of."""
         self.newest = newest
         """Of all limits that say when they were defined."""
 
@@ -172,7 +186,7 @@ class _Limiter:
             if (self._queue and self._queue[0] is not share) or self._under_way >= self._concurrency:
                 wait = math.inf
             else:
-                wait = max(0.0, self._last_start + self._interval - now)
+                wait = max(0.0, self._next_start() - now)
             if wait > 0.0:
                 if not share.queued:
                     share.queued = True
@@ -184,7 +198,9 @@ class _Limiter:
             self._under_way += 1
             share.held += 1
             before = self._last_start
-            if self._interval:
+            if self._reserved:
+                self._reserved.popleft()
+            elif self._interval:
                 # A start that is a little late is made up for, but by no more than half an interval: no bursts.
                 late = now - before - self._interval
                 made_up = min(late, self._interval / 2) if late <= 2 * self._interval else 0.0
@@ -193,6 +209,17 @@ class _Limiter:
             following = self._queue[0] if self._queue else None
         _wake(following)
         return 0.0
+
+    def _next_start(self) -> float:
+        """Say when the next request may start; reserves a few where others take part in the rate."""
+        if self._reserve is None or not self._interval:
+            return self._last_start + self._interval
+        if not self._reserved:
+            # No more than can be under way: whoever has to wait for answers lets what it reserved pass unused.
+            count = max(1, min(self._concurrency, round(RESERVED_SECONDS / self._interval)))
+            first = self._clock() + self._reserve(count, self._interval)
+            self._reserved.extend(first + number * self._interval for number in range(count))
+        return self._reserved[0]
 
     def end(self, share: Share, *, undo: bool = False) -> None:
         with self._lock:
@@ -232,6 +259,7 @@ class _Limiter:
         """Put the newest limits in force, else the strictest in use; those of who asked last where nobody does."""
         if self.newest is not None:
             self._concurrency, self._interval = self.newest.concurrency, self.newest.interval
+            self._reserve = self.newest.reserve
         elif self._shares:
             self._concurrency = min(one.bounds.concurrency for one in self._shares)
             self._interval = max(one.bounds.interval for one in self._shares)

@@ -64,8 +64,7 @@ def serve(
         if beside is not None:
             environment.setdefault("DEMO_URL", beside.url)
             settings = replace(settings, hook_allow=settings.hook_allow or serving.LOOPBACK)
-        is_alone = file is not None and not no_worker
-        service = open_service(settings, environment=environment, with_worker=not no_worker, is_alone=is_alone)
+        service = open_service(settings, environment=environment, with_worker=not no_worker)
         stack.callback(service.store.close)
         if beside is not None:
             beside.wait()

@@ -19,7 +19,7 @@ class Issue(StrEnum):
     CLOCK = "clock"
     """The wall clock was set; instants that it wrote before may be wrong."""
     HEARTBEAT = "heartbeat"
-    """Leases of runs could not be renewed: other workers may take the runs over."""
+    """The database got no sign of life: other replicas may take over what this process is at."""
     OVERLOAD = "overload"
     """Runs are due that no worker has begun."""
     RESOURCES = "resources"

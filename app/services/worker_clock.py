@@ -1,4 +1,4 @@
-"""The clock of a worker: that of the database, so that replicas whose own clocks differ agree on leases and due times.
+"""The clock of a worker: that of the database, so that replicas whose own clocks differ agree on due times.
 
 It is read every few seconds and counted on by the monotonic clock in between. SQLite has the clock of this machine.
 Every reading finds out whether a clock was set since the last one.
@@ -7,14 +7,11 @@ Every reading finds out whether a clock was set since the last one.
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
 
 from app.domain.clock_steps import ClockSteps
 from app.services.self_monitor import Issue, SelfMonitor
 from app.store.engine import Store
 
-SETTLED_SECONDS: Final = 15.0
-"""After the clock was set: by then live workers have renewed their leases by the clock as it is now."""
 _ISSUE_SECONDS = 3600.0
 
 
@@ -71,8 +68,3 @@ class WorkerClock:
     def steady_for(self) -> timedelta:
         """How long the worker has run since its clock was set last, or since its start."""
         return timedelta(seconds=self._monotonic() - self._steady_since)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether leases can be judged by the clock: it was not set a moment ago."""
-        return self.times_set == 0 or self.steady_for.total_seconds() > SETTLED_SECONDS

@@ -95,6 +95,8 @@ class _SameFile:
 def _prepare_postgresql(busy_milliseconds: int, connection: Any, _record: object) -> None:
     # Else a table that somebody locked would hold up every thread for ever, instead of being said to be locked.
     connection.execute(f"SET lock_timeout = {busy_milliseconds}")
+    # The functions of the engine of jobs name its tables without their schema.
+    connection.execute("SELECT set_config('search_path', current_setting('search_path') || ', procrastinate', false)")
     connection.commit()
 
 

@@ -32,7 +32,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODIES = "coalmine_bodies"
 _CACHE = "coalmine_cache"
 _CONTENT_LOCK = 0xC0A2
-_ALONE_LOCK = 0xC0A3
 _FEW_ROWS = 20  # more are sent to PostgreSQL as one statement over arrays, in a third of the time
 _IN_LIST = 400  # bound values, below every driver's limit
 _T = TypeVar("_T")
@@ -136,21 +135,6 @@ class Store:
 
     def _transaction(self, prepared: Connection | None) -> AbstractContextManager[Connection]:
         return self._writer.begin() if prepared is None else _begun(prepared)
-
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Tell whether this process alone is in such a block; on SQLite there is one worker anyway."""
-        if self.dialect == "sqlite":
-            yield True
-            return
-        with translate_errors(), self.engine.connect() as opened:
-            connection = opened.execution_options(isolation_level="AUTOCOMMIT")  # else it would stay in a transaction
-            is_alone = connection.execute(sa.select(sa.func.pg_try_advisory_lock(_ALONE_LOCK))).scalar_one()
-            try:
-                yield bool(is_alone)
-            finally:
-                if is_alone:
-                    connection.execute(sa.select(sa.func.pg_advisory_unlock(_ALONE_LOCK)))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

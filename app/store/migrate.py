@@ -48,6 +48,11 @@ def revisions(store: Store) -> tuple[str | None, str | None]:
     return current, ScriptDirectory.from_config(_config()).get_current_head()
 
 
+def is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    """Whether something in the database is of our migrations, as Alembic asks: the engine of jobs has its own."""
+    return kind != "table" or name is None or not name.startswith("procrastinate_")
+
+
 def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))

@@ -35,7 +35,7 @@ from app.store.engine import Store, from_us
 from app.store.tables import alerts, deliveries, incidents, transitions
 from tests.conftest import Databases
 from tests.support.fakes import DELIVERED, START, Crash, answered, hits
-from tests.support.world import CHECK, COVERAGE, HOOK, LEASE, World, canary, page
+from tests.support.world import CHECK, COVERAGE, HOOK, World, canary, page
 
 KEYS = ("ant", "bee", "cat", "dog")
 HOOKS = ("ops", "chat")
@@ -238,7 +238,7 @@ class AlertMachine(RuleBasedStateMachine):
                 if self.world.deliver() is None:
                     return
             except Crash:
-                self.world.clock.advance(LEASE.total_seconds() + 16)  # until its lease is over
+                self.world.clock.advance(46)
 
     @rule(hook=st.sampled_from(HOOKS), number=st.none() | st.integers(0, 3))
     def replay(self, hook: str, number: int | None) -> None:
@@ -373,7 +373,7 @@ class AlertMachine(RuleBasedStateMachine):
 
     def _drain(self) -> None:
         self.receivers.moods = dict.fromkeys(HOOKS, "ok")
-        self.world.clock.advance(LEASE.total_seconds() + 16)
+        self.world.clock.advance(46)
         self._apply()
         self._lift_silences()
         self._tick()

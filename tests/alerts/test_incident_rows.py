@@ -402,5 +402,9 @@ def _as_before_incidents(store: Store, keys: Mapping[str, str]) -> None:
             connection.execute(sa.text(f"DROP INDEX {index}"))
         for column in ("attempts", "failure"):
             connection.execute(sa.text(f"ALTER TABLE rescorings DROP COLUMN {column}"))
-        connection.execute(sa.text("DROP TABLE next_runs"))
+        for table in ("next_runs", "jobs", "rates"):
+            connection.execute(sa.text(f"DROP TABLE {table}"))
+        connection.execute(sa.text("ALTER TABLE shards DROP COLUMN staged_at"))
+        if store.dialect == "postgresql":
+            connection.execute(sa.text("DROP SCHEMA procrastinate CASCADE"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :before"), {"before": BEFORE})

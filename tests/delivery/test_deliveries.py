@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,15 +18,13 @@ from app.services.catalog import definitions
 from app.services.catalog.vault import Vault
 from app.services.delivery import dead_letters, deliveries
 from app.services.delivery.deliveries import SentDelivery
-from app.store.delivery import claims
-from app.store.engine import Store, to_us
+from app.store.engine import Store
 from app.store.tables import definition_versions
 from app.store.tables import deliveries as rows
-from tests.conftest import Databases
 from tests.support.blocking import waits_for_a_lock
-from tests.support.fakes import ActingSend, Crash, FakeClock, FakeSend, answered, hits
+from tests.support.fakes import ActingSend, Crash, FakeClock, answered, hits
 from tests.support.http_servers import HANG, SILENCE, Peer, Reply, Seen, peer, reply
-from tests.support.world import COVERAGE, HOOK, LEASE, SECRET, World, canary, page, race, statements
+from tests.support.world import COVERAGE, HOOK, SECRET, World, canary, page
 
 pytestmark = pytest.mark.databases
 
@@ -269,7 +267,7 @@ def test_a_trigger_that_is_being_claimed_while_its_alert_resolves_is_followed_by
     ended: list[object] = []
     run = threading.Thread(target=lambda: ended.append(world.execute(claimed)))
     with postgresql_store.write() as connection:
-        connection.execute(sa.update(rows).values(attempts=1, claimed_by="worker", lease_until=2**62))
+        connection.execute(sa.update(rows).values(attempts=1, claimed_by="worker"))
         run.start()
         while not waits_for_a_lock(postgresql_store):
             assert run.is_alive(), "the run did not wait for the claim"
@@ -278,93 +276,8 @@ def test_a_trigger_that_is_being_claimed_while_its_alert_resolves_is_followed_by
     assert _told(world) == [("alert.opened", "pending"), ("alert.resolved", "pending")]
 
 
-def test_workers_that_claim_at_once_never_hold_two_deliveries_of_one_hook(store: Store) -> None:
-    world = World(store=store)
-    world.apply(_page())
-    for _ in range(6):
-        deliveries.send_test(store, "ops", now=world.clock.advance(1))
-    in_flight, most, lock = set[int](), 0, threading.Lock()
-
-    def send(_hook: Hook, message: Message) -> Receipt:
-        nonlocal most
-        with lock:
-            in_flight.add(id(message))
-            most = max(most, len(in_flight))
-        with store.read() as connection:  # time for another to come in
-            connection.execute(sa.select(rows.c.id)).all()
-        with lock:
-            in_flight.discard(id(message))
-        return Receipt(ok=True, http_status=204)
-
-    def work(number: int) -> int:
-        return sum(world.deliver(f"worker {number}", send=ActingSend(act=send)) is not None for _ in range(12))
-
-    assert sum(race(6, work)) <= 6
-    world.deliver_all()
-    assert most == 1
-    assert {state for _, state in _told(world)} == {"delivered"}
-
-
-def test_a_claim_made_while_another_looks_keeps_it_from_the_hook(
-    databases: Databases, stores: Callable[..., Store]
-) -> None:
-    """Both see the hook free and hold other rows of it; one claims and commits before the other comes to it."""
-    url = databases.postgresql()
-    world, other = World(store=stores(url)), World(store=stores(url))
-    world.apply(_page())
-    other.clock = world.clock
-    for _ in range(12):
-        deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
-    dying: list[str] = []
-
-    def before(statement: str) -> None:
-        if "FOR NO KEY UPDATE" in statement and not dying:
-            dying.append(statement)
-            with pytest.raises(Crash):
-                other.deliver("other", send=ActingSend(act=_die))
-
-    with statements(world.store, before):
-        assert world.deliver("worker") is None
-    assert len(dying) == 1
-    assert world.send.sent == []
-
-
-def test_a_claim_not_yet_committed_keeps_others_from_the_hook(postgresql_store: Store) -> None:
-    world = World(store=postgresql_store)
-    world.apply(_page())
-    for _ in range(12):
-        deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
-    now = to_us(world.clock())
-    with postgresql_store.write() as first, postgresql_store.write() as second:
-        assert claims.claim_delivery(first, owner="first", now=now, lease_until=now + 1) is not None
-        assert claims.claim_delivery(second, owner="second", now=now, lease_until=now + 1) is None
-
-
 def _die(_hook: Hook, _message: Message) -> Receipt:
     raise Crash
-
-
-def test_one_hung_hook_does_not_delay_another(store: Store) -> None:
-    world = World(store=store)
-    world.apply(_page("http://hanging.test/", "http://quick.test/"))
-    hanging, released = threading.Event(), threading.Event()
-
-    def hang(hook: Hook, _message: Message) -> None:
-        if hook.slug == "hook-0":
-            hanging.set()
-            assert released.wait(20)
-
-    _break(world)
-    for _ in range(3):
-        deliveries.send_test(store, "hook-0", now=world.clock.advance(1))
-    stuck = FakeSend(before=hang)
-    thread = threading.Thread(target=lambda: world.deliver("first", send=stuck))
-    thread.start()
-    assert hanging.wait(20)
-    sent = [world.deliver("second", send=world.send) for _ in range(3)]
-    released.set()
-    thread.join(20)
-    assert [one.hook if one else None for one in sent] == ["hook-1", None, None]
 
 
 def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(store: Store) -> None:
@@ -398,8 +311,6 @@ def test_a_crash_around_the_attempt_leads_to_another_with_the_same_bytes(world: 
 
     with pytest.raises(Crash):
         world.deliver("first", send=ActingSend(act=die))
-    assert world.deliver("second") is None  # the first might still be at it
-    world.clock.now += LEASE + timedelta(seconds=16)  # and the slowest this receiver may be
     world.vault = Vault("a key for the tests of this world")  # a new process
     assert _state(world.deliver("second")) == "delivered"
     message = world.send.sent[0][1]
@@ -410,7 +321,7 @@ def test_a_crash_around_the_attempt_leads_to_another_with_the_same_bytes(world: 
 def test_a_crash_between_claim_and_body_leads_to_another_attempt(world: World) -> None:
     _break(world)
     with world.store.write() as connection:
-        claim = {"attempts": 1, "claimed_by": "first", "first_attempt_at": 0, "lease_until": 0}
+        claim = {"attempts": 1, "claimed_by": "first", "first_attempt_at": 0}
         connection.execute(sa.update(rows).values(**claim))
     assert _state(world.deliver("second")) == "delivered"
 
@@ -426,29 +337,15 @@ def test_a_resolve_follows_a_trigger_that_crashed_in_flight(world: World) -> Non
     assert [json.loads(message.body)["type"] for _, message in world.send.sent] == ["alert.opened", "alert.resolved"]
 
 
-def test_one_who_lost_its_lease_does_not_undo_what_the_other_wrote(world: World) -> None:
+def test_one_who_was_taken_for_dead_does_not_undo_what_the_other_wrote(world: World) -> None:
     _break(world)
 
     def slow(_hook: Hook, _message: Message) -> Receipt:
-        world.clock.now += LEASE + timedelta(seconds=16)
         assert _state(world.deliver("second")) == "delivered"
         return REFUSED
 
     world.deliver("first", send=ActingSend(act=slow))
     assert _told(world) == [("alert.opened", "delivered")]
-
-
-def test_the_lease_outlives_the_slowest_receiver(sqlite_store: Store) -> None:
-    world = World(store=sqlite_store)
-    world.apply(_page("http://slow.test/", timeout=200.0))
-    _break(world)
-
-    def slow(_hook: Hook, _message: Message) -> Receipt:
-        world.clock.advance(199)
-        assert world.deliver("second") is None
-        return Receipt(ok=True, http_status=200)
-
-    assert _state(world.deliver("first", send=ActingSend(act=slow))) == "delivered"
 
 
 # --- giving up and starting over -----------------------------------------------------------------------------

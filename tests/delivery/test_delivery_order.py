@@ -15,7 +15,7 @@ from app.store.delivery import claims
 from app.store.engine import Store, to_us
 from app.store.tables import transitions
 from tests.support.fakes import DELIVERED, ActingSend
-from tests.support.world import COVERAGE, HOOK, LEASE, World, canary, page, statements
+from tests.support.world import COVERAGE, HOOK, World, canary, page, statements
 
 pytestmark = pytest.mark.databases
 
@@ -147,9 +147,9 @@ def test_what_an_archived_hook_takes_all_the_same_is_delivered(world: World) -> 
 
 def test_what_is_claimed_for_a_hook_archived_before_it_is_sent_is_not_sent(world: World) -> None:
     with world.store.write() as connection:
-        claims.claim_delivery(connection, owner="dead", now=to_us(world.clock()), lease_until=0)
+        (hook_id,) = world.due_hooks()
+        claims.begin_attempt(connection, hook_id, owner="dead", now=to_us(world.clock()))
     world.apply(WITHOUT_HOOK)  # what is in flight is left to whoever has it, and that one is dead
-    world.clock.now += LEASE
     world.deliver_all()
     assert world.send.sent == []
     assert _told(world) == [("alert.opened", "dead")]
@@ -175,7 +175,6 @@ def test_one_who_lost_its_claim_before_sending_does_not_send(database_url: str, 
 
     def overtake(statement: str) -> None:
         if claimed and world.send.sent == []:
-            world.clock.now += LEASE * 2
             world.deliver("the faster one")
         if statement == "COMMIT":
             claimed.append(statement)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from app.services.delivery.deliveries import SentDelivery
 from app.store.engine import Store
 from app.store.tables import deliveries as rows
 from tests.support.fakes import DELIVERED, ActingSend, Crash, answered, hits
-from tests.support.world import COVERAGE, HOOK, LEASE, LINKS, World, canary, page, race
+from tests.support.world import COVERAGE, HOOK, LINKS, World, canary, page
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx", detail="answered 503")
@@ -57,9 +56,13 @@ def _heal(world: World) -> None:
 
 
 def _attempt(world: World, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
-    return resends.attempt_next(
-        world.store, world.vault, send or world.send, owner=owner, links=LINKS, clock=world.clock, lease=LEASE
+    attempted = (
+        resends.attempt_next(
+            world.store, world.vault, send or world.send, hook_id, owner=owner, links=LINKS, clock=world.clock
+        )
+        for hook_id in world.due_hooks()
     )
+    return next(filter(None, attempted), None)
 
 
 def _all(world: World) -> list[SentDelivery]:
@@ -166,7 +169,8 @@ def test_secrets_under_another_key_are_told_and_nothing_is_sent(sqlite_store: St
     _all(world)
     world.clock.advance(60)
     other = Vault("quite another key than before")
-    sent = resends.resend_next(sqlite_store, other, world.send, owner="worker", clock=world.clock, lease=LEASE)
+    (hook_id,) = world.due_hooks()
+    sent = resends.resend_next(sqlite_store, other, world.send, hook_id, owner="worker", clock=world.clock)
     assert sent is not None
     assert sent.error == deliveries.UNPREPARED
     assert len(world.send.sent) == 1
@@ -225,13 +229,6 @@ def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> Non
         dead_letters.replay(world.store, int(dead["id"]), now=world.clock())
 
 
-def test_one_replica_tells_it(either: World) -> None:
-    either.clock.advance(60)
-    sent = race(4, lambda number: _attempt(either, f"replica-{number}"))
-    assert len([one for one in sent if one is not None]) == 1
-    assert len(either.send.sent) == 2
-
-
 def test_a_replica_that_dies_is_followed_by_another(either: World) -> None:
     def die(_hook: Hook, _message: Message) -> Receipt:
         raise Crash
@@ -239,15 +236,13 @@ def test_a_replica_that_dies_is_followed_by_another(either: World) -> None:
     either.clock.advance(60)
     with pytest.raises(Crash):
         _attempt(either, send=ActingSend(act=die))
-    assert _attempt(either, "another") is None  # while the lease lasts
-    either.clock.advance(LEASE.total_seconds() + 16)
     assert _attempt(either, "another") is not None
     assert len(either.send.sent) == 2
 
 
 def test_whoever_comes_back_too_late_changes_nothing(world: World) -> None:
     def be_slow(_hook: Hook, _message: Message) -> Receipt:
-        world.clock.advance((LEASE + timedelta(minutes=1)).total_seconds())
+        world.clock.advance(91)
         assert _attempt(world, "another") is not None
         return DELIVERED
 
@@ -255,27 +250,6 @@ def test_whoever_comes_back_too_late_changes_nothing(world: World) -> None:
     _attempt(world, "slow", send=ActingSend(act=be_slow))
     assert _waiting(world) == 1
     assert _minutes(world, 1) == [1]
-
-
-@pytest.mark.parametrize("again", [True, False])
-def test_what_is_new_and_what_is_told_again_are_never_on_their_way_together(either: World, *, again: bool) -> None:
-    together: list[SentDelivery | None] = []
-
-    def look(_hook: Hook, _message: Message) -> Receipt:
-        together.append(_attempt(either, "another"))
-        return DELIVERED
-
-    either.clock.advance(60)
-    if again:
-        sent = resends.resend_next(
-            either.store, either.vault, ActingSend(act=_then(either, look)), owner="a", clock=either.clock, lease=LEASE
-        )
-    else:
-        deliveries.send_test(either.store, "ops", now=either.clock())
-        sent = _attempt(either, send=ActingSend(act=look))
-    assert sent is not None
-    assert sent.is_resend is again
-    assert together == [None]
 
 
 def _then(world: World, look: Callable[[Hook, Message], Receipt]) -> Callable[[Hook, Message], Receipt]:

@@ -1,9 +1,7 @@
 """Receivers that hang hold up nobody but themselves, and one that is back hears within a minute what it missed."""
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +9,6 @@ from prometheus_client import CollectorRegistry
 from app import metrics
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.services.delivery import deliveries
-from app.services.delivery.sender_threads import DeliveryThreads
 from app.store.delivery.outbox import MOST_ATTEMPTS
 from app.store.engine import Store
 from app.worker import Engine, Worker
@@ -58,9 +55,7 @@ def test_forty_hooks_that_hang_hold_up_no_other(store: Store) -> None:
             deliveries.send_test(store, slug, now=world.clock.advance(0.001))
     deliveries.send_test(store, "sound", now=world.clock.advance(0.001))
     world.clock.now = datetime.now(UTC)
-    engine = Engine(
-        store=store, vault=world.vault, probe=world.probe, send=receivers, links=LINKS, owner="it", diagnosis_threads=1
-    )
+    engine = Engine(store=store, vault=world.vault, probe=world.probe, send=receivers, links=LINKS, owner="it")
     worker = Worker(engine, metrics.ProcessMetrics(CollectorRegistry()), metrics.Snapshot())
     worker.start()
     try:
@@ -72,52 +67,6 @@ def test_forty_hooks_that_hang_hold_up_no_other(store: Store) -> None:
         receivers.over.set()
         worker.stop()
     assert receivers.most <= HUNG + 1
-
-
-def test_threads_follow_the_sends_under_way() -> None:
-    stopping, over, due = threading.Event(), threading.Event(), threading.Semaphore(0)
-
-    def hang(hook: Hook, message: Message, now: datetime) -> Receipt:  # noqa: ARG001 - the seam
-        assert over.wait(20)
-        return Receipt(ok=True)
-
-    def loop(_name: str, is_surplus: Any) -> None:
-        while not stopping.is_set() and not is_surplus():
-            if due.acquire(timeout=0.02):
-                threads.send(*[None] * 3)  # type: ignore[arg-type] # nobody reads them
-
-    threads = DeliveryThreads(loop, hang, most=4)
-    threads.start()
-    assert len(threads.threads) == 1
-    due.release(2)
-    until(lambda: len(threads.threads) == 3)
-    due.release(9)
-    until(lambda: len(threads.threads) == 4)
-    assert threads.alive
-    over.set()
-    until(lambda: len(threads.threads) == 1)
-    stopping.set()
-    until(lambda: not threads.alive)
-
-
-def test_a_message_is_sent_though_no_further_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopping, receipt = threading.Event(), Receipt(ok=True)
-
-    def loop(_name: str, _is_surplus: Callable[[], bool]) -> None:
-        stopping.wait(30)
-
-    threads = DeliveryThreads(loop, lambda *_: receipt, most=4)
-    threads.start()
-    with monkeypatch.context() as exhausted:
-
-        def refuse(_: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
-
-        exhausted.setattr(threading.Thread, "start", refuse)
-        assert threads.send(*[None] * 3) is receipt  # type: ignore[arg-type] # nobody reads them
-    assert [thread.is_alive() for thread in threads.threads] == [True]
-    stopping.set()
-    until(lambda: not threads.alive)
 
 
 def test_a_receiver_that_answered_500_for_hours_hears_within_a_minute_of_its_return(store: Store) -> None:

@@ -25,7 +25,7 @@ from tests.support.fakes import FakeClock, answered, hits
 from tests.support.http_servers import Peer, peer, reply
 from tests.support.living import until
 from tests.support.processes import free_ports
-from tests.support.world import COVERAGE, LEASE, LINKS, World, canary, page
+from tests.support.world import COVERAGE, LINKS, World, canary, page
 
 pytestmark = pytest.mark.systems
 
@@ -91,9 +91,13 @@ def tell(world: World) -> int:
     """Attempt all that is due, and count it."""
 
     def attempt() -> Any:
-        return resends.attempt_next(
-            world.store, world.vault, send, owner="worker", links=LINKS, clock=world.clock, lease=LEASE
+        attempted = (
+            resends.attempt_next(
+                world.store, world.vault, send, hook_id, owner="worker", links=LINKS, clock=world.clock
+            )
+            for hook_id in world.due_hooks()
         )
+        return next(filter(None, attempted), None)
 
     sent = list(iter(attempt, None))
     assert [one.reason for one in sent if one.error is not None] == []

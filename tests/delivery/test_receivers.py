@@ -18,9 +18,9 @@ from app.config import Settings
 from app.domain.addresses import hook_policy, parse_allow
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.main import create_app, open_service
-from app.services.delivery.sender_threads import MOST_THREADS
 from app.store.catalog import definitions
 from app.store.engine import Store
+from app.worker_tasks import MOST_SENDS
 from tests.support.api_service import BASE, Api, Mailbox, Obedient
 from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, read_request, reply
@@ -200,14 +200,14 @@ def test_runs_end_while_every_sender_hangs(tmp_path: Path) -> None:
     with TestClient(create_app(service), base_url=BASE) as client:
         api = Api(client, service, retriever, Mailbox())
         api.docs()
-        hooks = [f"hook-{number:02}" for number in range(MOST_THREADS + 4)]
+        hooks = [f"hook-{number:02}" for number in range(MOST_SENDS + 4)]
         for slug in hooks:
             api.put(f"/v1/hooks/{slug}", {"kind": "webhook", "url": "http://127.0.0.1:1/"})
             client.post(f"/v1/hooks/{slug}/test")
-        until(lambda: len(hanging) == MOST_THREADS)  # every thread that sends
+        until(lambda: len(hanging) == MOST_SENDS)  # every thread that sends
         run = client.post("/v1/checks/docs/runs", json={}).json()["id"]
         assert until(lambda: _final_step(api, run)) == "finished"
-        assert len(hanging) == MOST_THREADS
+        assert len(hanging) == MOST_SENDS
         assert {item["state"] for item in api.get("/v1/deliveries", limit=200)["items"]} == {"pending"}
         release.set()
         until(lambda: {item["state"] for item in api.get("/v1/deliveries", limit=200)["items"]} == {"delivered"})

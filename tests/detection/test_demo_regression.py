@@ -21,7 +21,7 @@ from app.store.engine import Store
 from app.wiring import build_probe
 from tests.support.living import serving
 from tests.support.present import present
-from tests.support.world import LEASE, World
+from tests.support.world import World
 
 CANARIES = Path(__file__).parents[2] / "canaries" / "dataforge.yaml"
 CHECK = "dataforge-docs"
@@ -35,7 +35,7 @@ def test_a_loss_of_three_per_cent_of_the_demo_alerts_within_four_runs_and_names_
     def run() -> EndedRun:
         now = world.clock.advance(300)
         scheduling.run_now(store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
-        claimed = runs.claim(store, owner="worker", now=now, lease=LEASE)
+        claimed = world.claim()
         assert claimed is not None
         ended = runs.execute(
             planner, probe, claimed, embed=None, owner="worker", clock=world.clock, stopping=lambda: False

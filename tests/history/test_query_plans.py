@@ -29,15 +29,18 @@ from tests.support.world import COVERAGE, World, canary, page
 pytestmark = pytest.mark.databases
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
-    "claimable_runs": lambda connection: queue.claimable_runs(connection, 1),
+    "forgotten_runs": lambda connection: queue.forgotten_runs(connection, 1),
+    "find_active": lambda connection: queue.find_active(connection, 1),
     "newest_instant": lambda connection: queue.newest_instant(connection, 1, before=2),
     "list_runs": lambda connection: results.list_runs(connection, 1, limit=2),
     "ended_runs": lambda connection: results.ended_runs(connection, 1, limit=3),
     "last_completed": lambda connection: results.last_completed(connection, 1, before=2),
     "newest_known": lambda connection: results.newest_known(connection, 1),
     "states_at": lambda connection: canary_states.states_at(connection, 1, 1),
-    "claim_delivery": lambda connection: claims.claim_delivery(connection, owner="o", now=1, lease_until=2),
-    "claim_refresh": lambda connection: resend.claim_resend(connection, owner="o", now=1, lease_until=2),
+    "begin_attempt": lambda connection: claims.begin_attempt(connection, 1, owner="o", now=1),
+    "next_attempt": lambda connection: claims.next_attempt(connection, 1, now=1),
+    "forgotten_hooks": lambda connection: claims.forgotten_hooks(connection, 1),
+    "begin_resend": lambda connection: resend.begin_resend(connection, 1, owner="o", now=1),
     "bring_forward": lambda connection: backlog.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),
     "outbox": outbox.count_pending,
     "count_alerts": alerts.count_alerts,
@@ -102,7 +105,7 @@ def test_runs_that_tell_nothing_are_passed_over_on_the_way_to_one_that_does(
     assert [one for one in plans if one.split()[1] == "runs"] == [plan]
 
 
-@pytest.mark.parametrize("name", ["claim_delivery", "claim_refresh", "bring_forward"])
+@pytest.mark.parametrize("name", ["begin_attempt", "next_attempt", "begin_resend", "bring_forward"])
 def test_what_was_ever_sent_to_a_hook_is_not_walked_for_what_waits(name: str, sqlite_store: Store) -> None:
     plans = _plans(sqlite_store, ASKED_OFTEN[name])
     assert [plan for plan in plans if "ix_deliveries_pending" in plan or "ix_deliveries_refresh" in plan]

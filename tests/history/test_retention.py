@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -187,17 +186,6 @@ def test_many_rankings_are_looked_through_slice_by_slice_and_all_that_is_unused_
         world.clock.now += retention.ROUND
         retention.prune(world.store, world.clock(), days=10, slice_size=4)
     assert rounds > 1
-
-
-def test_one_replica_at_a_time_forgets(world: World, stores: Callable[..., Store]) -> None:
-    """On PostgreSQL; a file of SQLite has one worker."""
-    _day_by_day(world, 5)
-    world.clock.now = START + timedelta(days=100)
-    other = stores(world.store.engine.url.render_as_string(hide_password=False))
-    with other.alone() as is_alone:
-        assert is_alone
-        assert (_prune(world) == 0) is (world.store.dialect == "postgresql")
-    assert (_prune(world) > 0) is (world.store.dialect == "postgresql")
 
 
 REFERRED_BY_FEW = {("detectors", "baseline_id"), ("embedders", "finding_id")}

@@ -18,7 +18,7 @@ from app.services.runs.gate import choose_targets, measure
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
 from tests.support.fakes import Crash, FakeClock, FakeProbe, answered, failed, hits
-from tests.support.world import COVERAGE, LEASE, RETRIEVER, World, canary, documents, page, statements
+from tests.support.world import COVERAGE, RETRIEVER, World, canary, documents, page, statements
 
 COUNT = 250  # three shards, the last one half full; the fake asks the last canary first
 REASON = "the run was ended early: 10 probes in a row failed (7 timeout, 3 unreachable)"
@@ -211,7 +211,6 @@ def test_a_run_ended_early_whose_worker_dies_is_finalised_without_asking_again(w
 
     with statements(world.store, die), pytest.raises(Crash):
         world.execute(claimed, "first")
-    world.clock.now += LEASE
     world.probe.all_answer()
     resumed = world.claim("second")
     assert resumed is not None
@@ -237,7 +236,6 @@ def test_failures_in_a_row_are_counted_on_after_a_crash(world: World) -> None:
     with pytest.raises(Crash):
         world.execute(claimed, "first")
     assert world.count("shards") == {"shards": 1}
-    world.clock.now += LEASE
     world.probe.before_batch = partial(_wait, world)
     resumed = world.claim("second")
     assert resumed is not None

@@ -438,3 +438,27 @@ def test_lanes_of_several_runs_keep_the_limits_together() -> None:
     assert most[0] <= 2
     assert max(starts) - min(starts) >= 31 / 40 - 0.05
     assert sum(later - earlier < 0.4 / 40 for earlier, later in pairwise(sorted(starts))) <= 3
+
+
+def test_a_rate_in_common_with_others_is_reserved_a_few_requests_at_a_time() -> None:
+    clock = [100.0]
+    reserved: list[tuple[int, float]] = []
+
+    def reserve(count: int, interval: float) -> float:
+        reserved.append((count, interval))
+        return 0.0 if len(reserved) == 1 else 0.5  # others were first
+
+    limits = Limits(lambda: clock[0])
+    peer_ = Peer(limits=limits, name="search, lane 1", defined_at=datetime.now(UTC), reserve=reserve)
+    share = peer_.share(concurrency=3, requests_per_second=100, wake=lambda: None)
+    waits = []
+    for _ in range(4):
+        while (wait := share.begin()) > 0:
+            waits.append(round(wait, 3))
+            clock[0] += wait
+        share.end()
+    assert waits == [0.01, 0.01, 0.5]
+    assert reserved == [(3, 0.01), (3, 0.01)]
+    wide = Peer(limits=limits, name="search, lane 2", defined_at=datetime.now(UTC), reserve=reserve)
+    assert wide.share(concurrency=50, requests_per_second=100, wake=lambda: None).begin() == 0.5
+    assert reserved[-1] == (10, 0.01)

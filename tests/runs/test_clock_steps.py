@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, generate_latest
 
 from app import metrics
@@ -15,15 +14,14 @@ from app.domain.catalog.schedules import credible_until, parse_schedule
 from app.domain.clock_steps import ClockSteps
 from app.services.catalog import definitions
 from app.services.history import run_views
-from app.services.runs import runs, scheduling
+from app.services.runs import scheduling
 from app.services.self_monitor import Issue, SelfMonitor
-from app.services.worker_clock import SETTLED_SECONDS, WorkerClock
+from app.services.worker_clock import WorkerClock
 from app.store.engine import Store
-from app.store.tables import runs as rows
 from app.worker import Engine, Worker
 from tests.support.fakes import START
 from tests.support.living import until
-from tests.support.world import CHECK, LEASE, LINKS, World, canary, page
+from tests.support.world import CHECK, LINKS, World, canary, page
 
 pytestmark = pytest.mark.databases
 
@@ -80,26 +78,6 @@ def test_a_run_queued_by_a_clock_that_was_ahead_does_not_wait_until_then(world: 
     assert world.claim() is not None
 
 
-def test_a_lease_given_by_a_clock_that_was_ahead_does_not_last_until_then(world: World) -> None:
-    world.clock.advance(HOUR)
-    world.wish()
-    claimed = world.claim("killed")
-    assert claimed is not None
-    world.clock.advance(-HOUR)
-    again = world.claim("restarted")
-    assert again is not None
-    assert again.id == claimed.id
-
-
-def test_a_worker_whose_clock_was_just_set_takes_over_no_run_of_another(world: World) -> None:
-    world.wish()
-    assert world.claim("alive") is not None
-    for seconds in (HOUR, -2 * HOUR):
-        now = world.clock.advance(seconds)
-        assert runs.claim(world.store, owner="other", now=now, lease=LEASE, reclaim=False) is None
-        assert runs.claim(world.store, owner=f"other {seconds}", now=now, lease=LEASE) is not None
-
-
 def test_silence_after_the_clock_was_set_back_is_told(world: World) -> None:
     world.clock.advance(HOUR)
     assert _run_due(world)
@@ -146,21 +124,15 @@ def test_steps_are_seen_in_both_directions_and_drift_is_none() -> None:
     assert steps.observe(START + timedelta(seconds=62), 161.0) == timedelta(seconds=-HOUR)
 
 
-def test_a_clock_that_was_set_is_an_issue_for_an_hour_and_unsettled_for_a_moment() -> None:
+def test_a_clock_that_was_set_is_an_issue_for_an_hour() -> None:
     wall, monotonic = [START], [0.0]
     monitor = SelfMonitor(lambda: monotonic[0])
     clock = WorkerClock(lambda: wall[0], monitor, lambda: monotonic[0])
     clock()
-    assert clock.is_settled
     assert not monitor.has(Issue.CLOCK)
     wall[0] -= timedelta(seconds=HOUR)
     clock()
-    assert not clock.is_settled
     assert "set back by 3,600 s" in monitor.issues[Issue.CLOCK]
-    monotonic[0] += SETTLED_SECONDS + 1
-    wall[0] += timedelta(seconds=SETTLED_SECONDS + 1)
-    clock()
-    assert clock.is_settled
     monotonic[0] += HOUR
     assert not monitor.has(Issue.CLOCK)
 
@@ -223,36 +195,6 @@ def test_a_worker_goes_on_when_its_clock_is_set_forward_and_back(
 
 def _ahead() -> datetime:
     return datetime.now(UTC) + timedelta(seconds=31)  # more than a lease lasts
-
-
-def test_a_replica_whose_clock_is_ahead_takes_over_no_fresh_run(
-    postgresql_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_module, "_POLL_SECONDS", 0.02)
-    world = World(store=postgresql_store)
-    world.clock.now = datetime.now(UTC)
-    world.apply(page([canary("ant")], schedule={"every": "31d"}))
-    run_id = world.wish()
-    assert world.claim("alive") is not None
-    looks: list[int] = []
-    sa.event.listen(postgresql_store.engine, "begin", lambda _connection: looks.append(1))
-    engine = Engine(
-        store=world.store,
-        vault=world.vault,
-        probe=world.probe,
-        send=world.send,
-        links=LINKS,
-        owner="ahead",
-        clock=_ahead,
-    )
-    worker = Worker(engine, metrics.ProcessMetrics(CollectorRegistry()), metrics.Snapshot())
-    worker.start()
-    try:
-        until(lambda: len(looks) > 50)
-    finally:
-        worker.stop()
-    with postgresql_store.read() as connection:
-        assert connection.execute(sa.select(rows.c.claimed_by).where(rows.c.id == run_id)).scalar_one() == "alive"
 
 
 def test_a_run_asked_for_by_a_clock_that_is_ahead_begins_at_once(world: World) -> None:

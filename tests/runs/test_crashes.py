@@ -24,7 +24,7 @@ from app.store.engine import Store
 from app.store.runs.queue import ClaimedRun
 from app.store.tables import alerts, attempts, deliveries, transitions
 from tests.support.fakes import DELIVERED, Crash
-from tests.support.world import CHECK, COVERAGE, LEASE, World, canary, page, statements
+from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 
 pytestmark = [pytest.mark.systems, pytest.mark.databases]
 
@@ -32,7 +32,6 @@ AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 PAGE = page([canary("ant"), canary("bee")], rules=[AT_ONCE], remind="1h")
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
 GONE = Receipt(ok=False, http_status=410, error="gone", permanent=True, gone=True)
-WHEN_LEASES_ARE_OVER = LEASE.total_seconds() + 16
 
 
 @dataclass(kw_only=True)
@@ -81,9 +80,9 @@ def dies(world: World, number: int, act: Callable[[], object], *, since: str = "
 
 
 def reborn(world: World) -> World:
-    """Give the world of the next process, when the leases of the last are over."""
-    world.clock.advance(WHEN_LEASES_ARE_OVER)
-    return World(store=world.store, clock=world.clock, probe=world.probe, send=world.send)
+    """Give the world of the next process."""
+    world.clock.advance(1)
+    return World(store=world.store, clock=world.clock, probe=world.probe, send=world.send, let_go=world.let_go)
 
 
 def rows(world: World, table: sa.Table) -> list[Any]:

@@ -1,19 +1,22 @@
-"""What another transaction holds or has claimed: queueing and claims pass over it, or wait until it is let go of."""
+"""What another transaction holds: queueing passes over it, or waits until it is let go of."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.services.runs.due_checks import DueChecks
 from app.store.catalog import definitions
 from app.store.engine import Store, to_us
+from app.store.jobs.queues import open_queue
+from app.store.jobs.values import JobKind
 from app.store.runs import queue
 from tests.conftest import Databases
 from tests.support.blocking import overtaken
 from tests.support.fakes import START
-from tests.support.world import LEASE, World, canary, page
+from tests.support.world import World, canary, page
 
 pytestmark = pytest.mark.databases
 
@@ -58,12 +61,8 @@ def test_a_check_that_a_transaction_holds_is_passed_over_when_it_is_due(worlds: 
     world, impatient = worlds
     world.queue_due()
     assert _queued(world) == set(CHECKS)
-    with world.store.write() as connection:
-        queue.release_runs(connection, owner="worker")
-    for _ in CHECKS:
-        claimed = world.claim()
-        assert claimed is not None
-        assert world.execute(claimed) is not None
+    for run_id in (1, 2):
+        assert world.execute(world.take_over(run_id)) is not None
     world.clock.now = START + timedelta(minutes=5)
     due = DueChecks(impatient.store)
     with world.store.write() as connection:
@@ -73,30 +72,38 @@ def test_a_check_that_a_transaction_holds_is_passed_over_when_it_is_due(worlds: 
     assert _queued(world) == {"calm"}
 
 
-def test_a_lapsed_run_is_not_claimed_while_its_worker_writes_to_it(worlds: tuple[World, World]) -> None:
+def test_a_run_is_not_taken_over_while_its_worker_writes_to_it(worlds: tuple[World, World]) -> None:
     world, _ = worlds
     run_id = world.wish("calm")
     assert world.claim() is not None
-    world.clock.advance(LEASE.total_seconds() + 1)
 
     def write(connection: Connection) -> None:
         assert queue.holds(connection, run_id, "worker")
 
-    overtaken(world.store, write, lambda: world.claim("another"))
+    overtaken(world.store, write, lambda: world.take_over(run_id, "another"))
 
 
-@pytest.mark.parametrize("lapsed", [True, False])
-def test_of_two_that_read_the_same_run_one_claims_it(store: Store, *, lapsed: bool) -> None:
+def test_a_run_behind_another_of_its_check_waits_and_is_begun_by_its_end(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant")]))
     world.wish()
-    if lapsed:
-        assert world.claim("dead") is not None
-        world.clock.advance(LEASE.total_seconds() + 1)
-    now = to_us(world.clock())
-    with store.read() as connection:
-        seen = queue.claimable_runs(connection, now)
-    assert len(seen) == 1
-    assert world.claim("first") is not None
+    first = world.claim()
+    assert first is not None
+    following = world.wish()
     with store.write() as connection:
-        assert queue.claim_run(connection, seen, owner="second", now=now, lease_until=now + 10) is None
+        assert queue.begin_run(connection, following, owner="second", now=to_us(world.clock())) is None
+        assert connection.execute(sa.select(sa.literal(1))).scalar_one() == 1  # the transaction goes on
+    jobs = open_queue(store)
+    jobs.begin()
+    for job in jobs.take([JobKind.RUN], datetime.now(UTC), 9):
+        jobs.finish(job)
+    assert world.execute(first) is not None
+    assert [job.key for job in jobs.take([JobKind.RUN], datetime.now(UTC), 9)] == [following]
+
+
+def test_a_run_that_has_ended_is_not_begun_again(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([canary("ant")]))
+    ended = world.run()
+    with store.write() as connection:
+        assert queue.begin_run(connection, ended.id, owner="second", now=to_us(world.clock())) is None

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 
-from app import metrics, worker
+from app import job_threads, metrics
 from app.domain.model import Trigger
 from app.services.history import run_views
 from app.store.engine import Store
@@ -25,7 +25,8 @@ POLL_SECONDS = 0.02
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the worker look for work often, so that it is idle for many turns at once."""
-    monkeypatch.setattr(worker, "_POLL_SECONDS", POLL_SECONDS)
+    monkeypatch.setattr(job_threads, "POLL_SECONDS", POLL_SECONDS)
+    monkeypatch.setattr(job_threads, "BEAT_SECONDS", 1000.0)  # where several share the work, each says that it lives
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from app.services.runs import runs
 from app.store.engine import Store
 from app.store.runs.queue import ClaimedRun
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
-from tests.support.world import COVERAGE, LEASE, World, canary, page, statements
+from tests.support.world import COVERAGE, World, canary, page, statements
 
 pytestmark = pytest.mark.databases
 
@@ -42,8 +42,7 @@ def _claimed(world: World, owner: str = "first") -> ClaimedRun:
 
 
 def _taken_over(world: World, run_id: int, owner: str = "second") -> ClaimedRun:
-    claimed = world.claim(owner)
-    assert claimed is not None
+    claimed = world.take_over(run_id, owner)
     assert (claimed.id, claimed.resumed) == (run_id, True)
     return claimed
 
@@ -76,7 +75,7 @@ def test_a_worker_that_stops_lets_go_and_another_carries_on_at_once(world: World
     staged = world.count("shards")["shards"]
     first_asked = len(world.probe.asked)
     assert (staged, first_asked) == {0: (0, 25), 4: (1, 125), 8: (2, 225)}[batches]
-    resumed = _taken_over(world, claimed.id)  # without waiting for the lease
+    resumed = _taken_over(world, claimed.id)
     world.execute(resumed, "second")
     _assert_whole(world, claimed.id)
     assert len(world.probe.asked) == first_asked + COUNT - _canaries_in(staged)
@@ -96,7 +95,7 @@ def _canaries_in(shards: int) -> int:
 
 
 @pytest.mark.parametrize("batch", [0, 1, 5, 9])
-def test_a_run_whose_worker_died_is_carried_on_when_its_lease_ends(world: World, batch: int) -> None:
+def test_a_run_whose_worker_died_is_carried_on_by_another(world: World, batch: int) -> None:
     def die(number: int) -> None:
         world.clock.advance(1)
         if number == batch:
@@ -106,11 +105,9 @@ def test_a_run_whose_worker_died_is_carried_on_when_its_lease_ends(world: World,
     world.probe.before_batch = die
     with pytest.raises(Crash):
         world.execute(claimed, "first")
-    assert world.claim("second") is None  # it might still be alive
     staged = world.count("shards")["shards"]
     asked_before = set(world.probe.asked)
     committed = sorted(QUERIES, reverse=True)[: _canaries_in(staged)]
-    world.clock.now += LEASE
     world.probe.before_batch = lambda _: None
     world.probe.asked.clear()
     world.execute(_taken_over(world, claimed.id), "second")
@@ -119,18 +116,6 @@ def test_a_run_whose_worker_died_is_carried_on_when_its_lease_ends(world: World,
     assert set(asked) == QUERIES - set(committed)
     assert set(asked.values()) == {1}
     assert {query for _, query in asked_before} | set(asked) == QUERIES
-
-
-def test_renewing_keeps_a_run_and_only_the_one_at_work(world: World) -> None:
-    claimed = _claimed(world)
-    for _ in range(4):
-        now = world.clock.advance(LEASE.total_seconds() - 1)
-        runs.renew(world.store, {"first": claimed.id}, now=now, lease=LEASE)
-        assert world.claim("second") is None
-    now = world.clock.advance(LEASE.total_seconds() - 1)
-    runs.renew(world.store, {"first": claimed.id + 1, "another": claimed.id}, now=now, lease=LEASE)
-    world.clock.advance(2)
-    assert world.claim("second") is not None
 
 
 def test_a_run_carried_on_too_late_ends_partial_with_what_there_is(world: World) -> None:
@@ -158,7 +143,6 @@ def test_one_who_was_taken_over_in_the_middle_writes_nothing_any_more(world: Wor
     def pause(number: int) -> None:
         world.clock.advance(1)
         if number == 5:
-            world.clock.now += LEASE
             world.probe.before_batch = lambda _: None
             assert world.execute(_taken_over(world, claimed.id), "second") is not None
             dumps.append(world.dump())
@@ -179,14 +163,13 @@ def test_one_who_was_taken_over_just_before_the_end_writes_nothing_any_more(worl
     class Paused:
         def __call__(self) -> object:
             if not dumps and world.count("shards")["shards"] == 3:
-                clock.now += LEASE
                 dumps.append(None)
                 world.clock = clock
                 assert world.execute(_taken_over(world, claimed.id), "second") is not None
                 dumps.append(world.dump())
             return clock()
 
-    world.clock = Paused()  # type: ignore[assignment] # a clock that sleeps through its lease
+    world.clock = Paused()  # type: ignore[assignment] # a clock that is slow once
     assert world.execute(claimed, "first") is None
     world.clock = clock
     assert dumps == [None, world.dump()]
@@ -197,7 +180,6 @@ def test_one_who_was_taken_over_cannot_fail_the_run_either(store: Store) -> None
     world = World(store=store)
     world.apply(page())
     claimed = _claimed(world)
-    world.clock.now += LEASE + timedelta(seconds=1)
     resumed = _taken_over(world, claimed.id)
     assert world.execute(claimed, "first") is None
     assert world.shown(claimed.id)["status"] == "running"
@@ -229,7 +211,6 @@ def test_dying_anywhere_in_the_last_transaction_leaves_nothing_half_written(stor
                 ended = None
         if ended is None:
             assert world.dump() == dying.dump
-            world.clock.now += LEASE + timedelta(seconds=1)
             ended = world.execute(_taken_over(world, claimed.id), "second")
         assert ended is not None
         assert ended.verdict is (Verdict.DEGRADED if bad else Verdict.HEALTHY)
@@ -286,7 +267,6 @@ def test_dying_while_shards_are_committed_leaves_whole_shards_only(world: World)
     with statements(world.store, before), pytest.raises(Crash):
         world.execute(claimed, "first")
     assert world.count("shards", "states")["shards"] == 1
-    world.clock.now += LEASE + timedelta(seconds=1)
     world.execute(_taken_over(world, claimed.id), "second")
     _assert_whole(world, claimed.id)
 

@@ -9,6 +9,7 @@ from app import metrics
 from app.services.runs import rescoring
 from app.services.runs.rescoring import MOST_ATTEMPTS
 from app.store.engine import Store, from_us
+from app.store.jobs.values import Job, JobKind
 from app.store.tables import rescorings, run_probes
 from app.worker import Engine, Worker
 from tests.support.fakes import FakeSend
@@ -30,18 +31,18 @@ def test_a_rescoring_that_raises_is_tried_ever_later_and_then_has_failed(world: 
     number, worker = _ask(world), _worker(world)
     pauses = []
     for _ in range(MOST_ATTEMPTS - 1):
-        assert worker._tasks.rescore_once()
+        assert _carry_on(world, worker, number)
         assert rescoring.show(world.store, number)["status"] == "queued"
         pauses.append(_put_off_until(world) - world.clock.now)
-        assert not worker._tasks.rescore_once(), "not before the pause is over"
+        assert not _carry_on(world, worker, number), "not before the pause is over"
         world.clock.now += pauses[-1] + timedelta(seconds=1)
     assert pauses == [timedelta(minutes=1) * 2**attempt for attempt in range(MOST_ATTEMPTS - 1)]
-    assert worker._tasks.rescore_once()
+    assert _carry_on(world, worker, number)
     found = rescoring.show(world.store, number)
     assert (found["status"], found["progress"]) == ("failed", {"runs_done": 0, "runs_total": 1})
     assert found["failure"] == "an error of Coalmine's own in 5 attempts (ValueError, see the log)"
     world.clock.now += timedelta(days=30)
-    assert not worker._tasks.rescore_once()
+    assert not _carry_on(world, worker, number)
 
 
 def test_a_failed_rescoring_says_why_on_its_page_and_is_retried_there(world: World) -> None:
@@ -49,7 +50,7 @@ def test_a_failed_rescoring_says_why_on_its_page_and_is_retried_there(world: Wor
     site = Site(world=world)
     path = f"/rescorings/{number}"
     assert site.client().post(f"{path}/retry").status_code == 409
-    _fail(world, worker)
+    _fail(world, worker, number)
     shown = site.page(path)
     assert "An error of Coalmine's own in 5 attempts (ValueError, see the log). 0 of 1 run judged" in shown.text
     assert [one.text for one in shown.all("span", class_="badge")] == ["failed"]
@@ -57,7 +58,7 @@ def test_a_failed_rescoring_says_why_on_its_page_and_is_retried_there(world: Wor
     assert site.page(f"/checks/{CHECK}").one("a", href=path).text == "failed"
     answer = site.client().post(shown.one("form", action=f"{path}/retry").get("action"))
     assert (answer.status_code, answer.headers["location"]) == (303, path)
-    assert worker._tasks.rescore_once()
+    assert _carry_on(world, worker, number)
     found = rescoring.show(world.store, number)
     assert (found["status"], found["failure"]) == ("finished", None)
     assert site.client().post(f"{path}/retry").status_code == 409
@@ -66,10 +67,10 @@ def test_a_failed_rescoring_says_why_on_its_page_and_is_retried_there(world: Wor
 
 def test_asking_for_a_failed_rescoring_again_lets_it_go_on_at_once(world: World) -> None:
     number, worker = _ask(world), _worker(world)
-    _fail(world, worker)
+    _fail(world, worker, number)
     _write_latencies(world, b"\0\0")
     assert _ask(world) == number
-    assert worker._tasks.rescore_once()
+    assert _carry_on(world, worker, number)
     assert rescoring.show(world.store, number)["status"] == "finished"
 
 
@@ -91,13 +92,37 @@ def test_a_worker_that_stops_has_not_failed(world: World) -> None:
     assert rescoring.show(world.store, number)["status"] == "queued"
 
 
+def test_a_worker_goes_on_with_what_one_before_it_left_but_leaves_a_command_to_itself(world: World) -> None:
+    number, worker = _ask(world), _worker(world)
+    _write_latencies(world, b"\0\0")
+    assert rescoring.claim(world.store, owner=f"{rescoring.COMMAND}1:ab", now=world.clock()) == number
+    assert not _carry_on(world, worker, number)
+    world.clock.now += rescoring.LEASE + timedelta(seconds=1)
+    assert rescoring.claim(world.store, owner="killed", now=world.clock()) == number
+    assert _carry_on(world, worker, number)
+    assert rescoring.show(world.store, number)["status"] == "finished"
+
+
 def _ask(world: World) -> int:
     return rescoring.ask(world.store, CHECK, since=None, now=world.clock.advance(1))
 
 
-def _fail(world: World, worker: Worker) -> None:
+def _carry_on(world: World, worker: Worker, number: int) -> bool:
+    """Do the job of a re-scoring; whether there was something to do."""
+    before = _attempts(world)
+    worker._tasks.doers[JobKind.RESCORING](Job(id=1, kind=JobKind.RESCORING, key=number, part=0, attempt=before[0]))
+    return _attempts(world) != before
+
+
+def _attempts(world: World) -> tuple[int, int | None]:
+    with world.store.read() as connection:
+        row = connection.execute(sa.select(rescorings.c.attempts, rescorings.c.finished_at)).one()
+    return row.attempts, row.finished_at
+
+
+def _fail(world: World, worker: Worker, number: int) -> None:
     for _ in range(MOST_ATTEMPTS):
-        assert worker._tasks.rescore_once()
+        assert _carry_on(world, worker, number)
         world.clock.now += timedelta(hours=1)
 
 

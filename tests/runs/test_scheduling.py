@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +11,8 @@ from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import RunStatus, Trigger
 from app.services.history import run_views
 from app.store.engine import Store
+from app.store.jobs.queues import open_queue
+from app.store.jobs.values import JobKind
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race
 
@@ -69,8 +71,11 @@ def test_a_wish_that_joins_passes_on_its_index_version(world: World) -> None:
 
 def test_threads_that_wish_at_once_get_one_run(world: World) -> None:
     assert len(set(race(8, lambda _: world.wish()))) == 1
-    claims = race(8, lambda number: world.claim(f"worker {number}"))
-    assert sum(claimed is not None for claimed in claims) == 1
+    queue = open_queue(world.store)
+    queue.begin()
+    taken = race(8, lambda _: queue.take([JobKind.RUN], datetime.now(UTC), 1))
+    assert sum(len(jobs) for jobs in taken) == 1
+    assert world.claim() is not None
     assert len(set(race(8, lambda _: world.wish()))) == 1
     assert Counter(status for _, _, status in _runs(world)) == {RunStatus.RUNNING: 1, RunStatus.QUEUED: 1}
 
@@ -199,8 +204,7 @@ def test_a_run_that_takes_longer_than_the_interval_is_followed_by_one(world: Wor
     assert _tick(world)
     world.clock.now = START + timedelta(minutes=10, seconds=1)
     assert not _tick(world)  # one waits already
-    taken_over = world.claim("another worker")  # its lease ran out; still nothing overlaps
-    assert taken_over is not None
+    taken_over = world.take_over(long.id, "another worker")  # still nothing overlaps
     assert taken_over.id == long.id
     assert world.claim("a third") is None
     world.execute(taken_over, "another worker")

@@ -15,7 +15,7 @@ from app.store.runs import results as history
 from app.store.runs.shards import Failure, ShardBody
 from app.store.tables import run_probes
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
-from tests.support.world import LEASE, RETRIEVER, World, canary, documents, page, statements
+from tests.support.world import RETRIEVER, World, canary, documents, page, statements
 
 KEYS = ("ant", "bee", "cat", "dog")
 RERANKED = {
@@ -86,7 +86,6 @@ def test_whose_failure_it_was_survives_a_crash(world: World) -> None:
 
     with statements(world.store, die), pytest.raises(Crash):
         world.execute(claimed, "first")
-    world.clock.now += LEASE
     world.clock.advance(1)
     resumed = world.claim("second")
     assert resumed is not None

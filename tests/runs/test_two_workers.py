@@ -108,37 +108,6 @@ def test_two_live_workers_do_every_run_and_every_delivery_once(database_url: str
     assert Counter(alert["state"] for alert in first.alerts()) == {"firing": len(CHECKS), "resolved": len(CHECKS)}
 
 
-def test_a_thread_whose_lease_lapsed_lets_go_to_another_of_its_own_process(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = World(store=store)
-    world.clock.now = datetime.now(UTC)
-    world.apply(page([canary(f"q{number}") for number in range(150)], schedule={"every": "31d"}))
-
-    first: list[tuple[threading.Thread, str]] = []
-
-    def taken_over() -> bool:
-        with store.write() as connection:  # again and again, for a heartbeat may come in between
-            connection.execute(sa.update(rows).where(rows.c.claimed_by == first[0][1]).values(lease_until=0))
-        return len(world.probe.askings) == 2
-
-    def pause(_batch: int) -> None:
-        if not first:  # it sleeps through its lease
-            with store.read() as connection:
-                owner = connection.execute(sa.select(rows.c.claimed_by)).scalar_one()
-            first.append((threading.current_thread(), owner))
-            until(taken_over)
-        elif threading.current_thread() is not first[0][0]:  # goes on when the other has let go
-            until(lambda: _messages(caplog, "run_let_go"))
-
-    world.probe.before_batch = pause
-    with caplog.at_level(logging.INFO, "coalmine"), _working(world, "worker", run_threads=2):
-        until(lambda: [run["status"] for run in _runs(world, CHECK)] == ["finished"])
-    assert len(_messages(caplog, "run_let_go")) == 1
-    assert _messages(caplog, "bug") == []
-    assert world.count("runs", "states", "shards") == {"runs": 1, "states": 150, "shards": 0}
-
-
 def test_one_check_that_raises_does_not_keep_the_others_from_being_looked_after(
     sqlite_store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

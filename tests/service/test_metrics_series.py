@@ -305,6 +305,7 @@ def test_a_process_adds_a_fixed_number_and_some_for_each_hook() -> None:
     exposition.process.run_ended(
         EndedRun(
             id=1,
+            check_id=1,
             check="docs",
             suite="docs",
             retriever="search",

@@ -18,7 +18,7 @@ from app.services.catalog.references import FILE
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Content
 from app.store.engine import Store
-from app.store.migrate import _config, is_migrated, migrate
+from app.store.migrate import _config, is_migrated, is_ours, migrate
 from app.store.tables import metadata
 from tests.support.world import CHECK, World, canary, page
 
@@ -33,7 +33,8 @@ def test_migrating_an_empty_database_gives_exactly_the_tables(empty_database_url
     migrate(store)
     assert is_migrated(store)
     with store.read() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        wanted = {"compare_type": True, "compare_server_default": True, "include_name": is_ours}
+        context = MigrationContext.configure(connection, opts=wanted)
         assert compare_metadata(context, metadata) == []
 
 

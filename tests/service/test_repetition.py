@@ -29,7 +29,6 @@ def test_the_row_of_a_definition_is_locked_by_one_function_for_each_strength() -
     assert sorted(locks) == [
         ("store/catalog/definitions.py", ""),
         ("store/catalog/definitions.py", "key_share=True"),
-        ("store/delivery/claims.py", "skip_locked=True, key_share=True"),  # waits for nobody
     ]
 
 

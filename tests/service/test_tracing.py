@@ -51,6 +51,7 @@ ACCEPTED = reply(b"")
 CLAIMED = ClaimedRun(id=812, check_id=1, check="watch", trigger="update", resumed=False, started_at=0, created_at=0)
 ENDED = EndedRun(
     id=812,
+    check_id=1,
     check="watch",
     suite="handbook",
     retriever="docs",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from app.services.alerts.alert_links import Links
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
+from app.services.delivery.deliveries import SentDelivery
 from app.services.runs import runs
 from app.services.runs.plans import Planner
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
+from tests.support.world import World
 
 BASE = "http://127.0.0.1:8000"
 RETRIEVER = {
@@ -134,7 +136,9 @@ class Api:
     def work(self) -> None:
         """Carry out every run that is due."""
         store = self.service.store
-        while claimed := runs.claim(store, owner="test", now=_now(), lease=timedelta(seconds=30)):
+        world = World(store=store, vault=self.service.vault)
+        world.clock.now = _now()
+        while claimed := world.claim("test"):
             ended = runs.execute(
                 Planner(store, self.service.vault),
                 self.retriever,
@@ -150,18 +154,20 @@ class Api:
         """Send every delivery that is due; gives how many attempts that took."""
         attempts = 0
         links = Links(public_url=BASE)
-        while sent := deliveries.deliver_next(
-            self.service.store,
-            self.service.vault,
-            self.mailbox,
-            owner="test",
-            links=links,
-            clock=_now,
-            lease=timedelta(seconds=30),
-        ):
+        while sent := self._deliver_one(links):
             self.service.exposition.process.delivered(sent)
             attempts += 1
         return attempts
+
+    def _deliver_one(self, links: Links) -> SentDelivery | None:
+        store, vault = self.service.store, self.service.vault
+        world = World(store=store, vault=vault)
+        world.clock.now = _now()
+        attempted = (
+            deliveries.deliver_next(store, vault, self.mailbox, hook_id, owner="test", links=links, clock=_now)
+            for hook_id in world.due_hooks()
+        )
+        return next(filter(None, attempted), None)
 
     def refresh(self) -> None:
         """Take the metrics snapshot anew."""

@@ -14,7 +14,9 @@ from app.services.diagnosis.diagnoses import PATIENCE
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun, execute
 from app.store.engine import Store
+from app.store.runs import results
 from tests.support.fakes import answered, failed
+from tests.support.present import present
 from tests.support.world import CHECK, RETRIEVER, World, documents, page
 
 TEXTS: Mapping[str, str] = {
@@ -132,7 +134,9 @@ class Diagnosed:
 
     def diagnose(self, ended: EndedRun, **more: Any) -> diagnoses.Outcome | None:
         """Do what a worker does after a run."""
-        return diagnoses.after_run(self.planner, self.library, ended, clock=self.world.clock, **more)
+        with self.world.store.read() as connection:
+            run = present(results.find_run(connection, ended.id))
+        return diagnoses.after_run(self.planner, self.library, run, clock=self.world.clock, **more)
 
     def why(self, key: str, slug: str = CHECK) -> DiagnosisView:
         """Read the last diagnosis of a canary."""

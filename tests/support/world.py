@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -29,12 +28,16 @@ from app.services.runs import runs, scheduling
 from app.services.runs.due_checks import DueChecks
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
-from app.store.engine import Store
+from app.store.delivery import claims
+from app.store.engine import Store, to_us
+from app.store.runs import queue
 from app.store.runs.queue import ClaimedRun
+from app.store.tables import deliveries as delivery_rows
 from app.store.tables import metadata
+from app.store.tables import runs as rows
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
+from tests.support.present import present
 
-LEASE = timedelta(seconds=30)
 LINKS = Links(public_url="http://coalmine.test")
 SECRET = "whsec_d29ybGQtc2VjcmV0LTAxMjM0NTY3ODktMDEyMzQ1"
 CHECK = "watch"
@@ -116,6 +119,8 @@ class World:
     probe: FakeProbe = field(default_factory=FakeProbe)
     send: FakeSend = field(default_factory=FakeSend)
     embed: Embed | None = None
+    let_go: set[int] = field(default_factory=set)
+    """Runs whose worker stopped or died: their jobs are there again."""
 
     def apply(self, *pages: Mapping[str, Any]) -> list[Change]:
         """Put these pages in force as canary files."""
@@ -127,8 +132,22 @@ class World:
         return scheduling.run_now(self.store, slug, now=self.clock(), **wish)[0]
 
     def claim(self, owner: str = "worker") -> ClaimedRun | None:
-        """Claim what is due."""
-        return runs.claim(self.store, owner=owner, now=self.clock(), lease=LEASE)
+        """Begin the run that is due, and for longest of several, or carry on one that was let go of."""
+        for run_id in [*self.due_runs(), *sorted(self.let_go)]:
+            if claimed := runs.begin(self.store, run_id, owner=owner, now=self.clock()):
+                return claimed
+        return None
+
+    def take_over(self, run_id: int, owner: str = "worker") -> ClaimedRun:
+        """Carry on a run whose worker others take for dead."""
+        return present(runs.begin(self.store, run_id, owner=owner, now=self.clock()))
+
+    def due_runs(self) -> list[int]:
+        """Give the runs that may begin, the one that may for longest first."""
+        with self.store.read() as connection:
+            since = sa.case((rows.c.not_before > rows.c.created_at, rows.c.not_before), else_=rows.c.created_at)
+            due = sa.select(rows.c.id).where(queue.startable(to_us(self.clock()))).order_by(since, rows.c.id)
+            return list(connection.execute(due).scalars())
 
     def queue_due(self, *, anew: bool = False) -> int:
         """Let the clock look at the checks, in a process that remembers nothing; gives how many runs were queued.
@@ -144,9 +163,13 @@ class World:
     ) -> EndedRun | None:
         """Carry out a claimed run in a process that remembers nothing."""
         planner = Planner(self.store, self.vault)
-        return runs.execute(
+        self.let_go.add(claimed.id)
+        ended = runs.execute(
             planner, self.probe, claimed, embed=self.embed, owner=owner, clock=self.clock, stopping=stopping
         )
+        if ended is not None:
+            self.let_go.discard(claimed.id)
+        return ended
 
     def run(self, slug: str = CHECK, **more: Any) -> EndedRun:
         """Ask for a run and carry it out, a minute after the last."""
@@ -160,10 +183,24 @@ class World:
         return ended
 
     def deliver(self, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
-        """Attempt the next delivery that is due."""
-        return deliveries.deliver_next(
-            self.store, self.vault, send or self.send, owner=owner, links=LINKS, clock=self.clock, lease=LEASE
-        )
+        """Attempt the next delivery that is due, of whatever hook."""
+        for hook_id in self.due_hooks():
+            sent = deliveries.deliver_next(
+                self.store, self.vault, send or self.send, hook_id, owner=owner, links=LINKS, clock=self.clock
+            )
+            if sent is not None:
+                return sent
+        return None
+
+    def due_hooks(self) -> list[int]:
+        """Give the hooks to which something is due, the one to which it is for longest first."""
+        moments: dict[int, int] = {}
+        with self.store.read() as connection:
+            for hook_id in connection.execute(sa.select(delivery_rows.c.hook_id).distinct()).scalars():
+                at = claims.next_attempt(connection, hook_id, now=to_us(self.clock()))
+                if at is not None and at <= to_us(self.clock()):
+                    moments[hook_id] = at
+        return sorted(moments, key=lambda hook_id: (moments[hook_id], hook_id))
 
     def deliver_all(self) -> list[SentDelivery]:
         """Attempt everything that is due."""

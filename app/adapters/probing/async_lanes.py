@@ -68,7 +68,7 @@ async def query_in_lanes(
     try:
         with contextlib.closing(turns):
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(retriever.concurrency, len(queries))):
+                for _ in range(min(context.concurrency, len(queries))):
                     group.create_task(run_lane())
     except BaseExceptionGroup as group:
         if (local := group.subgroup(LocalResourceError)) is not None:
@@ -92,7 +92,7 @@ class _Turns:
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
         self._share = peer_of(context, limits or Limits(loop.time)).share(
-            concurrency=retriever.concurrency,
+            concurrency=context.concurrency,
             requests_per_second=retriever.requests_per_second,
             wake=partial(loop.call_soon_threadsafe, self._changed.set),
         )

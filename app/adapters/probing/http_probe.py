@@ -78,7 +78,7 @@ class HttpProbe:
         exchanged = exchange(
             iter(shown_requests.values()) if shown_requests else credentials.signed(requests),
             policy=self._policy,
-            concurrency=retriever.concurrency,
+            concurrency=context.concurrency,
             requests_per_second=retriever.requests_per_second,
             auth=credentials.shared_auth,
             peer=peer_of(context, self._limits),
@@ -128,7 +128,7 @@ class HttpProbe:
         exchanged = exchange(
             (request,),
             policy=self._policy,
-            concurrency=retriever.concurrency,
+            concurrency=context.concurrency,
             requests_per_second=retriever.requests_per_second,
             auth=request_auth,
             peer=peer_of(context, self._limits),

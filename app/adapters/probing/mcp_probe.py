@@ -111,7 +111,7 @@ class _SessionRun:
         self._auth = NO_AUTH
         self._redaction = Redaction.of(NO_AUTH, thorough=False)
         self._stopping = threading.Event()
-        self._threads = ThreadPoolExecutor(context.retriever.concurrency + 1, "mcp transport")
+        self._threads = ThreadPoolExecutor(context.concurrency + 1, "mcp transport")
 
     async def ask_all(self, queries: Sequence[ProbeQuery], vectors: Vectors, deliver: Deliver) -> None:
         """Open the session, call, close it. Raises CredentialError and NoAnswerError."""

@@ -1,4 +1,4 @@
-"""Whose limits a request to a retriever falls under: those of everything in this process that asks the same one."""
+"""Whose limits a request to a retriever falls under: of everything in this process that asks it, or of its lane."""
 
 from app.adapters.limits import Limits, Peer
 from app.domain.probing.probe_failures import url_address
@@ -12,4 +12,8 @@ def peer_of(context: ProbeContext, limits: Limits) -> Peer:
     """
     retriever = context.retriever
     address = url_address(retriever.url, retriever.options) or retriever.url
-    return Peer(limits=limits, name=f"{retriever.slug} at {address}", defined_at=context.defined_at)
+    name = f"{retriever.slug} at {address}"
+    if context.lane is None:
+        return Peer(limits=limits, name=name, defined_at=context.defined_at)
+    in_lane = f"{name}, lane {context.lane.number}"
+    return Peer(limits=limits, name=in_lane, defined_at=context.defined_at, reserve=context.lane.reserve)

@@ -4,7 +4,7 @@ Answers are values of model; presets and documents that fill these in are format
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -258,6 +258,20 @@ class Trace(Protocol):
         ...
 
 
+Reserve = Callable[[int, float], float]
+"""Reserves so many requests at this interval in seconds, and gives the seconds until the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A share in the limits of a retriever that several processes ask: what its lanes may do adds up to them."""
+
+    number: int
+    concurrency: int
+    reserve: Reserve
+    """Of the rate, which the lanes have in common."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeContext:
     """What the probes of one run have in common."""
@@ -271,6 +285,13 @@ class ProbeContext:
     trace: Trace | None = None
     defined_at: datetime | None = None
     """When a run read the definition of the retriever: of limits that were edited meanwhile the newest hold."""
+    lane: Lane | None = None
+    """None = the limits of the retriever are those of this process."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many requests may be under way."""
+        return self.retriever.concurrency if self.lane is None else self.lane.concurrency
 
 
 class Probe(Protocol):

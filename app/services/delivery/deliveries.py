@@ -1,4 +1,4 @@
-"""Delivery of notifications: claim one, render and send it, and record the result.
+"""Delivery of notifications: take the next of a hook, render and send it, and record the result.
 
 Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere
 leads to another attempt with the same bytes and the same idempotency key.
@@ -7,7 +7,7 @@ leads to another attempt with the same bytes and the same idempotency key.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import SystemRandom
 
 from app.domain.delivery.attempts import OUT_OF_REACH, REFRESH_EVERY, after_attempt, needs_resend
@@ -64,29 +64,26 @@ def deliver_next(
     store: Store,
     vault: Vault,
     send: Send,
+    hook_id: int,
     *,
     owner: str,
     links: Links,
     clock: Callable[[], datetime],
-    lease: timedelta,
 ) -> SentDelivery | None:
-    """Attempt the oldest delivery that is due; None when there is none, or another worker claimed it.
+    """Attempt the oldest delivery to a hook that is due; None when there is none, or somebody else is at it.
 
-    Where there is none, nothing is written.
+    `owner` names this attempt, and no other one at any hook.
     """
     now = clock()
-    with store.read() as connection:
-        if not claims.has_claimable_delivery(connection, to_us(now)):
-            return None
     with store.write() as connection:
-        claimed = claims.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
-    if claimed is None:
+        begun = claims.begin_attempt(connection, hook_id, owner=owner, now=to_us(now))
+    if begun is None:
         return None
-    if claimed.incident_id is None and claimed.alert_id is not None:
-        claimed = _adopt(store, claimed, claimed.alert_id)
-    delivery = claimed
+    if begun.incident_id is None and begun.alert_id is not None:
+        begun = _adopt(store, begun, begun.alert_id)
+    delivery = begun
     attempt = send_prepared(
-        send, delivery, lambda: _prepare(store, vault, delivery, owner=owner, links=links, now=now, lease=lease), now
+        send, delivery, lambda: _prepare(store, vault, delivery, owner=owner, links=links, now=now), now
     )
     if attempt is None:
         return None
@@ -97,7 +94,7 @@ def deliver_next(
 def send_prepared(
     send: Send, delivery: DeliveryRow, prepare: Callable[[], PreparedDelivery | None], now: datetime
 ) -> tuple[Receipt, int | None] | None:
-    """Prepare and send a claimed delivery; returns the receipt and the hook's version, None where it has no message.
+    """Prepare and send a delivery; returns the receipt and the hook's version, None where it has no message.
 
     Any error but that of the store is a failed attempt: else the delivery would stay the oldest that is due.
     """
@@ -128,9 +125,9 @@ def _adopt(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
 
 
 def _prepare(
-    store: Store, vault: Vault, claimed: DeliveryRow, *, owner: str, links: Links, now: datetime, lease: timedelta
+    store: Store, vault: Vault, claimed: DeliveryRow, *, owner: str, links: Links, now: datetime
 ) -> PreparedDelivery | None:
-    """Read the hook, and render the body unless an earlier attempt has; None where the claim was lost."""
+    """Read the hook, and render the body unless an earlier attempt has; None where somebody else is at it."""
     with store.read() as connection:  # rendering may take long, so outside the write transaction
         definition = definitions.definition_by_id(connection, claimed.hook_id)
         hook = _reachable(vault, claimed, definition)
@@ -140,9 +137,7 @@ def _prepare(
         if edited != definition:  # rare: changed meanwhile
             hook = _reachable(vault, claimed, edited)
             body = _body(connection, claimed, hook, links, now)
-        # The lease outlives the slowest receiver, so that no other worker attempts the same meanwhile.
-        until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
-        if not claims.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until):
+        if not claims.prepare_delivery(connection, claimed.id, owner=owner, body=body):
             return None
     return PreparedDelivery(
         hook=hook, hook_version=edited.version_id, message=Message(id=claimed.message_id, body=body)

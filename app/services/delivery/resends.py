@@ -1,7 +1,7 @@
-"""Resends of delivered notifications to receivers that expire alerts, with the same bytes under the same key."""
+"""What a hook gets next: a new notification, or one again for receivers that expire alerts, with the same bytes."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from app.domain.delivery.attempts import REFRESH_EVERY
 from app.domain.delivery.hooks import Message, Receipt, Send
@@ -17,64 +17,67 @@ from app.services.delivery.deliveries import (
     send_prepared,
 )
 from app.store.catalog import definitions
-from app.store.delivery import outbox, resend
+from app.store.delivery import claims, outbox, resend
 from app.store.delivery.outbox import DeliveryRow
-from app.store.engine import Store, to_us
+from app.store.engine import Store, from_us, to_us
 
 
 def attempt_next(
     store: Store,
     vault: Vault,
     send: Send,
+    hook_id: int,
     *,
     owner: str,
     links: Links,
     clock: Callable[[], datetime],
-    lease: timedelta,
 ) -> SentDelivery | None:
-    """Attempt what is due, new deliveries before resends; None when there is nothing."""
-    sent = deliver_next(store, vault, send, owner=owner, links=links, clock=clock, lease=lease)
-    return sent or resend_next(store, vault, send, owner=owner, clock=clock, lease=lease)
+    """Attempt what is due to a hook, new deliveries before resends; None when there is nothing."""
+    sent = deliver_next(store, vault, send, hook_id, owner=owner, links=links, clock=clock)
+    return sent or resend_next(store, vault, send, hook_id, owner=owner, clock=clock)
+
+
+def next_attempt(store: Store, hook_id: int, now: datetime) -> datetime | None:
+    """Say when something is to be sent to a hook next; None = nothing is to be."""
+    with store.read() as connection:
+        at = claims.next_attempt(connection, hook_id, now=to_us(now))
+    return None if at is None else from_us(at)
 
 
 def resend_next(
-    store: Store, vault: Vault, send: Send, *, owner: str, clock: Callable[[], datetime], lease: timedelta
+    store: Store, vault: Vault, send: Send, hook_id: int, *, owner: str, clock: Callable[[], datetime]
 ) -> SentDelivery | None:
-    """Send the delivered notification whose resend is due longest; None when none is due.
+    """Send the delivered notification of a hook whose resend is due longest; None when none is due.
 
     A failure is recorded as an attempt, and tried again a minute later.
     """
     while True:
         now = clock()
-        with store.read() as connection:
-            if not resend.has_claimable_resend(connection, to_us(now)):
-                return None
         with store.write() as connection:
-            claimed = resend.claim_resend(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
-        if claimed is None:
+            begun = resend.begin_resend(connection, hook_id, owner=owner, now=to_us(now))
+        if begun is None:
             return None
-        delivery = claimed
+        delivery = begun
 
         def prepare(delivery: DeliveryRow = delivery, now: datetime = now) -> PreparedDelivery | None:
-            return _prepare(store, vault, delivery, owner=owner, now=now, lease=lease)
+            return _prepare(store, vault, delivery, owner=owner, now=now)
 
         attempt = send_prepared(send, delivery, prepare, now)
-        if attempt is not None:  # else it is not needed any more, or another worker has it: the next one
+        if attempt is not None:  # else it is not needed any more, or somebody else has it: the next one
             return _finish(store, delivery, attempt[0], owner=owner, now=clock())
 
 
 def _prepare(
-    store: Store, vault: Vault, delivery: DeliveryRow, *, owner: str, now: datetime, lease: timedelta
+    store: Store, vault: Vault, delivery: DeliveryRow, *, owner: str, now: datetime
 ) -> PreparedDelivery | None:
     with store.write() as connection:
         definition = definitions.definition_by_id(connection, delivery.hook_id)
         if delivery.body is None or resend_at(connection, delivery, definition, now) is None:
             resend.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
             return None
-        hook = hook_value(vault, definition)
-        until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
-        if not resend.extend_resend(connection, delivery.id, owner=owner, lease_until=until):
+        if not resend.is_resending(connection, delivery.id, owner=owner):
             return None
+        hook = hook_value(vault, definition)
     return PreparedDelivery(
         hook=hook, hook_version=definition.version_id, message=Message(id=delivery.message_id, body=delivery.body)
     )

@@ -30,7 +30,6 @@ from app.services.lookup import find_check
 from app.services.probing.diagnosis_queries import ReportProgress, TimeBudget, ask_questions
 from app.services.runs.plans import Planner
 from app.services.runs.run_causes import renaming_cause
-from app.services.runs.runs import EndedRun
 from app.store.catalog import definitions, suites
 from app.store.diagnosis import diagnoses as stored
 from app.store.diagnosis.diagnoses import DiagnosisRow
@@ -66,7 +65,7 @@ class Outcome:
 def after_run(
     planner: Planner,
     probe: Probe,
-    ended: EndedRun,
+    run: RunRow,
     *,
     clock: Callable[[], datetime],
     stopping: Callable[[], bool] = lambda: False,
@@ -78,35 +77,25 @@ def after_run(
     Nothing is asked after an unknown run: its retriever may be overloaded.
     """
     store = planner.store
-    found, subjects, inputs = _find_subjects(planner, ended, most=most, now=clock())
+    found, subjects, inputs = _find_subjects(planner, run, most=most, now=clock())
     if inputs is not None and subjects:
         try:
             budget = TimeBudget.of(seconds, clock, stopping)
-            found += ask_about(probe, inputs, subjects, budget, run_id=f"{ended.id}-diagnosis")
+            found += ask_about(probe, inputs, subjects, budget, run_id=f"{run.id}-diagnosis")
         except InvalidInputError as error:  # of this retriever's configuration: rare, as the run could use it
-            logger.warning("diagnosis_impossible", extra={"run": ended.id, "check": ended.check, "detail": str(error)})
+            logger.warning("diagnosis_impossible", extra={"run": run.id, "check": run.check, "detail": str(error)})
     if not found:
-        released = release(store, ended.id, now=clock())
-        return Outcome(run_id=ended.id, causes=(), released=released) if released else None
+        released = release(store, run.id, now=clock())
+        return Outcome(run_id=run.id, causes=(), released=released) if released else None
     now = clock()
     with store.write() as connection:
-        run = results.find_run(connection, ended.id)
-        if run is not None:
+        if results.find_run(connection, run.id) is not None:
             for one, diagnosis in found:
                 save_diagnosis(connection, run, one, diagnosis, at=to_us(now), by=None)
             end_decided_proposals(connection, run.check_id, at=to_us(now))
             outdate_overtaken(connection, run, {one.canary_id for one, _ in found}, at=to_us(now))
-        released = stored.release_deliveries(connection, ended.id, to_us(now))
-    return Outcome(run_id=ended.id, causes=tuple(str(one.cause) for _, one in found), released=released)
-
-
-def needs_diagnosis(store: Store, ended: EndedRun) -> bool:
-    """Whether a run has degraded canaries or renamed chunks to diagnose, and its retriever answered."""
-    if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
-        return False
-    with store.read() as connection:
-        run = results.find_run(connection, ended.id)
-        return run is not None and (bool(run.degraded) or renaming_cause(connection, run) is not None)
+        released = stored.release_deliveries(connection, run.id, to_us(now))
+    return Outcome(run_id=run.id, causes=tuple(str(one.cause) for _, one in found), released=released)
 
 
 def release(store: Store, run_id: int, *, now: datetime) -> int:
@@ -135,15 +124,14 @@ def show(store: Store, slug: str, key: str) -> DiagnosisView:
 
 
 def _find_subjects(
-    planner: Planner, ended: EndedRun, *, most: int, now: datetime
+    planner: Planner, run: RunRow, *, most: int, now: datetime
 ) -> tuple[list[tuple[Subject, Diagnosis]], list[Subject], RunInputs | None]:
     """Diagnoses from rows alone, and the canaries to ask about; no inputs where there is nothing to do."""
-    if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
+    if run.status == RunStatus.FAILED or run.verdict == Verdict.UNKNOWN:
         return [], [], None
     with planner.store.read() as connection:
-        run = results.find_run(connection, ended.id)
-        cause = None if run is None else renaming_cause(connection, run)
-        if run is None or (not run.degraded and cause is None):
+        cause = renaming_cause(connection, run)
+        if not run.degraded and cause is None:
             return [], [], None
         inputs = planner.inputs(connection, run)
         from_rows = [] if cause is None else diagnose_renamed(connection, run, inputs, cause)

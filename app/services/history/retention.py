@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
 from app.store.history import pruning
+from app.store.probing import rates
 
 BATCH: Final = 50
 """Rows that a writing transaction deletes, with their dependents."""
@@ -17,6 +18,7 @@ ALERT_DAYS: Final = 366
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
 ROUND: Final = timedelta(minutes=10)
+RATES_KEPT: Final = timedelta(days=1)
 
 Find = Callable[[Connection, int], Sequence[Any]]
 Drop = Callable[[Connection, Sequence[Any]], int]
@@ -25,27 +27,24 @@ Drop = Callable[[Connection, Sequence[Any]], int]
 def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_size: int = SLICE) -> int:
     """Delete runs and states older than `days`, alerts, diagnoses and hourly figures older than a year, and orphans.
 
-    Returns the number of deleted rows; 0 where another process is doing it. Rankings without a state are searched in
+    Returns the number of deleted rows. Rankings without a state are searched in
     slices, one a round; texts without a ranking, which takes a pass over all rankings, whenever the slices start over.
     """
-    with store.alone() as is_alone:
-        if not is_alone:
-            return 0
-        deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
-        place, slices = _slice(store, now, slice_size)
+    deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
+    place, slices = _slice(store, now, slice_size)
+    with store.read() as connection:
+        unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
+    deleted += _drop(store, unused, pruning.drop_rankings, batch)
+    for find_all, drop in (
+        (pruning.unused_findings, pruning.drop_findings),
+        (pruning.unused_baselines, pruning.drop_baselines),
+    ):
         with store.read() as connection:
-            unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
-        deleted += _drop(store, unused, pruning.drop_rankings, batch)
-        for find_all, drop in (
-            (pruning.unused_findings, pruning.drop_findings),
-            (pruning.unused_baselines, pruning.drop_baselines),
-        ):
-            with store.read() as connection:
-                found = find_all(connection)
-            deleted += _drop(store, found, drop, batch)
-        if deleted if slices == 1 else place == 0:
-            deleted += _prune_content(store, batch, slice_size)
-        return deleted
+            found = find_all(connection)
+        deleted += _drop(store, found, drop, batch)
+    if deleted if slices == 1 else place == 0:
+        deleted += _prune_content(store, batch, slice_size)
+    return deleted
 
 
 def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
@@ -59,6 +58,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
+        (partial(rates.old_rates, horizon=to_us(now - RATES_KEPT)), rates.drop_rates),
         *[
             (partial(pruning.old_hours, table=table, horizon=alerts), partial(pruning.drop_hours, table=table))
             for table in pruning.HOURLY

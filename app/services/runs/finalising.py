@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from app.domain.diagnosis.run_causes import RENAMING, RunCause
 from app.domain.model import Ranking, RunStatus, Verdict
 from app.domain.runs.run_inputs import RunInputs
-from app.domain.runs.run_outcomes import HistoryFacts, RunScores, evaluate, finds_nothing, score
+from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, finds_nothing, score
 from app.domain.runs.run_responses import RunResponses
 from app.services.aggregates import embedder_finding, probe_summary, run_body
 from app.services.alerts import transitions
@@ -29,7 +30,9 @@ from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
 from app.store.engine import Connection, Store, to_us
-from app.store.runs import recording, rollups, shards
+from app.store.jobs.jobs import defer
+from app.store.jobs.values import JobKind, NewJob
+from app.store.runs import queue, recording, rollups, shards
 from app.store.runs.queue import ClaimedRun
 from app.store.runs.shards import ShardBody
 
@@ -44,6 +47,7 @@ class EndedRun:
     """Summary of an ended run, for metrics, logs and whoever works next."""
 
     id: int
+    check_id: int
     check: str
     suite: str
     retriever: str
@@ -167,8 +171,12 @@ def _end(
         notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
         detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
         shards.drop_shards(connection, run_id)
+        queue.defer_following(connection, check_id)
+        if hold is not None and _needs_diagnosis(run_id, outcome, cause):
+            defer(connection, [NewJob(JobKind.DIAGNOSIS, run_id, lock=f"diagnosis:{inputs.retriever.slug}")])
     return EndedRun(
         id=run_id,
+        check_id=check_id,
         check=plan.run.check,
         suite=inputs.suite_slug,
         retriever=inputs.retriever.slug,
@@ -212,8 +220,10 @@ def fail(
                 raise
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data reports it in time
         shards.drop_shards(connection, claimed.id)
+        queue.defer_following(connection, claimed.check_id)
     return EndedRun(
         id=claimed.id,
+        check_id=claimed.check_id,
         check=claimed.check,
         suite="",
         retriever="",
@@ -224,6 +234,12 @@ def fail(
         duration_seconds=0.0,
         notifies=notifies,
     )
+
+
+def _needs_diagnosis(run_id: int, outcome: RunOutcome, cause: RunCause | None) -> bool:
+    """Whether a run has degraded canaries or renamed chunks to diagnose, and its retriever answered."""
+    renamed = cause is not None and cause.is_reportable(run_id) and cause.kind in RENAMING
+    return outcome.verdict is not Verdict.UNKNOWN and (bool(outcome.aggregates.degraded) or renamed)
 
 
 def _run_detector(connection: Connection, plan: Plan, gathered: Gathered, scores: RunScores) -> DetectorStep | None:

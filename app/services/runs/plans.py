@@ -25,6 +25,10 @@ SHARD = 100
 """Probes per shard: what is staged at once, and sent again at most after a crash."""
 
 
+MOST_PLANS = 8
+"""Kept at a time by a process that asks shards of many runs."""
+
+
 class NotExecutableError(CoalmineError):
     """The run cannot be carried out as things are defined."""
 
@@ -74,6 +78,8 @@ class Planner:
     def __init__(self, store: Store, vault: Vault) -> None:
         self.store = store
         self._vault = vault
+        self._plans: dict[int, Plan] = {}
+        """Of runs carried out in shards, by run."""
 
     def plan(self, claimed: ClaimedRun, now: datetime) -> Plan:
         """Freeze what the run works with, or read what was frozen when it first started.
@@ -98,6 +104,19 @@ class Planner:
             vector_layout_id=layouts.aggregates,
             held=start.held,
         )
+
+    def plan_once(self, claimed: ClaimedRun, now: datetime) -> Plan:
+        """Plan a run of which many shards are asked; the plan is kept until `forget`, or others took its place."""
+        plan = self._plans.get(claimed.id)
+        if plan is None or plan.run.started_at != claimed.started_at:
+            plan = self._plans[claimed.id] = self.plan(claimed, now)
+            while len(self._plans) > MOST_PLANS:
+                self._plans.pop(next(iter(self._plans)), None)
+        return plan
+
+    def forget(self, run_id: int) -> None:
+        """Let go of the plan of a run that has ended."""
+        self._plans.pop(run_id, None)
 
     def _read_start(self, claimed: ClaimedRun) -> "_Start":
         """Read all that a run needs in one snapshot: whatever is edited meanwhile is edited after it.

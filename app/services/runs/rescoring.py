@@ -57,6 +57,11 @@ def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> in
         )
 
 
+def claim_as_worker(store: Store, rescoring_id: int, *, owner: str, now: datetime) -> int | None:
+    """Take a re-scoring whose job this worker does, also from a worker before it; not from a command that is at it."""
+    return _claim(store, rescoring_id, owner=owner, now=now, but=COMMAND)
+
+
 def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -> int | None:
     """Take a re-scoring with work left at which nobody is, if there is one; or `only` this one.
 
@@ -64,17 +69,19 @@ def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -
     """
     with store.read() as connection:
         waiting = rescoring.waiting(connection, now=to_us(now), only=only)
-    if waiting is None:
-        return None
+    return None if waiting is None else _claim(store, waiting, owner=owner, now=now)
+
+
+def _claim(store: Store, rescoring_id: int, *, owner: str, now: datetime, but: str | None = None) -> int | None:
     with store.write() as connection:
-        lease_until = to_us(now + LEASE)
-        claimed = rescoring.claim(connection, waiting, owner=owner, now=to_us(now), lease_until=lease_until)
-        row = rescoring.find(connection, waiting) if claimed else None
+        until = to_us(now + LEASE)
+        claimed = rescoring.claim(connection, rescoring_id, owner=owner, now=to_us(now), lease_until=until, but=but)
+        row = rescoring.find(connection, rescoring_id) if claimed else None
         if row is not None and row.attempts > MOST_ATTEMPTS:
             failure = f"its worker ended in the middle of {MOST_ATTEMPTS} attempts"
-            rescoring.fail(connection, waiting, owner=owner, failure=failure, now=to_us(now))
+            rescoring.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
             return None
-    return waiting if claimed else None
+    return rescoring_id if claimed else None
 
 
 def put_off(store: Store, rescoring_id: int, *, owner: str, error: Exception, now: datetime) -> None:

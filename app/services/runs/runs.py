@@ -1,6 +1,7 @@
-"""A run, from claim to verdict: ask, stage, judge, and finalise in one transaction.
+"""A run, from its beginning to its verdict: ask, stage, judge, and finalise in one transaction.
 
-`execute` is the story. Scheduling queues runs, alerting decides what a verdict means for people.
+`execute` is the story where one process does it all; where several share the work it is cut into shards, see `lanes`.
+Scheduling queues runs, alerting decides what a verdict means for people.
 """
 
 import logging
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer
@@ -26,7 +28,8 @@ from app.store.runs.shards import ShardBody
 
 logger = logging.getLogger("coalmine.runs")
 
-_RESUME_WITHIN = timedelta(minutes=15)
+RESUME_WITHIN: Final = timedelta(minutes=15)
+"""After which the answers of a run are too far apart for one."""
 _BEGIN_WITHIN = timedelta(minutes=1)  # without one answer by then it is no hiccup, and nothing measured is lost
 _COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost, beyond the shards not yet full
 
@@ -42,7 +45,7 @@ def execute(
     stopping: Callable[[], bool],
     hold: timedelta | None = None,
 ) -> EndedRun | None:
-    """Carry a claimed run to its end; None where it was let go of: stopping, or taken over by another worker.
+    """Carry a run that was begun to its end; None where it was let go of: stopping, or taken over by another worker.
 
     Without `embed` the embedder of a retriever is not watched. News of degraded canaries waits for as long as `hold`
     says: whoever gives it finds out why they are degraded, and lets go of the news then.
@@ -54,7 +57,7 @@ def execute(
         return fail(store, claimed, owner, str(error), clock)
     answered = _answered_before(store, plan)
     try:
-        embedder = _check_embedder(store, embed, plan, now=clock())
+        embedder = check_embedder(store, embed, plan, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
@@ -62,7 +65,8 @@ def execute(
     return finalise(store, plan, answered, embedder, owner, clock, hold=hold)
 
 
-def _check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> EmbedderRecord | None:
+def check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> EmbedderRecord | None:
+    """Send the embedder of a run's retriever its known texts; None = it has none, or it is not watched."""
     if embed is None:
         return None
     return embedding_canaries.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
@@ -79,7 +83,7 @@ def _ask(
     stopping: Callable[[], bool],
 ) -> bool:
     """Ask what is not answered yet, committing shard by shard; False where the run was let go of or lost."""
-    if clock() - plan.started_at > _RESUME_WITHIN:
+    if clock() - plan.started_at > RESUME_WITHIN:
         return True  # answers this far apart are not one run: it ends partial
     if ended_early(answered):
         return True  # by the breaker, before whoever asked then could finalise it
@@ -89,46 +93,19 @@ def _ask(
                 return False
             save = partial(recording.save_rankings, connection, plan.inputs.decimals)
             staged = {number: stage(plan, number, batch, save) for number in batch.shards}
-            shards.commit_shards(connection, plan.run.id, staged)
+            shards.commit_shards(connection, plan.run.id, staged, now=to_us(clock()))
         answered |= staged
         if batch.ended_early:
             fields = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
             logger.warning("run_ended_early", extra=fields)
             return True
-    if stopping() and len(answered) < plan.shard_count:
-        release(store, owner=owner)
-        return False
-    return True
+    return not stopping() or len(answered) == plan.shard_count
 
 
-def claim(store: Store, *, owner: str, now: datetime, lease: timedelta, reclaim: bool = True) -> ClaimedRun | None:
-    """Take a run that is due or, with `reclaim`, one whose worker let its lease run out; None = there is none.
-
-    Where there is none, nothing is written.
-    """
-    while True:
-        with store.read() as connection:
-            claimable = queue.claimable_runs(connection, to_us(now), reclaim=reclaim)
-        if not claimable:
-            return None
-        with store.write() as connection:
-            until = to_us(now + lease)
-            claimed = queue.claim_run(connection, claimable, owner=owner, now=to_us(now), lease_until=until)
-        if claimed is not None:
-            return claimed
-
-
-def renew(store: Store, held: Mapping[str, int], *, now: datetime, lease: timedelta) -> None:
-    """Keep the runs, by owner, at which work goes on."""
+def begin(store: Store, run_id: int, *, owner: str, now: datetime) -> ClaimedRun | None:
+    """Begin a run or carry it on as `owner`; None where it has ended, or has to wait for another run of its check."""
     with store.write() as connection:
-        for owner, run_id in held.items():
-            queue.renew_lease(connection, run_id, owner=owner, lease_until=to_us(now + lease))
-
-
-def release(store: Store, *, owner: str) -> None:
-    """Let go of the runs this worker holds; whoever claims them goes on where they stand."""
-    with store.write() as connection:
-        queue.release_runs(connection, owner=owner)
+        return queue.begin_run(connection, run_id, owner=owner, now=to_us(now))
 
 
 def restart(store: Store, claimed: ClaimedRun, *, owner: str) -> None:
@@ -140,12 +117,12 @@ def restart(store: Store, claimed: ClaimedRun, *, owner: str) -> None:
 def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[], datetime]) -> EndedRun | None:
     """End a run that an error of our own keeps from being carried out, once it has been tried for long enough.
 
-    None before that: its lease runs out, and whoever claims it then tries again. That is a minute where no answer was
-    kept: an error in planning or compiling comes again, and while the run goes on its check seems to be well.
+    None before that: it is to be tried again. That is a minute where no answer was kept: an error in planning or
+    compiling comes again, and while the run goes on its check seems to be well.
     """
     with store.read() as connection:
         answered = shards.has_shards(connection, claimed.id)
-    if clock() - from_us(claimed.started_at) <= (_RESUME_WITHIN if answered else _BEGIN_WITHIN):
+    if clock() - from_us(claimed.started_at) <= (RESUME_WITHIN if answered else _BEGIN_WITHIN):
         return None
     reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
     return fail(store, claimed, owner, reason, clock, last_resort=True)

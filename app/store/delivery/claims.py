@@ -1,6 +1,9 @@
-"""Claims of deliveries: which one a worker may send next, under a lease, and the end of its attempt."""
+"""What a hook is to get next, and the attempts at it, one at a time.
 
-from functools import cache
+Whoever attempts is the one who does the job of the hook. Should it come back from the dead while another does, its
+marks on the delivery are not the newest any more, and nothing it writes counts.
+"""
+
 from typing import Final
 
 import sqlalchemy as sa
@@ -8,95 +11,82 @@ from sqlalchemy import Connection
 
 from app.store.delivery.outbox import DELIVERY, DeliveryRow, find_delivery
 from app.store.engine import NOW, Moment, sql_literal
-from app.store.tables import definitions, deliveries, incidents
+from app.store.jobs.jobs import at_hand
+from app.store.jobs.values import JobKind
+from app.store.tables import deliveries, incidents
 
 CLOCK_TOLERANCE: Final = 600 * 1_000_000
-"""Microseconds: more than any attempt is put off or any lease lasts."""
+"""Microseconds: more than any attempt is put off. What is further ahead, a wrong clock has written."""
 
 
-def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until: int) -> DeliveryRow | None:
-    """Claim the oldest delivery that is due; None = there is none.
+def begin_attempt(connection: Connection, hook_id: int, *, owner: str, now: int) -> DeliveryRow | None:
+    """Begin an attempt at the oldest delivery to a hook that is due; None = there is none.
 
-    Only one delivery per hook is in flight (a hanging receiver delays no other), and a delivery waits for earlier ones
-    of the same hook and key: a resolve never overtakes its trigger, nor the next opening the resolve before it.
+    A delivery waits for earlier ones with the same key: a resolve never overtakes its trigger, nor the next opening the
+    resolve before it.
     """
-    statement = (
-        DELIVERY.where(_claimable(now))
+    oldest = (
+        DELIVERY.where(of_hook(deliveries) == hook_id, _is_next(), is_due(deliveries.c.next_attempt_at, now))
         .order_by(deliveries.c.next_attempt_at, deliveries.c.id)
-        .limit(5)
-        .with_for_update(of=deliveries, skip_locked=True)
+        .limit(1)
+        .with_for_update(of=deliveries)
     )
-    for row in connection.execute(statement).all():
-        if not lock_hook(connection, row.hook_id):
-            continue
-        free = is_unleased(now)
-        claimed = connection.execute(
-            sa.update(deliveries)
-            .where(deliveries.c.id == row.id, deliveries.c.state == sql_literal("pending"), free, ~is_hook_busy(now))
-            .values(
-                claimed_by=owner,
-                lease_until=lease_until,
-                first_attempt_at=sa.func.coalesce(deliveries.c.first_attempt_at, now),
-                attempts=deliveries.c.attempts + 1,
-            )
-        ).rowcount
-        if claimed == 1:
-            return find_delivery(connection, row.id)
-    return None
+    row = connection.execute(oldest).one_or_none()
+    if row is None:
+        return None
+    begun = {
+        "claimed_by": owner,
+        "first_attempt_at": sa.func.coalesce(deliveries.c.first_attempt_at, now),
+        "attempts": deliveries.c.attempts + 1,
+    }
+    connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(**begun))
+    return find_delivery(connection, row.id)
 
 
-def has_claimable_delivery(connection: Connection, now: int) -> bool:
-    """Whether `claim_delivery` would find a delivery; only reads."""
-    return bool(connection.execute(_any_claimable(), {"now": now}).scalar_one())
+def next_attempt(connection: Connection, hook_id: int, *, now: int) -> int | None:
+    """Say when something is to be sent to a hook next, for the first time or again; None = nothing is to be."""
+    waiting = sa.select(deliveries.c.next_attempt_at).where(of_hook(deliveries) == hook_id, _is_next())
+    again = sa.select(deliveries.c.refresh_at).where(
+        of_hook(deliveries) == hook_id, deliveries.c.refresh_at.is_not(None)
+    )
+    moments = [*connection.execute(waiting).scalars(), *connection.execute(again).scalars()]
+    return min((now if at > now + CLOCK_TOLERANCE else at for at in moments), default=None)
 
 
-@cache
-def _any_claimable() -> sa.Select[tuple[bool]]:
-    return sa.select(
-        sa.select(deliveries.c.id).where(_claimable(NOW)).exists()
-    )  # run every second: compiled once, as in runs.queue
+def forgotten_hooks(connection: Connection, now: int) -> set[int]:
+    """Give the hooks to which something is due and about which no job is.
+
+    It is of a release without jobs, or of a clock that was ahead.
+    """
+    new = sa.select(deliveries.c.hook_id).where(_is_next(), is_due(deliveries.c.next_attempt_at, NOW))
+    again = sa.select(deliveries.c.hook_id).where(is_due(deliveries.c.refresh_at, NOW))
+    found = set(connection.execute(sa.union(new, again), {"now": now}).scalars())
+    return found - at_hand(connection, (JobKind.DELIVERY,), now) if found else found
 
 
-def _claimable(now: Moment) -> sa.ColumnElement[bool]:
+def _is_next() -> sa.ColumnElement[bool]:
+    """Whether a delivery is pending and waits for no other one."""
     other, theirs, ours = deliveries.alias(), incidents.alias(), incidents.alias()
     # The sums keep SQLite from walking all deliveries, by hook or id.
-    waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == sql_literal("pending"))
+    waiting = sa.and_(of_hook(other) == deliveries.c.hook_id, other.c.state == sql_literal("pending"))
     before = other.c.id + 0 < deliveries.c.id
     bound = sa.and_(theirs.c.id == other.c.incident_id, ours.c.id == deliveries.c.incident_id)
     earlier = sa.exists().where(waiting, before, bound, theirs.c.dedupe_key == ours.c.dedupe_key)
-    return sa.and_(
-        deliveries.c.state == sql_literal("pending"),
-        is_due(deliveries.c.next_attempt_at, now),
-        is_unleased(now),
-        ~is_hook_busy(now),
-        ~earlier,
-    )
+    return sa.and_(deliveries.c.state == sql_literal("pending"), ~earlier)
 
 
-def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes, lease_until: int) -> bool:
-    """Store the body, the same bytes on every attempt, and the lease of this one; False where the claim was lost."""
-    mine = sa.and_(
-        deliveries.c.id == delivery_id, deliveries.c.state == sql_literal("pending"), deliveries.c.claimed_by == owner
-    )
-    change = sa.update(deliveries).where(mine).values(body=body, lease_until=lease_until)
+def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes) -> bool:
+    """Store the body, the same bytes on every attempt; False where somebody else is at the delivery."""
+    change = sa.update(deliveries).where(_is_mine(delivery_id, owner)).values(body=body)
     return connection.execute(change).rowcount == 1
 
 
 def finish_attempt(
     connection: Connection, delivery_id: int, *, owner: str, state: str, next_attempt_at: int, reason: str
 ) -> bool:
-    """End an attempt: delivered, dead, or pending until the next; False where the lease was lost meanwhile."""
-    mine = sa.and_(
-        deliveries.c.id == delivery_id, deliveries.c.state == sql_literal("pending"), deliveries.c.claimed_by == owner
-    )
-    values = {
-        "state": state,
-        "next_attempt_at": next_attempt_at,
-        "reason": reason,
-        "claimed_by": None,
-        "lease_until": None,
-    }
-    return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
+    """End an attempt: delivered, dead, or pending until the next; False where somebody else is at the delivery."""
+    values = {"state": state, "next_attempt_at": next_attempt_at, "reason": reason, "claimed_by": None}
+    return connection.execute(sa.update(deliveries).where(_is_mine(delivery_id, owner)).values(**values)).rowcount == 1
 
 
 def is_due(at: sa.ColumnElement[int], now: Moment) -> sa.ColumnElement[bool]:
@@ -104,30 +94,11 @@ def is_due(at: sa.ColumnElement[int], now: Moment) -> sa.ColumnElement[bool]:
     return sa.or_(at <= now, at > now + CLOCK_TOLERANCE)
 
 
-def is_unleased(now: Moment) -> sa.ColumnElement[bool]:
-    """Whether a delivery has no valid lease; see `is_due` for leases far ahead."""
-    return sa.or_(deliveries.c.lease_until.is_(None), ~deliveries.c.lease_until.between(now, now + CLOCK_TOLERANCE))
+def _is_mine(delivery_id: int, owner: str) -> sa.ColumnElement[bool]:
+    pending = deliveries.c.state == sql_literal("pending")
+    return sa.and_(deliveries.c.id == delivery_id, pending, deliveries.c.claimed_by == owner)
 
 
-def is_hook_busy(now: Moment) -> sa.ColumnElement[bool]:
-    """Whether a delivery to the same hook, new or sent again, is in flight."""
-    other = deliveries.alias()
-    leased = other.c.lease_until.between(now, now + CLOCK_TOLERANCE)
-    busy = sa.and_(_of_hook(other) == deliveries.c.hook_id, leased)
-    # Two queries, each with its own partial index: finished deliveries are never read.
-    new = sa.exists().where(busy, other.c.state == sql_literal("pending"))
-    again = sa.exists().where(busy, other.c.refresh_at.is_not(None))
-    return sa.or_(new, again)
-
-
-def lock_hook(connection: Connection, hook_id: int) -> bool:
-    """Lock the row of a hook; False while another worker holds it.
-
-    Two workers that claim at once see no lease of each other: the lock decides, and leases are read again after it.
-    """
-    hook = sa.select(definitions.c.id).where(definitions.c.id == hook_id)
-    return connection.execute(hook.with_for_update(skip_locked=True, key_share=True)).one_or_none() is not None
-
-
-def _of_hook(one: sa.FromClause) -> sa.ColumnElement[int]:
+def of_hook(one: sa.FromClause) -> sa.ColumnElement[int]:
+    """Give the hook of a delivery as a sum, which keeps SQLite from walking all deliveries of the hook."""
     return one.c.hook_id + sa.literal_column("0")

@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_new, insert_one, sql_literal
+from app.store.jobs.jobs import defer
+from app.store.jobs.values import AT_ONCE, JobKind, NewJob
 from app.store.tables import attempts, definitions, deliveries
 
 
@@ -75,6 +77,14 @@ def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]
         "reason",
     )
     insert_new(connection, deliveries, columns, [tuple([row.get(name) for name in columns]) for row in rows])
+    for row in rows:
+        if row["state"] == "pending":
+            defer_delivery(connection, row["hook_id"], row["next_attempt_at"])
+
+
+def defer_delivery(connection: Connection, hook_id: int, at: int = AT_ONCE) -> None:
+    """Have what is due sent to a hook, not before `at`."""
+    defer(connection, [NewJob(JobKind.DELIVERY, hook_id, run_at=at)])
 
 
 def deliveries_of_incident(connection: Connection, incident_id: int, *, hold: bool = False) -> list[DeliveryRow]:
@@ -186,6 +196,7 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
             attempts=0,
         )
         if inserted is not None:
+            defer_delivery(connection, hook_id)
             return inserted
     raise AssertionError("no free instant in a millisecond")
 

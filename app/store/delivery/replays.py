@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.delivery.outbox import DELIVERY, DeliveryRow, delivery_from_row
+from app.store.delivery.outbox import DELIVERY, DeliveryRow, defer_delivery, delivery_from_row
 from app.store.tables import definitions, deliveries, incidents
 
 
@@ -28,7 +28,11 @@ def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
     """Put a dead delivery back into the outbox, with a new 24 h of retries."""
     dead = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "dead")
     values = {"state": "pending", "attempts": 0, "first_attempt_at": None, "next_attempt_at": now, "reason": None}
-    return connection.execute(sa.update(deliveries).where(dead).values(**values)).rowcount == 1
+    change = sa.update(deliveries).where(dead).values(**values).returning(deliveries.c.hook_id)
+    hook_id = connection.execute(change).scalar_one_or_none()
+    if hook_id is not None:
+        defer_delivery(connection, hook_id)
+    return hook_id is not None
 
 
 def replay_unsent_resolves(

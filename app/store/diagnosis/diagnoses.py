@@ -12,6 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import blocks, insert_one, sql_literal
+from app.store.jobs.jobs import defer
+from app.store.jobs.values import JobKind, NewJob
 from app.store.tables import (
     canaries,
     definition_versions,
@@ -230,7 +232,10 @@ def release_deliveries(connection: Connection, run_id: int, now: int) -> int:
         deliveries.c.attempts == 0,
         deliveries.c.next_attempt_at > now,
     )
-    return connection.execute(sa.update(deliveries).where(waiting).values(next_attempt_at=now)).rowcount
+    release = sa.update(deliveries).where(waiting).values(next_attempt_at=now).returning(deliveries.c.hook_id)
+    hook_ids = connection.execute(release).scalars().all()
+    defer(connection, [NewJob(JobKind.DELIVERY, hook_id) for hook_id in sorted(set(hook_ids))])
+    return len(hook_ids)
 
 
 def opened_at_run(connection: Connection, run_id: int) -> bool:

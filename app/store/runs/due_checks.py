@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_new, sql_literal, upsert_many
+from app.store.jobs.jobs import defer
+from app.store.jobs.values import JobKind, NewJob
 from app.store.row_tables import numbers
 from app.store.tables import definitions, next_runs, runs
 
@@ -113,8 +115,16 @@ def taken_instants(connection: Connection, wanted: Sequence[NewRun]) -> set[int]
 
 def queue_runs(connection: Connection, wanted: Sequence[NewRun], *, now: int) -> None:
     """Queue runs of checks that are held and have none queued."""
+    if not wanted:
+        return
     columns = ("check_id", "scheduled_for", "not_before", "trigger", "status", "created_at")
     insert_new(connection, runs, columns, [(*run, "schedule", "queued", now) for run in wanted])
+    planned = numbers(connection, "asked", ("check_id", "instant"), [run[:2] for run in wanted])
+    queued = sa.select(runs.c.id, runs.c.not_before).join(
+        planned, sa.and_(planned.c.check_id == runs.c.check_id, planned.c.instant == runs.c.scheduled_for)
+    )
+    rows = connection.execute(queued).all()
+    defer(connection, [NewJob(JobKind.RUN, row.id, run_at=row.not_before) for row in rows])
 
 
 def save_next_runs(connection: Connection, rows: Sequence[tuple[int, int, int | None]]) -> None:

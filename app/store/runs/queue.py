@@ -1,13 +1,12 @@
-"""The queue of runs: from a request to the claim of a worker and its lease.
+"""The queue of runs: from a request, with the job that carries it out, to the moment that a worker begins it.
 
 The database arbitrates: partial unique indexes allow one queued and one running run per check, and every
 change of status names the status it expects. The loser of a race moves on quietly.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -17,27 +16,26 @@ from app.domain.catalog.schedules import CLOCK_SKEW
 from app.domain.runs.run_inputs import RunVersions
 from app.store.catalog.definitions import lock_definition
 from app.store.engine import NOW, Moment, insert_new, insert_one, savepoint, sql_literal
+from app.store.jobs.jobs import at_hand, defer
+from app.store.jobs.values import AT_ONCE as AT_ONCE  # noqa: PLC0414 - before it a run does not begin: due by every clock
+from app.store.jobs.values import JobKind, NewJob
 from app.store.runs.shards import drop_shards
 from app.store.tables import definitions, idempotency_keys, runs
 
 CLOCK_TOLERANCE: Final = CLOCK_SKEW // timedelta(microseconds=1)
-"""Microseconds. No run is put off and no lease lasts for so long: what is further ahead, a wrong clock has written."""
-
-
-AT_ONCE: Final = 0
-"""Before this moment a run does not begin: due by every clock, also where the clock of the requester is ahead."""
+"""Microseconds. No run is put off for so long: what is further ahead, a wrong clock has written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run this worker holds under a lease."""
+    """A run that is being carried out."""
 
     id: int
     check_id: int
     check: str
     trigger: str
     resumed: bool
-    """Whether another worker had started it."""
+    """Whether it had been begun before."""
     started_at: int
     created_at: int
     index_version: str | None = None
@@ -65,6 +63,8 @@ def enqueue_scheduled(
             status="queued",
             created_at=now,
         )
+        if inserted is not None:
+            defer_run(connection, inserted, not_before)
         if inserted is not None or not _ran_ahead(connection, check_id, instant):
             return inserted
     return None
@@ -102,6 +102,7 @@ def enqueue_asked(
             created_at=now,
         )
         if inserted is not None:
+            defer_run(connection, inserted)
             return inserted
         waiting = connection.execute(
             sa.update(runs)
@@ -116,8 +117,42 @@ def enqueue_asked(
             .returning(runs.c.id)
         ).scalar_one_or_none()
         if waiting is not None:
+            defer_run(connection, int(waiting))
             return int(waiting)
     raise AssertionError("no free instant in a millisecond")
+
+
+def defer_run(connection: Connection, run_id: int, not_before: int = AT_ONCE) -> None:
+    """Have a run begun."""
+    defer(connection, [NewJob(JobKind.RUN, run_id, run_at=not_before)])
+
+
+def defer_following(connection: Connection, check_id: int) -> None:
+    """Have the run begun that waits for another one of its check to end."""
+    for row in connection.execute(_FOLLOWING, {"check": check_id}):
+        defer_run(connection, row.id, row.not_before)
+
+
+_FOLLOWING = sa.select(runs.c.id, runs.c.not_before).where(
+    runs.c.check_id == sa.bindparam("check"), runs.c.status == sql_literal("queued")
+)
+
+
+def defer_forgotten(connection: Connection, run_ids: Collection[int]) -> None:
+    """Have runs begun or carried on for which there is no job, see `forgotten_runs`."""
+    defer(connection, [NewJob(JobKind.RUN, run_id) for run_id in sorted(run_ids)])
+
+
+def forgotten_runs(connection: Connection, now: int) -> set[int]:
+    """Give the runs that somebody should carry out now and that no job is about.
+
+    They are of a release without jobs, or of a clock that was ahead; or the one behind which they waited ended when
+    they had just been queued.
+    """
+    active = (*_startable(NOW), runs.c.status == sql_literal("running"))
+    wanted = sa.union_all(*(sa.select(runs.c.id).where(one) for one in active))
+    found = set(connection.execute(wanted, {"now": now}).scalars())
+    return found - at_hand(connection, (JobKind.RUN, JobKind.SHARD), now) if found else found
 
 
 def _unscheduled(trigger: str) -> sa.Case[str]:
@@ -165,138 +200,61 @@ def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
     return connection.execute(statement).scalar_one()
 
 
-def claimable_runs(connection: Connection, now: int, *, reclaim: bool = True) -> Sequence[sa.Row[Any]]:
-    """Read a few runs: those due for longest and, with `reclaim`, those whose workers have gone silent."""
-    return connection.execute(_claimable_runs(reclaim=reclaim), {"now": now}).all()
+def begin_run(connection: Connection, run_id: int, *, owner: str, now: int) -> ClaimedRun | None:
+    """Begin a run or carry it on as `owner`; None where it has ended, or another run of its check is under way."""
+    before = find_active(connection, run_id)
+    if before is None:
+        return None
+    try:
+        with savepoint(connection):
+            connection.execute(_BEGIN, {"run": run_id, "owner": owner, "now": now})
+    except sa.exc.IntegrityError:  # uq_runs_running: whoever ends the other one has this one begun
+        return None
+    return replace(before, started_at=before.started_at or now)
 
 
-def claim_run(
-    connection: Connection, claimable: Iterable[sa.Row[Any]], *, owner: str, now: int, lease_until: int
-) -> ClaimedRun | None:
-    """Take the first of these runs that is still as it was read; None where others have taken them all."""
-    for run in claimable:
-        values = {"run": run.id, "was": run.status, "lapsed": run.lease_until}
-        try:
-            with savepoint(connection):
-                row = connection.execute(
-                    _CLAIM, {**values, "now": now, "owner": owner, "until": lease_until}
-                ).one_or_none()
-        except sa.exc.IntegrityError:  # uq_runs_running: a sibling of this check started in between
-            continue
-        if row is not None:
-            versions = (row.suite_version_id, row.check_version_id, row.retriever_version_id)
-            return ClaimedRun(
-                id=run.id,
-                check_id=row.check_id,
-                check=run.check_slug,
-                trigger=row.trigger,
-                resumed=run.started_at is not None,
-                started_at=row.started_at,
-                created_at=row.created_at,
-                index_version=row.index_version,
-                versions=None if None in versions else RunVersions(*versions),
-            )
-    return None
+def find_active(connection: Connection, run_id: int) -> ClaimedRun | None:
+    """Find a run that has not ended, and hold it; None = it has ended, or is gone."""
+    row = connection.execute(_ACTIVE, {"run": run_id}).one_or_none()
+    if row is None:
+        return None
+    versions = (row.suite_version_id, row.check_version_id, row.retriever_version_id)
+    return ClaimedRun(
+        id=run_id,
+        check_id=row.check_id,
+        check=row.slug,
+        trigger=row.trigger,
+        resumed=row.started_at is not None,
+        started_at=row.started_at or 0,
+        created_at=row.created_at,
+        index_version=row.index_version,
+        versions=None if None in versions else RunVersions(*versions),
+    )
 
 
-_CLAIM = (
+_ACTIVE = (
+    sa.select(runs, definitions.c.slug)
+    .join(definitions, definitions.c.id == runs.c.check_id)
+    .where(runs.c.id == sa.bindparam("run"), runs.c.status.in_([sql_literal("queued"), sql_literal("running")]))
+    .with_for_update(of=runs)
+)
+_BEGIN = (
     sa.update(runs)
-    .where(
-        runs.c.id == sa.bindparam("run"),
-        runs.c.status == sa.bindparam("was"),
-        runs.c.lease_until.is_not_distinct_from(sa.bindparam("lapsed", type_=sa.BigInteger)),
-    )
-    .values(
-        status="running",
-        claimed_by=sa.bindparam("owner"),
-        lease_until=sa.bindparam("until"),
-        started_at=sa.func.coalesce(runs.c.started_at, NOW),
-    )
-    .returning(
-        runs.c.check_id,
-        runs.c.trigger,
-        runs.c.started_at,
-        runs.c.created_at,
-        runs.c.index_version,
-        runs.c.suite_version_id,
-        runs.c.check_version_id,
-        runs.c.retriever_version_id,
-    )
+    .where(runs.c.id == sa.bindparam("run"))
+    .values(status="running", claimed_by=sa.bindparam("owner"), started_at=sa.func.coalesce(runs.c.started_at, NOW))
 )
-
-
-def has_claimable_run(connection: Connection, now: int, *, reclaim: bool = True) -> bool:
-    """Whether `claim_run` has something to take; reads alone."""
-    return bool(connection.execute(_any_claimable(reclaim=reclaim), {"now": now}).scalar_one())
-
-
-def next_start(connection: Connection, now: int) -> int | None:
-    """Return when the next queued run may begin that may not yet; None = there is none."""
-    instant: int | None = connection.execute(_NEXT_START, {"now": now}).scalar_one()
-    return instant
-
-
-_NEXT_START = sa.select(sa.func.min(runs.c.not_before)).where(
-    runs.c.status == sql_literal("queued"), runs.c.not_before > NOW
-)
-
-
-@cache
-def _any_claimable(*, reclaim: bool) -> sa.Select[tuple[bool]]:
-    # Sent every second: putting the statement together takes longer than running it.
-    return sa.select(sa.or_(*(sa.exists().where(one) for one in _claimable(reclaim=reclaim))))
-
-
-_COULD_BEGIN = sa.case((runs.c.not_before > runs.c.created_at, runs.c.not_before), else_=runs.c.created_at)
-"""Since when a run could begin: runs of one instant are spread, and of those that wait none overtakes another."""
-
-
-@cache
-def _claimable_runs(*, reclaim: bool) -> sa.Select[Any]:
-    ids = sa.union_all(*(sa.select(runs.c.id).where(one) for one in _claimable(reclaim=reclaim)))
-    return (
-        sa.select(
-            runs.c.id, runs.c.status, runs.c.lease_until, runs.c.started_at, definitions.c.slug.label("check_slug")
-        )
-        .join(definitions, definitions.c.id == runs.c.check_id)
-        .where(runs.c.id.in_(ids))
-        .order_by(_COULD_BEGIN, runs.c.id)
-        .limit(5)
-    )
-
-
-def _claimable(*, reclaim: bool) -> tuple[sa.ColumnElement[bool], ...]:
-    return (*_startable(NOW), _abandoned(NOW)) if reclaim else _startable(NOW)
-
-
-def _abandoned(now: Moment) -> sa.ColumnElement[bool]:
-    lapsed = sa.or_(runs.c.lease_until < now, runs.c.lease_until > now + CLOCK_TOLERANCE)
-    return sa.and_(runs.c.status == sql_literal("running"), lapsed)
-
-
-def renew_lease(connection: Connection, run_id: int, *, owner: str, lease_until: int) -> None:
-    """Say that this worker is at work on a run."""
-    held = sa.and_(runs.c.id == run_id, runs.c.claimed_by == owner, runs.c.status == "running")
-    connection.execute(sa.update(runs).where(held).values(lease_until=lease_until))
-
-
-def release_runs(connection: Connection, *, owner: str) -> None:
-    """Let go of this worker's runs, so that the next one continues them at once."""
-    connection.execute(
-        sa.update(runs).where(runs.c.claimed_by == owner, runs.c.status == "running").values(lease_until=0)
-    )
 
 
 def restart_run(connection: Connection, run_id: int, *, owner: str) -> None:
-    """Let a run begin anew with whoever claims it next: what it was answered is forgotten, and when it began."""
+    """Let a run begin anew with whoever carries it on: what it was answered is forgotten, and when it began."""
     if not holds(connection, run_id, owner):
         return
     drop_shards(connection, run_id)
-    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(lease_until=0, started_at=None))
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(started_at=None))
 
 
 def holds(connection: Connection, run_id: int, owner: str) -> bool:
-    """Whether this worker still holds the run; locks its row for the rest of the transaction."""
+    """Whether nobody else has taken a run over, and it has not ended; locks its row until the transaction is over."""
     return connection.execute(_HELD, {"run": run_id, "owner": owner}).one_or_none() is not None
 
 

@@ -277,7 +277,7 @@ def change_states(
 
 def finish_run(connection: Connection, run_id: int, owner: str, **outcome: Any) -> bool:
     """Write what a run amounted to; False where another worker has finished it meanwhile."""
-    values = {**outcome, "claimed_by": None, "lease_until": None}
+    values = {**outcome, "claimed_by": None}
     return connection.execute(_FINISH, {"run": run_id, "owner": owner, **values}).rowcount == 1
 
 

@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 
 from app.domain.runs.run_inputs import RunVersions
 from app.store.engine import NOW, Moment, blocks, insert_one
+from app.store.jobs.jobs import at_hand, defer
+from app.store.jobs.values import JobKind, NewJob
 from app.store.runs.recording import unpacked_positions
 from app.store.runs.rescored_runs import summary
 from app.store.runs.shards import Failure
@@ -98,6 +100,7 @@ def ask(
     whose = {"check_id": check_id, "suite_version_id": suite_version_id, "measures_version": measures_version}
     made = insert_one(connection, rescorings, **whose, since=since, created_at=now)
     if made is not None:
+        defer_rescoring(connection, made)
         return made
     place = sa.and_(*[rescorings.c[name] == value for name, value in whose.items()])
     row = connection.execute(sa.select(rescorings.c.id, rescorings.c.since).where(place).with_for_update()).one()
@@ -117,6 +120,18 @@ def restart(connection: Connection, rescoring_id: int) -> None:
     free = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.claimed_by.is_(None))
     values = {"finished_at": None, "failure": None, "attempts": 0, "lease_until": None}
     connection.execute(sa.update(rescorings).where(free).values(**values))
+    defer_rescoring(connection, rescoring_id)
+
+
+def defer_rescoring(connection: Connection, rescoring_id: int) -> None:
+    """Have a re-scoring carried on."""
+    defer(connection, [NewJob(JobKind.RESCORING, rescoring_id)])
+
+
+def forgotten(connection: Connection, now: int) -> set[int]:
+    """Give the re-scorings at which nobody is although there is work left, and about which no job is."""
+    found = set(connection.execute(sa.select(rescorings.c.id).where(_free(now))).scalars())
+    return found - at_hand(connection, (JobKind.RESCORING,), now) if found else found
 
 
 def find(connection: Connection, rescoring_id: int) -> Rescoring | None:
@@ -165,9 +180,18 @@ def _waiting() -> sa.Select[Any]:
     return sa.select(rescorings.c.id).where(_free(NOW)).order_by(rescorings.c.id).limit(1)
 
 
-def claim(connection: Connection, rescoring_id: int, *, owner: str, now: int, lease_until: int) -> bool:
-    """Take a re-scoring at which nobody is; False where it is finished, or somebody was faster."""
+def claim(
+    connection: Connection, rescoring_id: int, *, owner: str, now: int, lease_until: int, but: str | None = None
+) -> bool:
+    """Take a re-scoring at which nobody is; False where it is finished, or somebody was faster.
+
+    With `but`, also from whoever has it, unless his name begins so.
+    """
     free = sa.and_(rescorings.c.id == rescoring_id, _free(now))
+    if but is not None:
+        left = sa.and_(rescorings.c.claimed_by.is_not(None), ~rescorings.c.claimed_by.startswith(but, autoescape=True))
+        unfinished = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.finished_at.is_(None))
+        free = sa.and_(unfinished, sa.or_(_free(now), left))
     values = {"claimed_by": owner, "lease_until": lease_until, "attempts": rescorings.c.attempts + 1}
     return connection.execute(sa.update(rescorings).where(free).values(**values)).rowcount == 1
 

@@ -50,10 +50,22 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
     """What the hits had of the fields they may lack, see `presence`."""
 
 
-def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody]) -> None:
+def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody], *, now: int) -> None:
     """Stage the answers of shards, by number; a second commit of the same shard changes nothing."""
-    rows = [(run_id, number, msgspec.msgpack.encode(body)) for number, body in bodies.items()]
-    insert_new(connection, shards, ("run_id", "number", "body"), rows)
+    rows = [(run_id, number, msgspec.msgpack.encode(body), now) for number, body in bodies.items()]
+    insert_new(connection, shards, ("run_id", "number", "body", "staged_at"), rows)
+
+
+def staged_numbers(connection: Connection, run_id: int) -> set[int]:
+    """Give the numbers of the shards a run has staged so far."""
+    return set(connection.execute(sa.select(shards.c.number).where(shards.c.run_id == run_id)).scalars())
+
+
+def newest_shard(connection: Connection, run_id: int) -> tuple[int, ShardBody] | None:
+    """Read the shard of a run that was staged last, with its moment; None = none is."""
+    newest = sa.select(shards).where(shards.c.run_id == run_id).order_by(sa.desc(shards.c.staged_at)).limit(1)
+    row = connection.execute(newest).one_or_none()
+    return None if row is None else (row.staged_at or 0, msgspec.msgpack.decode(row.body, type=ShardBody))
 
 
 def staged_shards(connection: Connection, run_id: int) -> dict[int, ShardBody]:

@@ -29,8 +29,9 @@ from app.store.tables.history import (
     states,
     vectors,
 )
+from app.store.tables.jobs import jobs
 from app.store.tables.outbox import alerts, attempts, deliveries, incidents, transitions
-from app.store.tables.queue import idempotency_keys, next_runs, runs, shards
+from app.store.tables.queue import idempotency_keys, next_runs, rates, runs, shards
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
 
 __all__ = [
@@ -53,12 +54,14 @@ __all__ = [
     "ended_sessions",
     "idempotency_keys",
     "incidents",
+    "jobs",
     "latest",
     "layouts",
     "marks",
     "metadata",
     "next_runs",
     "rankings",
+    "rates",
     "reanchors",
     "rescored_rollups",
     "rescored_runs",

@@ -114,4 +114,13 @@ shards = Table(
     Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
+    Column("staged_at", BigInteger),  # NULL: by a release before
+)
+
+# Of retrievers whose limits hold over several processes: the requests that are reserved so far.
+rates = Table(
+    "rates",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("next_at", BigInteger, nullable=False),  # when the first request may be sent that is not reserved
 )

@@ -1,0 +1,54 @@
+"""Jobs as values: what waits to be done, and what a process has taken."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+AT_ONCE: Final = 0
+"""Due by every clock."""
+
+
+class JobKind(StrEnum):
+    """What there is to do; the key of a job names the row it is about."""
+
+    RUN = "run"
+    """Begin a run or carry out all of it; the key is its id."""
+    SHARD = "shard"
+    """Ask the canaries of one shard of a run; the part is the lane."""
+    DELIVERY = "delivery"
+    """Send what is due to a hook; the key is the id of the hook."""
+    DIAGNOSIS = "diagnosis"
+    """Find out why canaries of a run are degraded; the key is the id of the run."""
+    RESCORING = "rescoring"
+    """Judge recorded runs by corrected judgments; the key is the id of the re-scoring."""
+    RETENTION = "retention"
+    """Delete what has expired; there is one, with the key 0."""
+
+
+class NewJob(NamedTuple):
+    """A job to be deferred. Of those with the same kind, key and part one waits at most: the earliest."""
+
+    kind: JobKind
+    key: int
+    part: int = 0
+    lock: str | None = None
+    """Of the jobs with the same lock one is done at a time; None = of those with the same kind, key and part."""
+    run_at: int = AT_ONCE
+    """Not before, in microseconds since 1970."""
+
+    @property
+    def name(self) -> str:
+        """What it is known by while it waits."""
+        return f"{self.kind}:{self.key}:{self.part}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that this process has taken."""
+
+    id: int
+    kind: JobKind
+    key: int
+    part: int
+    attempt: int
+    """How often it had been taken before."""
