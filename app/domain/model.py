@@ -31,6 +31,15 @@ class Category(StrEnum):
     NEGATIVE = "negative"
 
 
+class Segment(StrEnum):
+    """What part of the traffic a canary stands for; its category says what kind of question it is."""
+
+    FREQUENT = "frequent"
+    EDGE = "edge"
+    CHALLENGING = "challenging"
+    TEMPORAL = "temporal"
+
+
 DEFAULT_CATEGORY: Final = Category.SIMPLE_FACTUAL
 """Category of a canary whose source states none; findings do not name it as something canaries have in common."""
 

@@ -1,0 +1,1 @@
+"""Annotation: pools of chunks to grade, agreement and consensus of annotators, pooled recall, reach of traffic."""

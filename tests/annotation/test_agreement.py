@@ -1,0 +1,199 @@
+"""Agreement: published tables, other libraries, and intervals that hold what they promise."""
+
+import math
+import warnings
+
+import krippendorff
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from app.domain.annotation.agreement import (
+    FEWEST_ITEMS,
+    Level,
+    alpha_interval,
+    cohens_kappa,
+    krippendorffs_alpha,
+    measure_agreement,
+)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from nltk.metrics.agreement import AnnotationTask
+
+Floats = NDArray[np.float64]
+NONE = math.nan
+
+RELIABILITY_DATA = np.array(
+    [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, NONE, NONE, NONE],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, NONE, 3],
+        [NONE, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, NONE],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, NONE],
+    ]
+).T
+"""Four observers, twelve units: Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), section C."""
+
+
+def random_grades(seed: int, items: int, annotators: int, *, missing: float = 0.3, same: float = 0.6) -> Floats:
+    """Return grades 0 to 3 of annotators who often see the same, some missing."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(0, 4, size=(items, 1))
+    own = random.integers(0, 4, size=(items, annotators))
+    grades = np.where(random.random((items, annotators)) < same, truth, own).astype(np.float64)
+    grades[random.random((items, annotators)) < missing] = NONE
+    return grades
+
+
+def nltk_kappa(a: Floats, b: Floats, *, quadratic: bool = False) -> float:
+    """Return Cohen's kappa as nltk has it."""
+    rows = [(name, item, int(grade)) for name, column in (("a", a), ("b", b)) for item, grade in enumerate(column)]
+    if not quadratic:
+        return float(AnnotationTask(data=rows).kappa_pairwise("a", "b"))
+    task = AnnotationTask(data=rows, distance=lambda one, other: (one - other) ** 2)
+    return float(task.weighted_kappa_pairwise("a", "b"))
+
+
+@pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_alpha_of_krippendorffs_own_table(level: str, alpha: float) -> None:
+    assert krippendorffs_alpha(RELIABILITY_DATA, Level(level)) == pytest.approx(alpha, abs=5e-4)
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("seed", range(10))
+def test_alpha_agrees_with_the_library_krippendorff(level: Level, seed: int) -> None:
+    grades = random_grades(seed, items=40, annotators=2 + seed % 4)
+    theirs = krippendorff.alpha(reliability_data=grades.T, level_of_measurement=level.value)
+    assert krippendorffs_alpha(grades, level) == pytest.approx(theirs, abs=1e-12)
+
+
+def test_kappa_of_cohens_square() -> None:
+    counts = {(1, 1): 20, (1, 0): 5, (0, 1): 10, (0, 0): 15}
+    pairs = np.array([pair for pair, count in counts.items() for _ in range(count)])
+    assert cohens_kappa(pairs[:, 0], pairs[:, 1]) == pytest.approx(0.4, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_kappas_agree_with_nltk(seed: int) -> None:
+    a, b = random_grades(seed, items=60, annotators=2, missing=0).T
+    assert cohens_kappa(a, b) == pytest.approx(nltk_kappa(a, b), abs=1e-12)
+    assert cohens_kappa(a, b, quadratic=True) == pytest.approx(nltk_kappa(a, b, quadratic=True), abs=1e-12)
+
+
+def test_items_that_one_of_two_skipped_do_not_enter_their_kappa() -> None:
+    a, b = random_grades(3, items=60, annotators=2).T
+    both = ~(np.isnan(a) | np.isnan(b))
+    assert 0 < both.sum() < 60
+    assert cohens_kappa(a, b) == cohens_kappa(a[both], b[both])
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize(
+    "grades",
+    [
+        pytest.param(np.empty((0, 2)), id="no item"),
+        pytest.param([[1.0, NONE], [NONE, 2.0]], id="no item with two grades"),
+        pytest.param([[1.0, 1.0], [1.0, 1.0]], id="no variation"),
+    ],
+)
+def test_alpha_without_variation_or_pairs_is_undefined(grades: list[list[float]], level: Level) -> None:
+    assert krippendorffs_alpha(grades, level) is None
+
+
+@pytest.mark.parametrize("quadratic", [False, True])
+def test_kappa_without_variation_or_pairs_is_undefined(*, quadratic: bool) -> None:
+    assert cohens_kappa([], [], quadratic=quadratic) is None
+    assert cohens_kappa([NONE, 1], [1, NONE], quadratic=quadratic) is None
+    assert cohens_kappa([2, 2, 2], [2, 2, 2], quadratic=quadratic) is None
+
+
+def test_one_who_always_says_the_same_agrees_by_chance_only() -> None:
+    assert cohens_kappa([1, 1, 1, 1], [1, 0, 1, 0]) == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.permutations(range(4)))
+def test_order_and_names_of_annotators_do_not_matter(seed: int, order: list[int]) -> None:
+    grades = random_grades(seed, items=30, annotators=4)
+    for level in Level:
+        assert krippendorffs_alpha(grades[:, order], level) == pytest.approx(
+            krippendorffs_alpha(grades, level), nan_ok=True
+        )
+
+
+def test_nominal_alpha_knows_no_order_of_grades() -> None:
+    grades = random_grades(8, items=50, annotators=3)
+    renamed = np.select([grades == 0, grades == 1, grades == 2], [3, 0, 1], default=np.where(np.isnan(grades), NONE, 2))
+    assert krippendorffs_alpha(renamed, Level.NOMINAL) == pytest.approx(krippendorffs_alpha(grades, Level.NOMINAL))
+    assert krippendorffs_alpha(renamed, Level.ORDINAL) != pytest.approx(krippendorffs_alpha(grades, Level.ORDINAL))
+
+
+def test_report_holds_every_pair_that_shares_an_item() -> None:
+    grades = np.full((30, 3), NONE)
+    grades[:20, 0] = grades[:20, 1] = np.arange(20) % 3
+    grades[20:, 2] = 1
+    found = measure_agreement(["Ann", "Bob", "Cyd"], grades)
+    assert found.items == 20
+    assert [(pair.a, pair.b, pair.items) for pair in found.pairs] == [("Ann", "Bob", 20)]
+    assert found.raw.value == 1
+    assert found.alpha[Level.ORDINAL].value == 1
+    assert found.pairs[0].kappa.value == found.pairs[0].weighted_kappa.value == 1
+
+
+def test_raw_agreement_counts_equal_pairs() -> None:
+    found = measure_agreement(["Ann", "Bob", "Cyd"], [[1.0, 1.0, 2.0], [0.0, 0.0, NONE], [NONE, 3.0, 2.0]])
+    assert found.raw.value == pytest.approx((1 + 1 + 0) / (3 + 1 + 1))
+
+
+def test_kappa_of_a_report_is_of_relevance_and_the_weighted_one_of_grades() -> None:
+    a, b = random_grades(4, items=60, annotators=2, missing=0).T
+    pair = measure_agreement(["Ann", "Bob"], np.column_stack([a, b])).pairs[0]
+    assert pair.kappa.value == pytest.approx(nltk_kappa(np.minimum(a, 1), np.minimum(b, 1)))
+    assert pair.weighted_kappa.value == pytest.approx(nltk_kappa(a, b, quadratic=True))
+
+
+def test_few_items_have_no_interval() -> None:
+    grades = random_grades(5, items=FEWEST_ITEMS - 1, annotators=2, missing=0)
+    found = alpha_interval(grades, Level.ORDINAL)
+    assert found.value is not None
+    assert (found.low, found.high) == (None, None)
+
+
+def test_items_that_hardly_vary_have_no_interval() -> None:
+    grades = np.zeros((40, 2))
+    grades[0] = 1, 1
+    found = alpha_interval(grades, Level.NOMINAL)
+    assert found.value == 1
+    assert (found.low, found.high) == (None, None)  # a third of the resamples miss the only item that varies
+
+
+def test_the_interval_is_the_same_each_time() -> None:
+    grades = random_grades(6, items=80, annotators=3)
+    assert measure_agreement("abc", grades) == measure_agreement("abc", grades)
+
+
+def test_intervals_cover_the_alpha_of_the_whole_collection() -> None:
+    everything = random_grades(7, items=20_000, annotators=3)
+    truth = krippendorffs_alpha(everything, Level.ORDINAL)
+    assert truth is not None
+    random, covered = np.random.default_rng(0), 0
+    for seed in range(200):
+        found = alpha_interval(everything[random.integers(0, 20_000, 100)], Level.ORDINAL, seed=seed)
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= truth <= found.high
+    assert covered >= 183  # 95 % of 200 less two standard errors
+
+
+@pytest.mark.parametrize("grades", [[1.0, 2.0], [[[1.0]]]])
+def test_grades_are_a_table(grades: list[float]) -> None:
+    with pytest.raises(ValueError, match="table of items by annotators"):
+        krippendorffs_alpha(grades, Level.NOMINAL)
+
+
+def test_columns_must_fit() -> None:
+    with pytest.raises(ValueError, match="two columns of one length"):
+        cohens_kappa([1, 2], [1])
+    with pytest.raises(ValueError, match="3 annotators need as many columns"):
+        measure_agreement("abc", [[1, 2]])
