@@ -223,3 +223,5 @@ def _draw(console: Console, table: Table) -> None:
     for row in table.rows:
         rich_table.add_row(*[Text(cell) for cell in row])
     console.print(rich_table)
+    if table.note:
+        console.print(Text(f"{table.note[:1].upper()}{table.note[1:]}.", style="dim"), soft_wrap=True)

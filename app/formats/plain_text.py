@@ -9,7 +9,8 @@ UNDEFINED = "\N{EN DASH}"
 
 def table_markdown(table: "Table") -> str:
     """Return a table as a section of Markdown, without a line break at its end."""
-    return "\n".join([f"## {table.title}", "", *_table_lines(table)])
+    note = ["", f"{prose(table.note[:1].upper() + table.note[1:])}."] if table.note else []
+    return "\n".join([f"## {table.title}", "", *_table_lines(table), *note])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     quoted: frozenset[int] = frozenset()
     """Columns that hold texts of others, to be shown literally; the rest are numbers and words of ours."""
+    note: str = ""
+    """Sentence of ours that explains the numbers, without a full stop."""
 
 
 def number(value: float | None) -> str:

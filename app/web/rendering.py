@@ -14,6 +14,7 @@ from app import __version__
 from app.api.deps import csrf_token
 from app.domain.counts import counted
 from app.formats.history import shapes
+from app.formats.history.report_measures import ERR_SCALE
 from app.formats.runs import explanations
 from app.formats.shown_json import shown_json
 from app.services.catalog.api_keys import Identity, Scope
@@ -60,6 +61,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals["static"] = _static_url
+    environment.globals["err_scale"] = ERR_SCALE
     environment.filters.update(
         score=wording.score,
         evidence=wording.evidence,

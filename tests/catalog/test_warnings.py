@@ -12,7 +12,7 @@ from app.formats.catalog.canary_files import read_canary_files
 from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.warnings import find_warnings
-from app.formats.history.reports import cutoff_table
+from app.formats.history.report_measures import cutoff_table
 from tests.support.api_service import RETRIEVER, api
 
 FILE = """suite: docs

@@ -14,7 +14,7 @@ from app.domain.model import Outcome
 from app.formats.history.report_pages import report_html
 from app.formats.history.reports import report_markdown
 from app.formats.plain_text import UNDEFINED
-from app.services.history import result_views
+from app.services.history import result_views, run_reports
 from app.store.engine import Store
 from tests.support.browser import inaccessible, opened, served
 from tests.support.fakes import answered, failed, hits
@@ -23,6 +23,8 @@ from tests.support.pages_service import HOSTILE, Site, site
 from tests.support.world import COVERAGE, canary, page
 
 ADDRESS = "/v1/runs/1/report?format=html"
+A4 = 688
+"""Pixels between the margins of a sheet of paper, 182 mm."""
 
 
 @pytest.fixture
@@ -44,7 +46,9 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
     run = report["run"]
     shown = Page(pages.client().get(ADDRESS).text)
     tiles = dict(zip([one.text for one in shown.all("dt")], [one.text for one in shown.all("dd")], strict=True))
+    assert list(tiles)[:2] == ["NDCG@10", "R@5"], "what is read first comes first"
     assert tiles == {
+        **{name: f"{run['measures'][name]:.3f}" for name in ("NDCG@10", "R@5")},
         "Health score": f"{run['health_score']:.3f}",
         "Coverage": f"{run['coverage']:.3f}",
         "Degraded share": f"{run['degraded_share']:.3f}",
@@ -67,7 +71,7 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
 
 
 def test_it_has_every_number_of_the_markdown(pages: Site) -> None:
-    report = result_views.report(pages.world.store, "1")
+    report = run_reports.load_report(pages.world.store, "1")
     cells = [
         cell.strip().strip("`").replace("\\", "")
         for line in report_markdown(report).splitlines()
@@ -160,6 +164,12 @@ def test_it_is_styled_in_a_browser_can_be_read_by_everybody_and_prints(
     with served(pages.app()) as address, opened(chromium, address) as tab:
         shown = tab.open(ADDRESS)
         assert shown.evaluate("getComputedStyle(document.querySelector('h1')).fontSize") == "25.6px"
+        shown.emulate_media(media="print")
+        shown.set_viewport_size({"width": A4, "height": 900})
+        wide = (
+            "[...document.querySelectorAll('table')].filter((one) => one.scrollWidth > one.parentElement.clientWidth)"
+        )
+        assert shown.evaluate(f"[document.documentElement.scrollWidth, {wide}.length]") == [A4, 0]
         printed = tmp_path / "report.pdf"
         shown.pdf(path=printed)
         assert printed.read_bytes().startswith(b"%PDF")

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from app.formats.history.report_measures import category_table, cutoff_table, whole_table
 from app.formats.history.reports import (
-    category_table,
     counts_line,
-    cutoff_table,
     failure_lines,
     headline,
     note_lines,
@@ -22,7 +21,6 @@ from app.formats.history.reports import (
     report_junit,
     report_markdown,
     report_tables,
-    whole_table,
     worst_table,
 )
 from app.formats.plain_text import UNDEFINED, plain

@@ -115,7 +115,7 @@ def test_a_run_page_switches_its_results_and_keeps_to_its_version(pages: Site) -
     assert ("Expected, but not found: doc-bee" in then.text, "Expected, but not found" in anew.text) == (True, False)
     assert anew.one("input", name="measures_version").get("value") == version
     reports = [link.get("href") for link in anew.all("a") if "/report?" in link.get("href")]
-    assert len(reports) == 4
+    assert len(reports) == 5
     assert all(link.endswith(f"&{end}") for link in reports)
     assert then.all("a", href=f"/v1/runs/{run}/report?format=json")
 

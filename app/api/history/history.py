@@ -28,7 +28,7 @@ from app.services.alerts import alert_views
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import dead_letters, deliveries
 from app.services.detection import detector_series
-from app.services.history import charts, result_views, run_views
+from app.services.history import charts, result_views, run_reports, run_views
 from app.services.history.change_feed import Kind, Topic
 from app.services.runs import scheduling
 from app.store.engine import to_us
@@ -138,17 +138,22 @@ def get_report(
     store: StoreDep,
     run_id: str,
     report_format: Annotated[Literal["json", "markdown", "junit", "html"], Query(alias="format")] = "json",
+    since: Annotated[str | None, Query(max_length=64, description="an earlier run of the check")] = None,
     version: Version = None,
 ) -> Response:
-    """Return the report of an ended run: every measure at every cut-off, categories, worst canaries."""
-    report = result_views.report(store, run_id, version=version)
+    """Return the report of an ended run: every measure at every cut-off with intervals, categories, worst canaries.
+
+    `guide` says which measure to read first for the check's `use`. `since` names another run of the check: the report
+    then says what changed, as `/v1/runs/{before}/diff/{now}` does.
+    """
+    report = run_reports.load_report(store, run_id, version=version, since=since)
     if report_format == "markdown":
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
     if report_format == "junit":
         return Response(reports.report_junit(report), media_type="application/xml")
     if report_format == "html":
         return HTMLResponse(report_html(report), headers={"content-security-policy": page_policy()})
-    return JSONResponse({"run": report["run"], "worst": report["worst"]})
+    return JSONResponse({name: part for name, part in report.items() if name != "results"})
 
 
 @router.get("/checks/{slug}/series")

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypedDict
+from typing import Final
+
+from typing_extensions import TypedDict
 
 _DEEP: Final = 10
 """Depth at which NDCG is usually read."""

@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from app.domain.model import ROUNDING
+
 Floats = NDArray[np.float64]
 
 FEWEST_PAIRS: Final = 10
@@ -69,6 +71,19 @@ def paired_difference(
         high=high,
         confidence=confidence,
     )
+
+
+def mean_interval(scores: ArrayLike, *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float] | None:
+    """Return the interval of the mean of scores over canaries, NaN left out: the same bootstrap.
+
+    None with fewer than `FEWEST_PAIRS` of them, and where all are equal: resamples of equal scores say nothing of what
+    other canaries would score.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    if len(values) < FEWEST_PAIRS or np.ptp(values) <= ROUNDING:
+        return None
+    return _interval(values, confidence, seed)
 
 
 def randomisation_test(before: ArrayLike, now: ArrayLike, *, seed: int = 0) -> float | None:

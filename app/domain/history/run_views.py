@@ -4,7 +4,9 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from app.domain.catalog.measure_guide import MeasureGuideView
 from app.domain.comparison.views import Sides
+from app.domain.history.report_views import MeanIntervalsView, ReportChange
 from app.domain.model import Category, Level, Outcome, Reason, RunStatus, Step, Trigger, Verdict
 from app.domain.probing.views import StoredFinding
 from app.domain.views import TimeText
@@ -190,11 +192,24 @@ class ReportDocument(TypedDict):
     """Comparison with a saved report, where the gate has one."""
 
 
-class ReportView(TypedDict):
-    """A run of a check with its worst canaries."""
+class RunResults(TypedDict):
+    """A run of a check with its worst canaries and all results."""
 
     run: RunView
     worst: list[ResultView]
+    results: list[ResultView]
+
+
+class ReportView(TypedDict):
+    """A run of a check with its worst canaries, intervals of its means, and what changed since another run."""
+
+    run: RunView
+    worst: list[ResultView]
+    guide: MeasureGuideView | None
+    """Which measure to read first; null where the run was never carried out."""
+    intervals: MeanIntervalsView
+    since: ReportChange | None
+    """Null where no other run is named."""
 
 
 class FullReport(ReportView):

@@ -4,7 +4,7 @@ The numbers are those of `reports`. Queries, ids and retrieved texts may be host
 """
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -14,8 +14,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.formats import plain_text
-from app.formats.history import report_comparison, reports, shapes
-from app.formats.plain_text import Table
+from app.formats.history import report_changes, report_comparison, report_measures, reports, shapes
 
 _HERE: Final = Path(__file__).parent
 
@@ -49,32 +48,23 @@ def _section(report: Mapping[str, Any]) -> dict[str, Any]:
         "notes": [plain_text.plain(line) for line in (*reports.failure_lines(report), *reports.note_lines(report))],
         "counts": reports.counts_line(run),
         "tables": reports.report_tables(report),
-        "categories": _categories(run) if run["canaries"]["measured"] else [],
-        "compared": [] if comparison is None else report_comparison.comparison_lines(comparison),
-        "moved": []
-        if comparison is None
-        else [one for one in report_comparison.comparison_tables(comparison) if one.rows],
+        "guide": report.get("guide"),
+        "lead": report_measures.lead_numbers(report),
+        "categories": report_measures.category_cutoff_tables(report),
+        "compared": [
+            *report_changes.change_lines(report),
+            *([] if comparison is None else report_comparison.comparison_lines(comparison)),
+        ],
+        "moved": [
+            *report_changes.change_tables(report),
+            *([] if comparison is None else report_comparison.comparison_tables(comparison)),
+        ],
     }
 
 
 def _when(moment: str | None) -> str | None:
     """Return a time of the API in readable form, to the second."""
     return None if moment is None else f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _categories(run: Mapping[str, Any]) -> Sequence[Table]:
-    """Return a table of measures by cut-off for each category, where there are several categories."""
-    categories = run.get("categories") or {}
-    if len(categories) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
-        return []
-    tables = [
-        Table(title=plain_text.plain(name).replace("_", " "), columns=table.columns, rows=table.rows)
-        for name, part in categories.items()
-        if len(categories) > 1
-        and any("@" in measure and value is not None for measure, value in part["measures"].items())
-        for table in (reports.cutoff_table(part),)
-    ]
-    return [table for table in tables if table.rows]
 
 
 @lru_cache

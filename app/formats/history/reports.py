@@ -8,18 +8,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from app.domain.counts import counted
 from app.domain.model import ROUNDING, Category, Outcome, Reason, Verdict
 from app.domain.probing.probe_failures import outcome_word
-from app.domain.runs.measures import RECALL_BY
+from app.formats.history.report_changes import change_lines, change_tables
+from app.formats.history.report_measures import category_cutoff_tables, lead_line, measure_tables
 from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.formats.runs.explanations import not_returned, why_degraded
 
-CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
-"""The order of rows in the table over k; others follow."""
 _SHOWN_FAILURES = 5
 _NOT_WAITED_FOR = " (not sent, or aborted)"
 _WORTH_A_NOTE = 0.3
@@ -36,10 +36,18 @@ def report_markdown(report: Mapping[str, Any]) -> str:
     notes = [*failure_lines(report), *note_lines(report)]
     if notes:
         parts += ["", *(f"- {prose(line)}" for line in notes)]
-    parts += ["", prose(counts_line(run))]
-    for table in report_tables(report):
+    for line in (*lead_lines(report), counts_line(run), *change_lines(report)):
+        parts += ["", prose(line)]
+    for table in (*change_tables(report), *report_tables(report), *_category_sections(report)):
         parts += ["", table_markdown(table)]
     return "\n".join(parts) + "\n"
+
+
+def _category_sections(report: Mapping[str, Any]) -> list[Table]:
+    """Return the measures of each category at every cut-off, in reports that have intervals."""
+    if "intervals" not in report:
+        return []
+    return [replace(table, title=f"Measures: {table.title}") for table in category_cutoff_tables(report)]
 
 
 def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
@@ -97,6 +105,12 @@ def headline(run: Mapping[str, Any]) -> str:
         )
         verdict = f"{verdict} by its rules, although {degraded} of {measured} {predicate}"
     return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
+
+
+def lead_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return the numbers to read first, and why they come first; none of a report without a guide."""
+    line = lead_line(report)
+    return [line, str(report["guide"]["sentence"])] if line else []
 
 
 def counts_line(run: Mapping[str, Any]) -> str:
@@ -165,53 +179,7 @@ def _span(values: Sequence[float], digits: str) -> str:
 
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the non-empty tables of a report; those of measures only where any was measured."""
-    run = report["run"]
-    measured = (cutoff_table(run), whole_table(run), category_table(run)) if run["canaries"]["measured"] else ()
-    return [table for table in (*measured, worst_table(report)) if table.rows]
-
-
-def cutoff_table(run: Mapping[str, Any]) -> Table:
-    """Return the means of the measures with a cut-off, one row per measure and one column per k.
-
-    Those of `RECALL_BY` have a row only where they are defined.
-    """
-    cells: dict[str, dict[int, Any]] = {}
-    for name, value in run["measures"].items():
-        base, at, k = name.partition("@")
-        if at and k.isdigit():
-            cells.setdefault(base, {})[int(k)] = value
-    for name in RECALL_BY:
-        if all(value is None for value in cells.get(name, {}).values()):
-            cells.pop(name, None)
-    ks = sorted({k for row in cells.values() for k in row})
-    # Columns beyond fetch_k are always empty and left out, unless all are.
-    ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
-    order = [name for name in CUT_MEASURES if name in cells] + [name for name in cells if name not in CUT_MEASURES]
-    rows = tuple((name, *(number(cells[name].get(k)) for k in ks)) for name in order)
-    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows)
-
-
-def whole_table(run: Mapping[str, Any]) -> Table:
-    """Return the means of the measures over the whole ranking."""
-    whole = [(name, number(value)) for name, value in run["measures"].items() if "@" not in name]
-    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
-
-
-def category_table(run: Mapping[str, Any]) -> Table:
-    """Return one row per category, where there are several: canaries, health score, coverage and uncut measures."""
-    categories = run.get("categories") or {}
-    names = dict.fromkeys(name for part in categories.values() for name in part["measures"] if "@" not in name)
-    rows = tuple(
-        (
-            plain(category),
-            str(part["canaries"]),
-            *(number(part[name]) for name in ("health_score", "coverage")),
-            *(number(part["measures"].get(name)) for name in names),
-        )
-        for category, part in categories.items()
-        if len(categories) > 1
-    )
-    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *names), rows=rows)
+    return [table for table in (*measure_tables(report), worst_table(report)) if table.rows]
 
 
 def worst_table(report: Mapping[str, Any]) -> Table:

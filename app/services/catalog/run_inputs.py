@@ -6,6 +6,7 @@ Versions never change, so parsed ones are cached; secrets of a retriever may cha
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
+from app.domain.catalog.measure_guide import MeasureGuide
 from app.domain.errors import ConflictError, InvalidInputError
 from app.domain.probing.retrievers import Retriever
 from app.domain.runs.evaluation import Yardstick
@@ -64,6 +65,11 @@ def load_yardstick(connection: Connection, check_version: int, retriever_version
     retriever, _ = _load_retriever(connection, retriever_version, None)
     check, _ = _load_check(connection, check_version)
     return check.yardstick(retriever.scorer)
+
+
+def load_guide(connection: Connection, check_version: int) -> MeasureGuide:
+    """Return which measure to read first of runs of this version of a check. Raises UnusableDefinitionError."""
+    return _load_check(connection, check_version)[0].guide
 
 
 def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import ConflictError
-from app.domain.history.run_views import FullReport, ResultView
+from app.domain.history.run_views import ResultView, RunResults
 from app.domain.model import Canary, Outcome, Reason, Verdict
 from app.domain.runs.matching import Match
 from app.domain.runs.run_inputs import RunInputs
@@ -73,7 +73,7 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
         return _views_at(connection, judged, ordered), following
 
 
-def report(store: Store, run_id: str, *, version: str | None = None) -> FullReport:
+def report(store: Store, run_id: str, *, version: str | None = None) -> RunResults:
     """Return an ended run with its worst and all results. Raises ConflictError while it is active."""
     summary = run(store, run_id, version=version)
     if summary["finished_at"] is None:
@@ -101,7 +101,7 @@ def _page_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RunResults:
+class _LoadedRun:
     """An ended run with the reasons or states of its canaries."""
 
     row: RunRow
@@ -130,7 +130,7 @@ class _RunResults:
         return Verdict.DEGRADED if self.reasons(position) else Verdict.HEALTHY
 
 
-def _load_results(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _RunResults:
+def _load_results(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _LoadedRun:
     row, rescored = score_details.load_version(connection, row, version)
     inputs = score_details.inputs_of_run(connection, row, rescored)
     latencies, failures = history.probes_of(connection, row.id)
@@ -140,7 +140,7 @@ def _load_results(connection: Connection, row: RunRow, version: str | None, *, w
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
         reasons_by_canary = canary_states.all_reasons_at(connection, row.check_id, row.id)
-    return _RunResults(
+    return _LoadedRun(
         row=row,
         inputs=inputs,
         latencies=latencies,
@@ -151,7 +151,7 @@ def _load_results(connection: Connection, row: RunRow, version: str | None, *, w
     )
 
 
-def _states(connection: Connection, judged: _RunResults, positions: Sequence[int]) -> list[StateRow | None]:
+def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]) -> list[StateRow | None]:
     """Return the states at these positions; None = there was none."""
     members = [judged.inputs.suite.members[position] for position in positions]
     if judged.states is not None:
@@ -165,7 +165,7 @@ def _states(connection: Connection, judged: _RunResults, positions: Sequence[int
     ]
 
 
-def _views_at(connection: Connection, judged: _RunResults, positions: Sequence[int]) -> list[ResultView]:
+def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[int]) -> list[ResultView]:
     """Return the views of the results at these positions, with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)

@@ -19,7 +19,7 @@ from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.alerts.rule_sentences import protection_text, rule_in_words
 from app.formats.catalog.documents import CheckDocument
 from app.formats.catalog.warnings import blind_to_recall_reason
-from app.formats.history import reports
+from app.formats.history.report_measures import cutoff_table, whole_table
 from app.services.alerts import rule_explanations
 from app.services.catalog import suite_power
 from app.services.detection import baselines, suggested_rules
@@ -74,8 +74,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         ranges=RANGES,
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),
-        cutoffs=reports.cutoff_table(run) if run else None,
-        wholes=reports.whole_table(run) if run else None,
+        cutoffs=cutoff_table(run) if run else None,
+        wholes=whole_table(run) if run else None,
         category_measures=_category_measures(run, k),
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),

@@ -8,7 +8,7 @@
   if (!host || !controls || !window.uPlot) return;
   const { plots } = window;
   const { around, words } = plots;
-  const [note, key, point, table, reset] = ["note", "key", "point", "table", "reset"].map((name) => document.getElementById(`chart-${name}`));
+  const [note, key, point, table, reset, scale] = ["note", "key", "point", "table", "reset", "scale"].map((name) => document.getElementById(`chart-${name}`));
   const own = document.getElementById("chart-own");
   const check = host.dataset.check;
   const HEIGHT = 300;
@@ -86,6 +86,7 @@
   const draw = () => {
     const { lines, until } = shown;
     const since = start(shown);
+    scale.hidden = !lines.some(({ measure }) => measure.startsWith("ERR@"));
     const single = lines.length === 1;
     const spread = single && lines[0].points.some(({ runs }) => runs > 1);
     const data = uPlot.join(lines.map((line) => columns(line, spread)));

@@ -1,0 +1,127 @@
+"""Tables of the means of a run for a report: at every cut-off, over whole rankings, by category, with intervals.
+
+An undefined number is shown as a dash, never as 0.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from app.domain.runs.measures import RECALL_BY
+from app.formats.plain_text import Table, number, plain
+
+CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
+"""The order of rows in the table over k; others follow."""
+ERR_SCALE: Final = "ERR has a scale of its own: a perfect answer of grade 1 has 0.125, one of grade 3 0.875"
+"""What is said wherever ERR is shown, without a full stop."""
+INTERVAL_NOTE: Final = (
+    "in parentheses the 95 % interval over the canaries (bootstrap), "
+    "none below 10 canaries and where all score the same"
+)
+_NO_INTERVALS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def lead_line(report: Mapping[str, Any]) -> str:
+    """Return the numbers to read first, `NDCG@10 0.812 (0.750 to 0.871), R@5 0.900`; "" where there are none."""
+    return ", ".join(" ".join(filter(None, one)) for one in lead_numbers(report))
+
+
+def lead_numbers(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return name, mean and interval ("" = none) of the measures to read first; none of a report without a guide."""
+    run, guide = report["run"], report.get("guide")
+    if guide is None or not run["canaries"]["measured"]:
+        return []
+    names = dict.fromkeys((guide["measure"], guide["recall"]))
+    return [(name, *_estimate(run, name, _intervals(report)).partition("\n")[::2]) for name in names]
+
+
+def measure_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of measures of the whole run and by category; those at every cut-off of each are apart."""
+    run = report["run"]
+    if not run["canaries"]["measured"]:
+        return []
+    intervals, guide = _intervals(report), report.get("guide")
+    return [cutoff_table(run, intervals, guide), whole_table(run, intervals), category_table(run, report)]
+
+
+def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return a table of measures by cut-off for each category that has any, where there are several categories."""
+    categories = report["run"].get("categories") or {}
+    if len(categories) < 2 or not report["run"]["canaries"]["measured"]:  # noqa: PLR2004 - one alone is the run itself
+        return []
+    intervals = report.get("intervals", {}).get("categories", {})
+    tables = []
+    for name, part in categories.items():
+        if any("@" in measure and value is not None for measure, value in part["measures"].items()):
+            table = cutoff_table(part, intervals.get(name, _NO_INTERVALS), report.get("guide"))
+            title = plain(name).replace("_", " ")
+            tables.append(Table(title=title, columns=table.columns, rows=table.rows))
+    return [table for table in tables if table.rows]
+
+
+def cutoff_table(
+    run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS, guide: Mapping[str, Any] | None = None
+) -> Table:
+    """Return the means of the measures with a cut-off, one row per measure and one column per k.
+
+    `guide`: its measure comes first, then recall. Those of `RECALL_BY` have a row only where they are defined.
+    """
+    cells: dict[str, dict[int, Any]] = {}
+    for name, value in run["measures"].items():
+        base, at, k = name.partition("@")
+        if at and k.isdigit():
+            cells.setdefault(base, {})[int(k)] = value
+    for name in RECALL_BY:
+        if all(value is None for value in cells.get(name, {}).values()):
+            cells.pop(name, None)
+    ks = sorted({k for row in cells.values() for k in row})
+    # Columns beyond fetch_k are always empty and left out, unless all are.
+    ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
+    lead = () if guide is None else (guide["measure"].partition("@")[0], guide["recall"].partition("@")[0])
+    order = [name for name in dict.fromkeys((*lead, *CUT_MEASURES, *cells)) if name in cells]
+    rows = tuple((name, *(_estimate(run, f"{name}@{k}", intervals) for k in ks)) for name in order)
+    notes = [INTERVAL_NOTE] * bool(intervals) + [ERR_SCALE] * ("ERR" in cells)
+    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows, note="; ".join(notes))
+
+
+def whole_table(run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS) -> Table:
+    """Return the means of the measures over the whole ranking."""
+    whole = [(name, _estimate(run, name, intervals)) for name in run["measures"] if "@" not in name]
+    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
+
+
+def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTERVALS) -> Table:
+    """Return one row per category, where there are several: canaries, health score, coverage and uncut measures.
+
+    With the guide of a report its measure and recall come before the others.
+    """
+    categories = run.get("categories") or {}
+    guide = report.get("guide") or {}
+    intervals = report.get("intervals", {}).get("categories", {})
+    lead = [guide[name] for name in ("measure", "recall") if name in guide]
+    names = [name for part in categories.values() for name in part["measures"] if "@" not in name]
+    columns = tuple(dict.fromkeys([*lead, *names]))
+    rows = tuple(
+        (
+            plain(category),
+            str(part["canaries"]),
+            *(number(part[name]) for name in ("health_score", "coverage")),
+            *(_estimate(part, name, intervals.get(category, _NO_INTERVALS)) for name in columns),
+        )
+        for category, part in categories.items()
+        if len(categories) > 1
+    )
+    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *columns), rows=rows)
+
+
+def _intervals(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = report.get("intervals", {}).get("run", _NO_INTERVALS)
+    return found
+
+
+def _estimate(run: Mapping[str, Any], name: str, intervals: Mapping[str, Any]) -> str:
+    """Return a mean and, where there is one, its interval on a line of its own."""
+    value, interval = run["measures"].get(name), intervals.get(name)
+    if value is None or interval is None:
+        return number(value)
+    return f"{number(value)}\n({number(interval['low'])} to {number(interval['high'])})"
