@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from app.domain.model import ROUNDING
 from app.domain.runs.measures import RECALL_BY
 from app.formats.plain_text import Table, number, plain
 
@@ -18,6 +19,8 @@ INTERVAL_NOTE: Final = (
     "in parentheses the 95 % interval over the canaries (bootstrap), "
     "none below 10 canaries and where all score the same"
 )
+_WORTH_A_NOTE: Final = 0.3
+"""Least difference between recall by passage and by id that gets a note."""
 _NO_INTERVALS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -57,6 +60,20 @@ def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
             title = plain(name).replace("_", " ")
             tables.append(Table(title=title, columns=table.columns, rows=table.rows))
     return [table for table in tables if table.rows]
+
+
+def recall_gap_lines(measures: Mapping[str, Any]) -> list[str]:
+    """Return a line where recall by passage is well above recall by id at the deepest k: the chunks have other ids."""
+    depths = [
+        name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
+    ]
+    if not depths:
+        return []
+    deepest = max(depths, key=int)
+    by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
+    if by_passage is None or by_passage - by_id < _WORTH_A_NOTE - ROUNDING:
+        return []
+    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts have other ids"]
 
 
 def cutoff_table(

@@ -13,17 +13,15 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from app.domain.counts import counted
-from app.domain.model import ROUNDING, Category, Outcome, Reason, Verdict
+from app.domain.model import Category, Outcome, Reason, Verdict
 from app.domain.probing.probe_failures import outcome_word
 from app.formats.history.report_changes import change_lines, change_tables
-from app.formats.history.report_measures import category_cutoff_tables, lead_line, measure_tables
+from app.formats.history.report_measures import category_cutoff_tables, lead_line, measure_tables, recall_gap_lines
 from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.formats.runs.explanations import not_returned, why_degraded
 
 _SHOWN_FAILURES = 5
 _NOT_WAITED_FOR = " (not sent, or aborted)"
-_WORTH_A_NOTE = 0.3
-"""Least difference between recall by passage and by id that gets a note."""
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
@@ -141,20 +139,7 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
 
 def note_lines(report: Mapping[str, Any]) -> list[str]:
     """Return notes from several numbers of a report: chunks under other ids, minimums above all scores."""
-    return [*_renamed_chunk_lines(report["run"]["measures"]), *_minimum_lines(report)]
-
-
-def _renamed_chunk_lines(measures: Mapping[str, Any]) -> list[str]:
-    depths = [
-        name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
-    ]
-    if not depths:
-        return []
-    deepest = max(depths, key=int)
-    by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
-    if by_passage is None or by_passage - by_id < _WORTH_A_NOTE - ROUNDING:
-        return []
-    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts have other ids"]
+    return [*recall_gap_lines(report["run"]["measures"]), *_minimum_lines(report)]
 
 
 def _minimum_lines(report: Mapping[str, Any]) -> list[str]:

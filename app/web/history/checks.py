@@ -19,7 +19,7 @@ from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.alerts.rule_sentences import protection_text, rule_in_words
 from app.formats.catalog.documents import CheckDocument
 from app.formats.catalog.warnings import blind_to_recall_reason
-from app.formats.history.report_measures import cutoff_table, whole_table
+from app.formats.history.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.services.alerts import rule_explanations
 from app.services.catalog import suite_power
 from app.services.detection import baselines, suggested_rules
@@ -67,6 +67,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         words={rule.key: rule_in_words(rule) for rule in rules},
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
+        recall_gap=[] if run is None else recall_gap_lines(run["measures"]),
         guide=None if document.use is Use.GENERAL else document.guide,
         blind=None if detail.line.archived else blind_to_recall_reason(document),
         thin=None if detail.line.archived else suite_power.load_reach(store, detail.line.suite)["coverage_note"],

@@ -14,6 +14,7 @@ from app.domain.comparison.views import RunOutline
 from app.domain.history.run_views import RunView
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison.comparison_sentences import BEFORE_AND_NOW, claim_text
+from app.formats.history.report_measures import recall_gap_lines
 from app.services.comparison import run_comparison
 from app.services.history import check_details, result_views, run_views
 from app.services.history.comparison_candidates import ComparisonCandidates, find_candidates
@@ -79,6 +80,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         judged_by_relevance=check_details.keys_judged_by_relevance(
             store, run_id, [result["key"] for result in found], version=version or None
         ),
+        recall_gap=recall_gap_lines(run["measures"]),
         k=check_details.k_of_run(store, run_id),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
