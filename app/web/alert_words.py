@@ -1,13 +1,17 @@
 """Texts on pages for the states, kinds and errors of alerts, deliveries and silences."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from app.domain.addresses import hook_remedy
 from app.domain.alerts.alert_state import Retirement
 from app.domain.alerts.cause_words import CAUSE_WORDS
+from app.domain.alerts.evidence import BoundSides, ChangedCanary
 from app.domain.alerts.lost_chunks import lost_text
+from app.domain.alerts.views import RuleEvidence, TransitionView
 from app.domain.counts import counted
+from app.domain.delivery.views import AttemptView
 from app.domain.model import Cause
 from app.domain.probing.probe_failures import outcome_word
 from app.web.wording import ABSENT, bound, capitalize_first, evidence, score, seconds, spoken
@@ -79,25 +83,25 @@ def delivery_word(delivery: str) -> str:
     return "test message" if delivery == "hook.test" else spoken(delivery.removeprefix("alert."))
 
 
-def suppressed(transition: Mapping[str, Any]) -> str:
+def suppressed(transition: TransitionView) -> str:
     """Why a transition was not sent, or was sent late; empty for any other."""
     if transition["suppressed"] is not None:
         return _SUPPRESSED.get(transition["suppressed"], f"Not sent: {spoken(transition['suppressed'])}.")
     return "Suppressed by a silence; sent at its end." if transition["silence"] else ""
 
 
-def failure(attempt: Mapping[str, Any]) -> str:
+def failure(attempt: AttemptView) -> str:
     """Why an attempt failed; empty for one that did not."""
     error, detail = attempt["error"], attempt["detail"]
     if error is None:
         return detail or ""
     if error == "blocked" and detail:  # the detail is a whole sentence
-        return str(detail)
+        return detail
     word = _ERRORS.get(error, spoken(error))
     return f"{word}: {detail}" if detail else word
 
 
-def remedy(attempt: Mapping[str, Any]) -> str:
+def remedy(attempt: AttemptView) -> str:
     """How to allow the address of a blocked attempt, where a setting does; empty for any other attempt."""
     detail = attempt["detail"] or ""
     if attempt["error"] != "blocked" or "COALMINE_HOOK_ALLOW" in detail:  # in the detail of newer attempts
@@ -117,20 +121,27 @@ def observed_part(reason: str) -> str:
     return observed or alert_reason(reason).rstrip(".")
 
 
-def by_cause(canaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Group canaries by their cause, in the order of first appearance: `title, detail, canaries` each.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseGroup:
+    """Canaries with the same cause."""
 
-    The detail is the reason, where all of a group have the same.
-    """
-    groups: dict[str | None, list[Mapping[str, Any]]] = {}
+    title: str
+    detail: str | None
+    """The reason, where all of them have the same."""
+    canaries: Sequence[ChangedCanary]
+
+
+def by_cause(canaries: Sequence[ChangedCanary]) -> list[CauseGroup]:
+    """Group canaries by their cause, in the order of first appearance."""
+    groups: dict[Cause | None, list[ChangedCanary]] = {}
     for canary in canaries:
         groups.setdefault(canary.get("cause"), []).append(canary)
     return [
-        {
-            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
-            "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
-            "canaries": group,
-        }
+        CauseGroup(
+            title=f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
+            detail=group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
+            canaries=group,
+        )
         for cause, group in groups.items()
     ]
 
@@ -143,7 +154,7 @@ def value(number: float | None, kind: str) -> str:
     return written(number) if written is not None else score(number)
 
 
-def limits(rule: Mapping[str, Any], kind: str) -> str:
+def limits(rule: RuleEvidence, kind: str) -> str:
     """When a run is bad by a rule, in a sentence; `rule` is the evidence of an alert."""
     if kind == "regression":
         return "A run is bad while the detector's alarm is open."
@@ -159,20 +170,21 @@ def limits(rule: Mapping[str, Any], kind: str) -> str:
         return (
             "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
         )
-    name = rule.get("measure") or "value"
-    about = f"{spoken(name)} of {spoken(rule['category'])}" if rule.get("category") else spoken(name)
-    sides = [f"{word} {_side(rule[word], kind)}" for word in ("warning", "critical") if rule.get(word)]
+    name, category = rule.get("measure") or "value", rule.get("category")
+    about = f"{spoken(name)} of {spoken(category)}" if category else spoken(name)
+    bounds = {"warning": rule.get("warning"), "critical": rule.get("critical")}
+    sides = [f"{word} {_side(side, kind)}" for word, side in bounds.items() if side]
     margin = f", good again beyond a margin of {value(rule['margin'], kind)}" if rule.get("margin") else ""
     return f"{capitalize_first(about)}: {', '.join(sides) or 'no bound'}{margin}."
 
 
-def _side(side: Mapping[str, float], kind: str) -> str:
+def _side(side: BoundSides, kind: str) -> str:
     if kind == "latency":
         return f"above {seconds(side['above'])}"
     return f"a drop of {side['by']:g} or more" if "by" in side else bound(side)
 
 
-def pace(rule: Mapping[str, Any], kind: str) -> str:
+def pace(rule: RuleEvidence, kind: str) -> str:
     """How many runs open and close an alert of a rule."""
     if kind == "regression":
         return "The detector decides itself when its alarm begins and ends."

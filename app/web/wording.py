@@ -1,9 +1,10 @@
 """Formats numbers, times and names for pages; an absent measurement is a dash, never a zero."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from app.domain.alerts.evidence import BoundSides
 from app.domain.model import Category
 
 ABSENT = "\N{EN DASH}"
@@ -79,9 +80,10 @@ def iso(moment: datetime | str | None) -> str:
     return "" if parsed is None else parsed.isoformat().replace("+00:00", "Z")
 
 
-def bound(sides: Mapping[str, float] | None) -> str:
+def bound(sides: BoundSides | None) -> str:
     """Format the bound of a rule: below 0.9."""
-    return " or ".join(f"{side} {value:g}" for side, value in (sides or {}).items()) or ABSENT
+    found = sides or BoundSides()
+    return " or ".join(f"{side} {found[side]:g}" for side in ("below", "above", "by") if side in found) or ABSENT
 
 
 def spark_points(values: Sequence[float | None]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from app.domain.alerts.advice import CAUSE_ADVICE, EMBEDDER_ADVICE, alert_advice
 from app.domain.alerts.alert_state import TransitionType
 from app.domain.alerts.canary_changes import ChangedCanaries
+from app.domain.alerts.evidence import Degradation
 from app.domain.alerts.lost_chunks import all_lost_text, chunk_name, lost_chunks, lost_text
 from app.domain.alerts.summary import AlertFacts
 from app.domain.diagnosis.run_causes import RunCause, RunCauseKind
@@ -148,13 +149,14 @@ def test_a_chunk_is_named_by_its_id_its_document_or_how_its_text_begins() -> Non
 
 
 def test_an_alert_names_the_chunks_of_three_canaries_and_counts_the_others_each_once() -> None:
-    listed = [{"lost": [f"doc-{number}"], "lost_total": 1} for number in (1, 1, 2, 3, 4)]
+    listed: list[Degradation] = [{"lost": [f"doc-{number}"], "lost_total": 1} for number in (1, 1, 2, 3, 4)]
     assert all_lost_text(listed, 5) == "doc-1, doc-2 and 2 more"
     assert all_lost_text(listed, 1_200) == "doc-1, doc-2 and 2 more (of the 5 worst of 1,200 canaries)"
     assert all_lost_text([{"lost": ["a", "b", "c"], "lost_total": 7}], 1) == "a, b, c and 4 more"
 
 
 def test_nothing_is_named_where_nothing_is_known_to_be_lost() -> None:
-    recovered_on_retry = {"lost": ["a"], "lost_total": 1, "persistent": False}
-    assert all_lost_text([{"key": "stored by a release before"}, recovered_on_retry], 12) == ""
-    assert lost_text({"key": "stored by a release before"}) == ""
+    recovered_on_retry: Degradation = {"lost": ["a"], "lost_total": 1, "persistent": False}
+    stored_by_a_release_before: Degradation = {}
+    assert all_lost_text([stored_by_a_release_before, recovered_on_retry], 12) == ""
+    assert lost_text(stored_by_a_release_before) == ""

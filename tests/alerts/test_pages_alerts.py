@@ -2,11 +2,12 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from app.domain.alerts.evidence import ChangedCanary
 from app.domain.delivery.hooks import Receipt
 from app.domain.model import Outcome
 from app.services.alerts import alert_details, alert_lines
@@ -475,9 +476,9 @@ def test_what_strangers_wrote_is_only_text(sqlite_store: Store) -> None:
 def test_a_cause_stands_once_on_the_page_of_an_alert_however_many_canaries_share_it() -> None:
     told = [("ant", "missing"), ("bee", None), *((f"c{number}", "missing") for number in range(8))]
     canaries = [{"key": key, "cause": cause, "cause_reason": "in no deep result"} for key, cause in told]
-    groups = by_cause(canaries)
-    assert [(group["title"], len(group["canaries"])) for group in groups] == [
+    groups = by_cause(cast("list[ChangedCanary]", canaries))
+    assert [(group.title, len(group.canaries)) for group in groups] == [
         ("9 missing from the index", 9),
         ("1 not diagnosed", 1),
     ]
-    assert groups[0]["detail"] == "in no deep result"
+    assert groups[0].detail == "in no deep result"

@@ -42,10 +42,18 @@ def test_a_replay_waits_for_the_transaction_that_ends_its_incident_and_sees_its_
         trigger = outbox.find_delivery(connection, int(dead["id"]))
         assert trigger is not None
         connection.execute(sa.select(incidents.c.id).where(incidents.c.id == trigger.incident_id).with_for_update())
-        resolve = {name: getattr(trigger, name) for name in ("hook_id", "alert_id", "transition_id", "incident_id")}
-        times = dict.fromkeys(("created_at", "next_attempt_at"), to_us(world.clock()))
-        told = {"type": "alert.resolved", "state": "pending", "message_id": "msg_end", "attempts": 0}
-        outbox.enqueue_deliveries(connection, [{**resolve, **times, **told, "transition_id": None}])
+        assert trigger.incident_id is not None
+        resolve = outbox.NewDelivery(
+            hook_id=trigger.hook_id,
+            alert_id=trigger.alert_id,
+            transition_id=None,
+            incident_id=trigger.incident_id,
+            message_id="msg_end",
+            type="alert.resolved",
+            created_at=to_us(world.clock()),
+            next_attempt_at=to_us(world.clock()),
+        )
+        outbox.enqueue_deliveries(connection, [resolve])
 
     with pytest.raises(ConflictError, match="a later delivery about this incident"):
         overtaken(

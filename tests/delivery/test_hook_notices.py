@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from email import message_from_bytes
 from email.policy import default
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls
+from app.domain.delivery.notices import Notice, NoticeData, NoticeLinks
 from app.formats.delivery.notices import body_of, is_written_for
 from app.formats.delivery.notices.apprise import defused
 from app.formats.delivery.notices.notice_text import clean, notice_text
@@ -51,7 +52,7 @@ HOSTILE = {
 }
 
 
-def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
+def notice(kind: str = "alert.opened", **changes: Any) -> Notice:
     """Make a notice."""
     canary = {
         "key": "retention",
@@ -114,10 +115,11 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
             "runbook": "https://wiki.test/?a=1&b=<2>",
         },
     }
-    return {"type": kind, "version": 1, "timestamp": "2026-03-02T12:00:05Z", "data": {**data, **changes}}
+    told = cast("NoticeData", {**data, **changes})
+    return {"type": kind, "version": 1, "timestamp": "2026-03-02T12:00:05Z", "data": told}
 
 
-def hostile(text: str, kind: str = "alert.opened") -> dict[str, Any]:
+def hostile(text: str, kind: str = "alert.opened") -> Notice:
     """Make a notice in which all that strangers write is this."""
     canary = {"key": "k", "query": text, "reasons": [text], "rank_before": 1, "rank_now": 3, "cause": text}
     canary |= {"lost": [text] * 3, "lost_total": 9}
@@ -133,17 +135,17 @@ def hostile(text: str, kind: str = "alert.opened") -> dict[str, Any]:
     return notice(kind, **told, degraded_queries=[text] * 10)
 
 
-def test_message() -> dict[str, Any]:
+def test_message() -> Notice:
     """Make the notice of a test."""
-    links = dict.fromkeys(("alert", "check", "run", "dashboard", "runbook"))
-    data = {"summary": "Test message from Coalmine to hook ops", "links": links}
+    links: NoticeLinks = {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None}
+    data: NoticeData = {"summary": "Test message from Coalmine to hook ops", "links": links}
     return {"type": "hook.test", "version": 1, "timestamp": "2026-03-02T12:00:05Z", "data": data}
 
 
 test_message.__test__ = False  # type: ignore[attr-defined] # a maker, which pytest would take for a test
 
 
-def written(kind: HookKind, what: Mapping[str, Any], **changes: Any) -> Any:
+def written(kind: HookKind, what: Notice, **changes: Any) -> Any:
     """Write a notice and read it as JSON."""
     hook = HOOKS[kind]
     if changes:
@@ -151,7 +153,7 @@ def written(kind: HookKind, what: Mapping[str, Any], **changes: Any) -> Any:
     return json.loads(body_of(hook, what, "msg_1"))
 
 
-def mailed(what: Mapping[str, Any], message_id: str = "msg_1") -> Any:
+def mailed(what: Notice, message_id: str = "msg_1") -> Any:
     """Write a notice and read it as a mail program does."""
     return message_from_bytes(body_of(HOOKS[HookKind.EMAIL], what, message_id), policy=default)
 
@@ -161,7 +163,7 @@ def mailed(what: Mapping[str, Any], message_id: str = "msg_1") -> Any:
 
 @pytest.mark.parametrize("kind", HookKind)
 @pytest.mark.parametrize("what", [*map(notice, TYPES), test_message()], ids=lambda what: str(what["type"]))
-def test_equal_notices_are_equal_bytes_that_tell_their_kind(kind: HookKind, what: dict[str, Any]) -> None:
+def test_equal_notices_are_equal_bytes_that_tell_their_kind(kind: HookKind, what: Notice) -> None:
     body = body_of(HOOKS[kind], what, "msg_1")
     assert body == body_of(HOOKS[kind], what, "msg_1")
     assert [other for other in HookKind if is_written_for(HOOKS[other], body)] == [kind]

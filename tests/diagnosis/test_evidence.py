@@ -36,7 +36,7 @@ def test_the_worst_canaries_stand_in_the_order_of_reports(world: World) -> None:
     }
     run = world.run()
     with world.store.read() as connection:
-        named = list_changed(connection, run.id, None).canaries
+        named = list_changed(connection, run.id, None)["canaries"]
     assert [one["key"] for one in named] == ["dog", "cat", "bee", "ant"]
     reported = shapes.worst_first(result_views.results(world.store, str(run.id))[0])
     assert [one["key"] for one in named] == [one["key"] for one in reported]

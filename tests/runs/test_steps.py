@@ -240,7 +240,7 @@ def test_canaries_are_not_listed_for_relevance_that_was_not_measured(world: Worl
     world.probe.answers["ant"] = _unscored("ant")
     second = world.run()
     with world.store.read() as connection:
-        named = [list_changed(connection, one.id, None).canaries for one in (first, second)]
+        named = [list_changed(connection, one.id, None)["canaries"] for one in (first, second)]
     assert [[worst["key"] for worst in one] for one in named] == [["ant"], []]
 
 

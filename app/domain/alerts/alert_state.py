@@ -4,13 +4,14 @@ How a rule judges one run is in `rules`; who is notified of a change, in `incide
 but its arguments, so a restart, a reload or another replica decides the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
+from app.domain.alerts.evidence import BoundSides, StoredEvidence
 from app.domain.alerts.rules import Condition
 from app.domain.catalog.schedules import Schedule, next_due
 from app.domain.counts import plural
@@ -91,8 +92,8 @@ class Decision:
     transitions: tuple[TransitionType, ...]
     reason: str
     """A sentence for people."""
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    """JSON: the runs and bounds that were evaluated."""
+    evidence: StoredEvidence = field(default_factory=StoredEvidence)
+    """The runs and bounds that were evaluated."""
     at: datetime
 
 
@@ -290,12 +291,12 @@ def _runs_after_opening(alert: OpenAlert, window: Sequence[Observation]) -> Sequ
     return [one for one in window if alert.opened_at is None or one.at > alert.opened_at]
 
 
-def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str, Any]:
-    """Return the evaluated runs and bounds as JSON."""
+def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvidence:
+    """Return the evaluated runs and bounds and, for a rule about failed probes, why most of the newest run failed."""
     judged = [one for one in window if one.condition.measured][-window_length(rule) :]
     recent = judged[-rule.open_of :]
     bad = [one for one in recent if one.condition.severity is not None]
-    return {
+    found: StoredEvidence = {
         "measure": rule.measure,
         "category": rule.category,
         "warning": _bound_evidence(rule.warning),
@@ -304,7 +305,6 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
         "margin": rule.margin,
         "open": {"bad": rule.open_bad, "of": rule.open_of},
         "close": rule.close,
-        **({"percentile": rule.percentile or Percentile.P95} if rule.kind is RuleKind.LATENCY else {}),
         "bad": len(bad),
         "critical_runs": sum(one.condition.severity is Severity.CRITICAL for one in bad),
         "of": len(recent),
@@ -322,21 +322,26 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
             }
             for one in judged
         ],
-        **_failure_evidence(window),
     }
-
-
-def _failure_evidence(window: Sequence[Observation]) -> dict[str, Any]:
-    """Why most probes of the newest run failed, for a rule about failed probes."""
+    if rule.kind is RuleKind.LATENCY:
+        found["percentile"] = rule.percentile or Percentile.P95
     failure = window[-1].condition.failure if window else None
-    return {} if failure is None else {"failure": failure.as_json()}
+    if failure is not None:
+        found["failure"] = failure.as_json()
+    return found
 
 
-def _bound_evidence(bound: Bound | None) -> dict[str, float] | None:
+def _bound_evidence(bound: Bound | None) -> BoundSides | None:
     if bound is None:
         return None
-    sides = {"below": bound.below, "above": bound.above, "by": bound.by}
-    return {side: number for side, number in sides.items() if number is not None}
+    sides: BoundSides = {}
+    if bound.below is not None:
+        sides["below"] = bound.below
+    if bound.above is not None:
+        sides["above"] = bound.above
+    if bound.by is not None:
+        sides["by"] = bound.by
+    return sides
 
 
 def _runs(rule: Rule) -> str:

@@ -1,10 +1,9 @@
 """Names of the expected chunks that changed canaries lost: what has to come back to the index."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NotRequired
+from collections.abc import Sequence
+from typing import Final
 
-from typing_extensions import TypedDict
-
+from app.domain.alerts.evidence import Degradation
 from app.domain.model import Judgment
 from app.domain.number_text import short_name
 
@@ -14,14 +13,6 @@ _MOST_CANARIES: Final = 3
 _LONGEST: Final = 200
 
 
-class LostChunks(TypedDict):
-    """Evidence of the expected chunks that a canary lost: the first of them by name, and how many there are."""
-
-    lost: list[str]
-    lost_documents: NotRequired[list[str | None]]
-    lost_total: int
-
-
 def lost_chunks(
     judgments: Sequence[Judgment],
     now: Sequence[int | None],
@@ -29,7 +20,7 @@ def lost_chunks(
     *,
     missing: bool,
     documents: Sequence[str | None] = (),
-) -> LostChunks:
+) -> Degradation:
     """Return the expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
 
     `lost_documents` has the documents, or titles, of those in `lost`, where any is known; `documents` are those of the
@@ -48,8 +39,10 @@ def lost_chunks(
         document = documents[rank - 1] if rank is not None and rank <= len(documents) else None
         names.setdefault(chunk_name(judgments[place]), document)
     titles = [_title(name, document) for name, document in list(names.items())[:MOST_NAMES]]
-    found: LostChunks = {"lost": list(names)[:MOST_NAMES], "lost_total": len(names)}
-    return {**found, "lost_documents": titles} if any(titles) else found
+    found: Degradation = {"lost": list(names)[:MOST_NAMES], "lost_total": len(names)}
+    if any(titles):
+        found["lost_documents"] = titles
+    return found
 
 
 def _title(name: str, document: str | None) -> str | None:
@@ -63,12 +56,12 @@ def chunk_name(judgment: Judgment) -> str:
     return short_name(name, _LONGEST) if name else f"\u201c{short_name(judgment.text or '')}\u201d"
 
 
-def lost_text(canary: Mapping[str, Any]) -> str:
+def lost_text(canary: Degradation) -> str:
     """Chunks that one canary lost: `retention_doc, sla_doc and 2 more`; empty where none is known."""
     return _with_more(_titled_names(canary), canary.get("lost_total") or 0)
 
 
-def all_lost_text(canaries: Sequence[Mapping[str, Any]], changed: int | None) -> str:
+def all_lost_text(canaries: Sequence[Degradation], changed: int | None) -> str:
     """Chunks that the listed canaries of an alert lost, the first by name; `changed` = how many changed in all."""
     losers = [one for one in canaries if one.get("lost") and one.get("persistent") is not False]
     names = list(dict.fromkeys(name for one in losers[:_MOST_CANARIES] for name in _titled_names(one)))
@@ -79,7 +72,7 @@ def all_lost_text(canaries: Sequence[Mapping[str, Any]], changed: int | None) ->
     return f"{text} (of the {len(canaries)} worst of {changed:,} canaries)" if text and beyond else text
 
 
-def _titled_names(canary: Mapping[str, Any]) -> list[str]:
+def _titled_names(canary: Degradation) -> list[str]:
     """Names of the chunks a canary lost, each with its document in brackets: `bill-004 (Add a tax number)`."""
     names = canary.get("lost") or []
     titles = canary.get("lost_documents") or [None] * len(names)

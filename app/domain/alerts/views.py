@@ -1,110 +1,26 @@
 """Views of alerts, silences and the evaluation of rules, as JSON on the wire."""
 
-from typing import Literal, NotRequired
+from typing import Literal
 
 from typing_extensions import TypedDict
 
 from app.domain.alerts.alert_state import AlertState, TransitionType
-from app.domain.model import Cause, Percentile, Reason, RuleKind, Severity, Verdict
-from app.domain.probing.views import FailureView
+from app.domain.alerts.evidence import EvaluatedValues, EvidenceFields
+from app.domain.model import RuleKind, Severity, Verdict
 from app.domain.views import TimeText
 
 
-class BoundSides(TypedDict, total=False):
-    """Where a value is bad, by the side that the bound of a rule has."""
-
-    below: float
-    above: float
-    by: float
-
-
-class RunsToOpen(TypedDict):
-    """An alert opens on so many bad runs of the last few."""
-
-    bad: int
-    of: int
-
-
-class EvaluatedRun(TypedDict):
+class EvaluatedRun(EvaluatedValues):
     """A run as evaluated by a rule."""
 
     run_id: str
-    at: TimeText
-    value: float | None
-    threshold: float | None
-    baseline: float | None
-    severity: Severity | None
-    good: bool
-    """Whether it counts towards resolving."""
 
 
-class LowerChunk(TypedDict):
-    """An expected chunk that ranks lower than it did; `rank_now` is None where it is not retrieved any more."""
-
-    id: str | None
-    document: str | None
-    rank_before: int
-    rank_now: int | None
-
-
-class ChangedCanary(TypedDict):
-    """A canary that degraded since an alert began; the cause is that of its diagnosis, where there is one."""
-
-    key: str
-    query: str
-    reasons: list[Reason]
-    rank_before: int | None
-    rank_now: int | None
-    lower: NotRequired[list[LowerChunk]]
-    lost: NotRequired[list[str]]
-    """The first of the expected chunks it lost, by name."""
-    lost_documents: NotRequired[list[str | None]]
-    """The document, or title, of each of these in the last healthy ranking; absent where none is known."""
-    lost_total: NotRequired[int]
-    cause: NotRequired[Cause | None]
-    cause_reason: NotRequired[str | None]
-    persistent: NotRequired[bool | None]
-
-
-class RuleEvidence(TypedDict, total=False):
+class RuleEvidence(EvidenceFields, total=False):
     """Evidence of a rule; the fields present depend on its kind and on the change."""
 
-    measure: str | None
-    category: str | None
-    warning: BoundSides | None
-    critical: BoundSides | None
-    failed_share: float | None
-    margin: float
-    open: RunsToOpen
-    close: int
-    percentile: Percentile
-    bad: int
-    critical_runs: int
-    of: int
-    good_in_a_row: int
     first_bad_run: str | None
     window: list[EvaluatedRun]
-    failure: FailureView
-    """Why most probes of the newest run failed."""
-    culprits: list[str]
-    """The canaries that the detector names."""
-    canaries: list[ChangedCanary]
-    changed: int
-    """How many canaries changed, those that are not listed included."""
-    failing_before: int
-    retriever: str
-    """Which retriever is slow or fails."""
-    usual: float | None
-    """How long answers took before the first bad run, in seconds."""
-    since: TimeText
-    """When a run last completed, where none has since."""
-    deadline: TimeText
-    ever: bool
-    cause: str
-    """Why there is no such rule any more."""
-    by: str
-    """Who acknowledged the alert."""
-    note: str | None
 
 
 class RunCauseView(TypedDict):

@@ -5,7 +5,7 @@ from datetime import datetime
 from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
 from app.domain.delivery.attempts import ACKNOWLEDGING
 from app.domain.errors import ConflictError, NotFoundError
-from app.services.alerts.notifications import delivery_row
+from app.services.alerts.notifications import new_delivery
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
 from app.store.catalog import definitions
@@ -62,7 +62,14 @@ def _enqueue(connection: Connection, incident_id: int, transition_id: int, *, at
     reached = {row.hook_id: row.alert_id for row in past if row.attempts > 0 or row.body is not None}
     hooks = [definitions.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]
     rows = [
-        delivery_row(incident_id, reached[hook.id], hook.id, transition_id, TransitionType.ACKNOWLEDGED, at)
+        new_delivery(
+            incident_id,
+            reached[hook.id],
+            hook.id,
+            transition_id=transition_id,
+            change=TransitionType.ACKNOWLEDGED,
+            at=at,
+        )
         for hook in hooks
         if hook.body["kind"] in ACKNOWLEDGING and hook.archived_at is None and hook.disabled_reason is None
     ]

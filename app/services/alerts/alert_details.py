@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from app.domain.alerts.advice import alert_advice
 from app.domain.alerts.alert_state import AlertState, TransitionType
+from app.domain.alerts.evidence import ChangedCanary
 from app.domain.alerts.incidents import TRIGGERS
 from app.domain.alerts.lost_chunks import all_lost_text
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES, alert_summary
+from app.domain.alerts.views import EvaluatedRun, FleetView, RuleEvidence, RuleExplanation
+from app.domain.delivery.views import AlertDetail
 from app.domain.model import RuleKind, Verdict
 from app.services.alerts import alert_views, rule_explanations
 from app.services.alerts.alert_evidence import explain
@@ -42,20 +45,27 @@ class Degraded:
     """Number of canaries that changed since before the alert began; None = unknown, for alerts of an older release."""
     failing_before: int | None = None
     """Number of other degraded canaries, which were failing before."""
-    canaries: Sequence[Mapping[str, Any]] = ()
-    """`key, query, reasons, rank_before, rank_now, lost, lost_total, cause, cause_reason, persistent` each."""
+    canaries: Sequence[ChangedCanary] = ()
+
+
+class DecisiveRun(EvaluatedRun):
+    """A run as evaluated first; `did` has the transitions it caused."""
+
+    did: list[TransitionType]
+    after_others: bool
+    """Whether runs before it are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertDetails:
     """An alert with its rule, runs, canaries, related alerts and links."""
 
-    alert: Mapping[str, Any]
+    alert: AlertDetail
     suite: str
     retriever: str
-    rule: Mapping[str, Any] | None
+    rule: RuleExplanation | None
     """Current evaluation of its rule; None for a resolved one."""
-    fleet: Mapping[str, Any] | None
+    fleet: FleetView | None
     """What the changed canaries have in common; None for a resolved alert, or one not about canaries."""
     summary: str
     """What happened, without a full stop."""
@@ -65,23 +75,22 @@ class AlertDetails:
     """What to do next; empty for a resolved one."""
     lost: str
     """The expected chunks that its canaries lost, the first of them by name; empty for a resolved one."""
-    evaluated: Mapping[str, Any]
+    evaluated: RuleEvidence
     """Evidence of the last evaluation; where the alert was resolved without a run, of the one before."""
-    opening: Mapping[str, Any]
+    opening: RuleEvidence
     """Evidence at the opening; empty where the alert has not opened, or no runs were evaluated."""
-    evaluated_runs: Sequence[Mapping[str, Any]]
-    """The runs evaluated when it opened, escalated, was resolved, and last, oldest first, with the values of then,
-    `did`: the transitions each caused, and `after_others`: whether runs before it are left out."""
+    evaluated_runs: Sequence[DecisiveRun]
+    """The runs evaluated when it opened, escalated, was resolved, and last, oldest first."""
     versions: Mapping[str, str | None]
     """The index version of each evaluated run, by the run's id."""
     degraded: Degraded
     last_good_run: str | None
     """The newest healthy run before the first bad one."""
     newest_bad_run: str | None
-    related: Sequence[Mapping[str, Any]]
-    """Other unresolved alerts of the check: `id, rule, kind, severity, state, reason` each."""
-    incident: Sequence[Mapping[str, Any]]
-    """The other alerts that are or were part of its incident, in the same form."""
+    related: Sequence[AlertRow]
+    """Other unresolved alerts of the check."""
+    incident: Sequence[AlertRow]
+    """The other alerts that are or were part of its incident."""
     dashboard: str | None
     runbook: str | None
 
@@ -121,48 +130,50 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             last_good_run=_last_good(connection, row),
             newest_bad_run=_newest_bad(alert, evaluated_runs),
             related=[
-                _alert_summary_fields(one)
+                one
                 for one in alerts.open_alerts(connection, row.check_id, hold=False)
                 if one.id != row.id and (one.incident_id is None or one.incident_id != row.incident_id)
             ],
-            incident=[] if row.incident_id is None else _incident_alerts(connection, row.incident_id, row.id),
+            incident=[]
+            if row.incident_id is None
+            else [one for one in alerts.alerts_of_incident(connection, row.incident_id) if one.id != row.id],
             dashboard=links_filled["dashboard"],
             runbook=links_filled["runbook"],
         )
 
 
-def _fleet(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _fleet(alert: AlertDetail) -> FleetView | None:
     """Return what the canaries have in common, by the last transition that has it."""
     fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
     return fleets[-1] if fleets else None
 
 
-def _newest_evidence(alert: Mapping[str, Any]) -> Mapping[str, Any]:
+def _newest_evidence(alert: AlertDetail) -> RuleEvidence:
     if "cause" not in alert["evidence"]:
-        return dict(alert["evidence"])
+        return alert["evidence"]
     earlier = [change["evidence"] for change in alert["transitions"] if "window" in change["evidence"]]
     return earlier[-1] if earlier else {}
 
 
-def _opening(alert: Mapping[str, Any]) -> Mapping[str, Any]:
+def _opening(alert: AlertDetail) -> RuleEvidence:
     opened = [change["evidence"] for change in alert["transitions"] if change["type"] == TransitionType.OPENED]
     return opened[0] if opened and "window" in opened[0] else {}
 
 
-def _evaluated_runs(connection: Connection, check_id: int, alert: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -> list[DecisiveRun]:
     """Return the runs of the transitions and of the newest evaluation; each with the values of its first evaluation."""
     turns = [change for change in alert["transitions"] if change["type"] in _TURNS]
     windows = [found.get("window", []) for found in (*(one["evidence"] for one in turns), alert["evidence"])]
-    runs: dict[int, dict[str, Any]] = {}
+    runs: dict[int, DecisiveRun] = {}
     for window in windows:
         ids = [int(one["run_id"]) for one in window]
         left_out = (
             bool(runs and ids) and ids[0] > max(runs) and _is_run_between(connection, check_id, max(runs), ids[0])
         )
         for number, one in zip(ids, window, strict=True):
-            evaluated = {
+            evaluated: DecisiveRun = {
                 **one,
-                "did": [str(turn["type"]) for turn in turns if turn["run_id"] == one["run_id"]],
+                "did": [turn["type"] for turn in turns if turn["run_id"] == one["run_id"]],
                 "after_others": left_out and number == ids[0],
             }
             runs.setdefault(number, evaluated)
@@ -174,12 +185,12 @@ def _is_run_between(connection: Connection, check_id: int, earlier: int, later: 
     return bool(before) and before[0].id > earlier
 
 
-def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *, over: bool) -> Degraded:
+def _degraded(connection: Connection, row: AlertRow, alert: AlertDetail, *, over: bool) -> Degraded:
     """Degraded canaries now; for a resolved alert, those of the last notification."""
     newest = results.newest_ended(connection, row.check_id)
     if over or newest is None:
         triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
-        evidence = triggers[-1]["evidence"] if triggers else {}
+        evidence: RuleEvidence = triggers[-1]["evidence"] if triggers else {}
         return Degraded(
             run_id=triggers[-1]["run_id"] if triggers else None,
             changed=evidence.get("changed"),
@@ -196,9 +207,9 @@ def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *
         run_id=str(run.id),
         now=True,
         silent_run=silent,
-        changed=listed.changed,
-        failing_before=listed.failing_before,
-        canaries=[one if explanation is None else {**one, **explanation.of(one["key"])} for one in listed.canaries],
+        changed=listed["changed"],
+        failing_before=listed["failing_before"],
+        canaries=[one if explanation is None else {**one, **explanation.of(one["key"])} for one in listed["canaries"]],
     )
 
 
@@ -209,24 +220,7 @@ def _last_good(connection: Connection, row: AlertRow) -> str | None:
     return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)
 
 
-def _newest_bad(alert: Mapping[str, Any], evaluated_runs: Sequence[Mapping[str, Any]]) -> str | None:
+def _newest_bad(alert: AlertDetail, evaluated_runs: Sequence[DecisiveRun]) -> str | None:
     bad = [one["run_id"] for one in evaluated_runs if one["severity"] is not None]
     newest: str | None = bad[-1] if bad else alert["since_run"]
     return newest
-
-
-def _incident_alerts(connection: Connection, incident_id: int, alert_id: int) -> list[dict[str, Any]]:
-    return [
-        _alert_summary_fields(one) for one in alerts.alerts_of_incident(connection, incident_id) if one.id != alert_id
-    ]
-
-
-def _alert_summary_fields(one: AlertRow) -> dict[str, Any]:
-    return {
-        "id": str(one.id),
-        "rule": one.rule_key,
-        "kind": one.kind,
-        "severity": one.severity,
-        "state": one.state,
-        "reason": one.reason,
-    }

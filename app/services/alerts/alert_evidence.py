@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from app.domain.alerts.canary_changes import ChangedCanaries
+from app.domain.alerts.evidence import Degradation
 from app.domain.alerts.views import FleetView, SinceView
 from app.domain.catalog.canary_groups import Group
 from app.domain.counts import counted
@@ -62,7 +62,7 @@ class Explanation:
     changed: ChangedCanaries
     """Which canaries changed since before the alert's first bad run, for its summary."""
 
-    def of(self, key: str) -> dict[str, Any]:
+    def of(self, key: str) -> Degradation:
         """Cause of a degraded canary, as part of a notice: `cause, cause_reason, persistent`; None = not diagnosed."""
         diagnosis = self.diagnoses.get(key)
         return {

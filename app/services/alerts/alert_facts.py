@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from app.domain.alerts.alert_state import RETIRED, Retirement, TransitionType
 from app.domain.alerts.canary_changes import ChangedCanaries
+from app.domain.alerts.evidence import StoredEvidence
 from app.domain.alerts.summary import AlertFacts
 from app.domain.model import Cause, Percentile, Reason, RuleKind, Verdict
 from app.domain.probing.probe_failures import FailureSummary
@@ -35,7 +35,7 @@ def facts_of(
     run = None if number is None else runs.get(number)
     first = None if alert.first_run is None else runs.get(alert.first_run)
     evidence = alert.evidence if transition is None else transition.evidence
-    newest_run: Mapping[str, Any] = (evidence.get("window") or [{}])[-1]
+    newest_run = window[-1] if (window := evidence.get("window")) else None
     failure = evidence.get("failure")
     since = evidence.get("since")
     version, after = (None, 0) if began is None else (began.index_version, began.runs_after)
@@ -48,9 +48,9 @@ def facts_of(
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
         percentile=Percentile(evidence.get("percentile") or Percentile.P95),
-        value=newest_run.get("value"),
-        threshold=newest_run.get("threshold"),
-        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run.get("baseline"),
+        value=newest_run and newest_run["value"],
+        threshold=newest_run and newest_run["threshold"],
+        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run and newest_run.get("baseline"),
         run_id=None if run is None else run.id,
         since_run=alert.first_run,
         retriever=evidence.get("retriever") or "",
@@ -70,7 +70,7 @@ def facts_of(
     )
 
 
-def _changed(explanation: Explanation | None, evidence: Mapping[str, Any], kind: RuleKind) -> ChangedCanaries | None:
+def _changed(explanation: Explanation | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
     """Return the changed canaries; for a rule about a part of the check only those of that part."""
     if explanation is None:
         return None

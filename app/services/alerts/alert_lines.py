@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.domain.alerts.alert_state import AlertState, TransitionType
 from app.domain.alerts.incidents import NON_REPEATING, TRIGGERS
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
+from app.domain.alerts.views import AlertView, TransitionView
 from app.services.alerts import alert_views
 from app.services.alerts.alert_evidence import Explanation, explain_all, since_all
 from app.services.alerts.alert_facts import facts_of, run_ids_of, run_of
@@ -22,14 +22,14 @@ from app.store.runs import results
 class AlertLine:
     """One alert of a list."""
 
-    alert: Mapping[str, Any]
+    alert: AlertView
     summary: str
     """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
     reason: str
     """Reason of the last evaluation or, for a resolved alert, of its last opening or update."""
     deliveries: Mapping[str, int]
     """Number of deliveries of its incident, by state."""
-    suppressed: Mapping[str, Any] | None
+    suppressed: TransitionView | None
     """Its newest trigger transition, where that was not sent."""
 
 
@@ -147,12 +147,12 @@ def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
     return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
 
 
-def _reason(alert: Mapping[str, Any]) -> str:
-    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in NON_REPEATING]
-    return news[-1] if news and alert["state"] == AlertState.RESOLVED else str(alert["reason"])
+def _reason(alert: AlertView) -> str:
+    news = [change["reason"] for change in alert["transitions"] if change["type"] in NON_REPEATING]
+    return news[-1] if news and alert["state"] == AlertState.RESOLVED else alert["reason"]
 
 
-def _suppressed(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _suppressed(alert: AlertView) -> TransitionView | None:
     triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
     return (
         triggers[-1]

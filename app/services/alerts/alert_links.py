@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from app.domain.delivery.notices import NoticeLinks
 from app.store.alerts.alerts import AlertRow
 
 
@@ -15,8 +16,8 @@ class Links:
     runbook_url: str | None = None
 
 
-def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> dict[str, str | None]:
-    """Links of an alert: `alert`, `check`, `run`, `dashboard` and `runbook`; None = not configured."""
+def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLinks:
+    """Links of an alert and, where given, of a run."""
     names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
 
     def filled(template: str | None) -> str | None:

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
+from app.domain.alerts.evidence import ChangedCanary, StoredEvidence
 from app.domain.alerts.incidents import TRIGGERS
 from app.domain.alerts.views import (
     AlertFields,
     AlertView,
-    ChangedCanary,
     ExplainedTransition,
     RuleEvidence,
     TransitionView,
@@ -112,7 +112,7 @@ def _explained(change: TransitionView, why: Explanation | None) -> ExplainedTran
     """Return a transition with what its canaries have in common, and the cause of each."""
     found = change["evidence"]
     if why is not None and "canaries" in found:
-        listed = [cast("ChangedCanary", {**one, **why.of(one["key"])}) for one in found["canaries"]]
+        listed: list[ChangedCanary] = [{**one, **why.of(one["key"])} for one in found["canaries"]]
         found = {**found, "canaries": listed}
     return {**change, "evidence": found, "fleet": None if why is None else why.fleet_view}
 
@@ -195,16 +195,16 @@ def _transition(change: TransitionRow) -> TransitionView:
     }
 
 
-_RUN_OF_A_WINDOW: Mapping[str, Any] = {"baseline": None}
+_RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None}
 """Defaults for runs of a window stored by an earlier release."""
 
 
-def evidence(found: Mapping[str, Any]) -> RuleEvidence:
+def evidence(found: StoredEvidence) -> RuleEvidence:
     """Evidence with ids and times as on the wire; stored evidence has numbers, and times that end in +00:00."""
     return cast("RuleEvidence", _named_on_the_wire(found))
 
 
-def _named_on_the_wire(found: Mapping[str, Any]) -> dict[str, Any]:
+def _named_on_the_wire(found: Mapping[str, object]) -> dict[str, object]:
     return {name: _on_the_wire(name, value) for name, value in found.items()}
 
 

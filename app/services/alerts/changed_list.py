@@ -1,11 +1,11 @@
 """Lists of changed canaries for transitions, notices and pages: the worst first, with ranks and lost chunks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import nsmallest
-from typing import Any
 
-from app.domain.alerts.lost_chunks import LostChunks, lost_chunks
+from app.domain.alerts.evidence import ChangedCanary, Degradation, ListedCanaries, LowerChunk
+from app.domain.alerts.lost_chunks import lost_chunks
 from app.domain.model import Ranking
 from app.domain.runs.matching import Match
 from app.domain.runs.suite_snapshot import Member
@@ -22,18 +22,6 @@ _MAX_STATES = 20
 _MOST_LOWER = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedList:
-    """The worst changed canaries, and how many there are in all."""
-
-    canaries: Sequence[dict[str, Any]] = ()
-    """`key, query, reasons, rank_before, rank_now, lower, lost, lost_total` each."""
-    changed: int = 0
-    """Number of changed canaries, those beyond the list included."""
-    failing_before: int = 0
-    """Number of other degraded canaries."""
-
-
 def list_changed(
     connection: Connection,
     run_id: int,
@@ -43,7 +31,7 @@ def list_changed(
     canary: str | None = None,
     unchanged: bool = False,
     limit: int = _LISTED,
-) -> ChangedList:
+) -> ListedCanaries:
     """List the canaries of a run that changed since before a first bad run, those of a category or a single one only.
 
     Those that the detector names come first, then the most degraded; with `unchanged` those that were failing before
@@ -53,7 +41,7 @@ def list_changed(
     """
     (change,) = load_changes(connection, [(run_id, first_run)])
     if change is None:
-        return ChangedList()
+        return {"canaries": [], "changed": 0, "failing_before": 0}
     members = {canary_id: change.suite.members[change.suite.positions[canary_id]] for canary_id in change.degraded}
     concerned = {
         canary_id
@@ -79,34 +67,39 @@ def list_changed(
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
     before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
     rankings = recording.load_rankings(connection, [one.ranking_id for one in before if one is not None])
-    return ChangedList(
-        canaries=[
+    return {
+        "canaries": [
             _listed(members[state.canary_id], state, past, rankings.get(past.ranking_id) if past is not None else None)
             for state, past in zip(now, before, strict=True)
         ],
-        changed=len(changed_ids),
-        failing_before=len(concerned) - len(changed_ids),
-    )
+        "changed": len(changed_ids),
+        "failing_before": len(concerned) - len(changed_ids),
+    }
 
 
 def _without_relevance(row: DegradedRow) -> DegradedRow:
     return replace(row, top_score=None, reasons=row.reasons & ~RELEVANCE)
 
 
-def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> dict[str, Any]:
+def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> ChangedCanary:
     """Describe a canary; `ranking` is that of `before`."""
-    return {
+    lost = _lost(member, before, state, ranking)
+    found: ChangedCanary = {
         "key": member.key,
         "query": member.canary.query,
-        "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
+        "reasons": list(unpack_reasons(state.reasons)),
         "rank_before": _rank(before),
         "rank_now": _rank(state),
         "lower": [] if before is None else _lower(member, before, state, ranking),
-        **_lost(member, before, state, ranking),
+        "lost": lost["lost"],
+        "lost_total": lost["lost_total"],
     }
+    if "lost_documents" in lost:
+        found["lost_documents"] = lost["lost_documents"]
+    return found
 
 
-def _lost(member: Member, before: StateRow | None, now: StateRow, ranking: Ranking | None) -> LostChunks:
+def _lost(member: Member, before: StateRow | None, now: StateRow, ranking: Ranking | None) -> Degradation:
     chunks = member.canary.judgments
     today = Match.from_bytes(now.matched).first
     then = None
@@ -118,7 +111,7 @@ def _lost(member: Member, before: StateRow | None, now: StateRow, ranking: Ranki
     return lost_chunks(chunks, today, then, missing=bool(now.reasons & MISSING), documents=documents)
 
 
-def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | None) -> list[dict[str, Any]]:
+def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | None) -> list[LowerChunk]:
     """List expected chunks that a canary ranks lower than before, those it does not retrieve any more first.
 
     A chunk without an expected document has that of the hit that matched it before.
@@ -128,7 +121,7 @@ def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | N
     then, today = (Match.from_bytes(state.matched).first for state in (before, now))
     if before.canary_version_id != now.canary_version_id or not len(chunks) == len(then) == len(today):
         return []
-    lower = [
+    lower: list[LowerChunk] = [
         {
             "id": chunk.id,
             "document": chunk.document or (documents[was - 1] if was <= len(documents) else None),

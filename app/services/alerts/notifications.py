@@ -4,8 +4,9 @@ Called inside the transaction that changed the alerts; `notification_plan` of th
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial
 
 from app.domain.alerts.alert_state import OPEN, TransitionType
 from app.domain.alerts.incidents import NON_REPEATING, IncidentClass, Suppression, dedupe_keys
@@ -17,6 +18,7 @@ from app.store.alerts import alerts, incidents
 from app.store.alerts.incidents import IncidentRow
 from app.store.catalog.definitions import Definition
 from app.store.delivery import outbox, replays
+from app.store.delivery.outbox import NewDelivery
 from app.store.engine import Connection, to_us
 
 _DEFERRED = "The hook is disabled; this is sent once it is saved again."
@@ -171,31 +173,24 @@ def _enqueue(
     fresh = in_progress[step.alert_id].change is not None  # an older change was diagnosed already
     is_held = hold_until is not None and fresh and step.type in NON_REPEATING
     next_attempt_at = max(at, to_us(hold_until)) if is_held and hold_until is not None else at
-    rows = [delivery_row(row.id, row.alert_id, hook, transition_id, step.type, at) for hook in step.send]
-    deferred = {"state": DeliveryState.DEAD, "reason": _DEFERRED}
-    rows = [one | {"next_attempt_at": next_attempt_at} for one in rows]
-    rows += [
-        delivery_row(row.id, row.alert_id, hook, transition_id, step.type, at) | deferred
-        for hook in step.deferred_hooks
-    ]
+    new = partial(new_delivery, row.id, row.alert_id, transition_id=transition_id, change=step.type, at=at)
+    rows = [replace(new(hook), next_attempt_at=next_attempt_at) for hook in step.send]
+    rows += [replace(new(hook), state=DeliveryState.DEAD, reason=_DEFERRED) for hook in step.deferred_hooks]
     outbox.enqueue_deliveries(connection, rows)
 
 
-def delivery_row(
-    incident_id: int, alert_id: int | None, hook_id: int, transition_id: int, change: TransitionType | None, at: int
-) -> dict[str, Any]:
-    """Values of a pending delivery of a transition to a hook, to be sent at once."""
-    return {
-        "hook_id": hook_id,
-        "alert_id": alert_id,
-        "transition_id": transition_id,
-        "incident_id": incident_id,
+def new_delivery(
+    incident_id: int, alert_id: int | None, hook_id: int, *, transition_id: int, change: TransitionType | None, at: int
+) -> NewDelivery:
+    """Pending delivery of a transition to a hook, to be sent at once."""
+    return NewDelivery(
+        hook_id=hook_id,
+        alert_id=alert_id,
+        transition_id=transition_id,
+        incident_id=incident_id,
         # With the time in it, for receivers of several installations or of a new one.
-        "message_id": f"msg_{at}_{transition_id}_{hook_id}",
-        "type": f"{NEWS_PREFIX}{change}",
-        "state": DeliveryState.PENDING,
-        "reason": None,
-        "created_at": at,
-        "next_attempt_at": at,
-        "attempts": 0,
-    }
+        message_id=f"msg_{at}_{transition_id}_{hook_id}",
+        type=f"{NEWS_PREFIX}{change}",
+        created_at=at,
+        next_attempt_at=at,
+    )

@@ -1,9 +1,9 @@
 """Evidence of a transition: which canaries changed, which are newly named, and which retriever is slow or fails."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from app.domain.alerts.alert_state import OPEN
+from app.domain.alerts.evidence import ListedCanaries, StoredEvidence
 from app.domain.alerts.incidents import NON_REPEATING
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES
 from app.domain.counts import counted
@@ -11,7 +11,7 @@ from app.domain.model import Percentile, RuleKind
 from app.domain.probing.probe_failures import url_address
 from app.services.alerts import rule_facts
 from app.services.alerts.changed_canaries import changed_keys
-from app.services.alerts.changed_list import ChangedList, list_changed
+from app.services.alerts.changed_list import list_changed
 from app.services.detection.detector_reports import CULPRITS
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
@@ -30,13 +30,19 @@ class TransitionEvidence:
         self._connection = connection
         self._check = check
         self._run_id = run_id
-        self._lists: dict[tuple[int | None, str | None, str | None], ChangedList] = {}
+        self._lists: dict[tuple[int | None, str | None, str | None], ListedCanaries] = {}
 
-    def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: Mapping[str, Any]) -> dict[str, Any]:
+    def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
         """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
-        evidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
+        evidence: StoredEvidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
         if kind is RuleKind.LATENCY:
-            evidence |= self._latency(Percentile(evaluated.get("percentile") or Percentile.P95), first_run)
+            percentile = Percentile(evaluated.get("percentile") or Percentile.P95)
+            evidence["usual"] = (
+                None
+                if first_run is None
+                else rule_facts.usual_latency(self._connection, self._check.id, percentile, first_run)
+            )
+            evidence["retriever"] = self._slow_retriever()
         elif kind is RuleKind.PROBE_ERRORS:
             evidence["retriever"] = self._check.body["retriever"]
         return evidence
@@ -66,29 +72,21 @@ class TransitionEvidence:
         named |= changed_keys(self._connection, runs)
         return [key for key in culprits if key not in named]
 
-    def _canaries(
-        self, kind: RuleKind, scope: str, first_run: int | None, evaluated: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _canaries(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> ListedCanaries:
         if self._run_id is None or kind in NOT_ABOUT_CANARIES:
             return {"canaries": []}
         key = (first_run, evaluated.get("category"), scope if kind is RuleKind.CANARY else None)
         if key not in self._lists:
             _, category, canary = key
             self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
-        listed = self._lists[key]
-        return {"canaries": listed.canaries, "changed": listed.changed, "failing_before": listed.failing_before}
+        return self._lists[key]
 
-    def _latency(self, percentile: Percentile, first_run: int | None) -> dict[str, Any]:
-        """Name and address of the slow retriever, and its usual latency before the first bad run."""
+    def _slow_retriever(self) -> str:
+        """Name of the retriever, with its address where it is known."""
         slug = self._check.body["retriever"]
         retriever = definitions.find_definition(self._connection, "retriever", slug)
         address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
-        usual = (
-            None
-            if first_run is None
-            else rule_facts.usual_latency(self._connection, self._check.id, percentile, first_run)
-        )
-        return {"usual": usual, "retriever": f"{slug} at {address}" if address else slug}
+        return f"{slug} at {address}" if address else slug
 
 
 def culprits_text(keys: Sequence[str]) -> str:

@@ -4,10 +4,9 @@ Called inside the transaction that ends a run (or changes a definition), so that
 deliveries are written together or not at all. The domain decides, from rows.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from app.domain.alerts.alert_state import (
     OPEN,
@@ -22,6 +21,7 @@ from app.domain.alerts.alert_state import (
     is_completed,
     retire,
 )
+from app.domain.alerts.evidence import StoredEvidence
 from app.domain.alerts.incidents import class_of, dedupe_key, still_firing
 from app.domain.model import Rule, RuleKind, RunStatus, Severity
 from app.formats.alerts.rule_documents import rules_in_force
@@ -237,7 +237,7 @@ class _Evaluation:
         return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
 
     def _append(
-        self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: Mapping[str, Any]
+        self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: StoredEvidence
     ) -> int:
         return alerts.append_transition(
             self._connection,
@@ -283,7 +283,7 @@ class _Evaluation:
             severity=decision.severity,
             state=decision.state,
             reason=decision.reason,
-            evidence=dict(decision.evidence),
+            evidence=decision.evidence,
             dedupe_key=dedupe_key(self._check.slug, class_of(rule.kind)),
             first_run=decision.evidence.get("first_bad_run"),
             created_at=to_us(self._now),
@@ -291,11 +291,11 @@ class _Evaluation:
         )
 
     def _update(self, alert: AlertRow, decision: Decision) -> int | None:
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             "state": decision.state,
             "severity": decision.severity,
             "reason": decision.reason,
-            "evidence": dict(decision.evidence),
+            "evidence": decision.evidence,
         }
         if TransitionType.ESCALATED in decision.transitions:  # the acknowledged alert was milder
             values |= {"acknowledged_at": None, "acknowledged_by": None}

@@ -1,13 +1,14 @@
-"""Content of notifications: one mapping per delivery, read from rows; `formats.delivery.notices` makes bytes of it."""
+"""Content of notifications: one notice per delivery, read from rows; `formats.delivery.notices` makes bytes of it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Final
 
 from app.domain.alerts.advice import alert_advice
+from app.domain.alerts.evidence import ChangedCanary, Degradation
 from app.domain.alerts.lost_chunks import all_lost_text
-from app.domain.alerts.summary import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
+from app.domain.alerts.summary import NOT_ABOUT_CANARIES, alert_summary
+from app.domain.delivery.notices import Notice, NoticeAlert, NoticeData
 from app.domain.model import RuleKind
 from app.domain.number_text import LATENCY_NAMES
 from app.formats.history import shapes
@@ -22,17 +23,15 @@ from app.store.engine import Connection, from_us
 from app.store.runs import results
 
 _LONGEST_QUERY = 300
+_NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "persistent": None}
 _RESOLVED = "alert.resolved"
 _GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 
-def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> dict[str, Any]:
-    """Return the notice of a delivery: `type`, `version`, `timestamp` and `data`.
-
-    `data` of a test message has only a summary and links. Its bytes are frozen at the first attempt.
-    """
+def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> Notice:
+    """Return the notice of a delivery; its bytes are frozen at the first attempt."""
     if delivery.incident_id is None or delivery.transition_id is None:
-        data: dict[str, Any] = {
+        data: NoticeData = {
             "summary": f"Test message from Coalmine to hook {hook}",
             "links": {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None},
         }
@@ -41,9 +40,7 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
     return {"type": delivery.type, "version": 1, "timestamp": shapes.time_text(now), "data": data}
 
 
-def _alert_data(
-    connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links
-) -> dict[str, Any]:
+def _alert_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
     """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
     incident = incidents.find_incident(connection, incident_id)
     assert incident is not None  # noqa: S101 - it goes with its deliveries
@@ -63,6 +60,7 @@ def _alert_data(
     degraded = [_worst(canary, explanation) for canary in listed]
     degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
     bad = kind != _RESOLVED
+    is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
     # The notice is about the incident, which may be older than the alert of the transition.
     facts = replace(facts_of(alert, runs, explanation, fault_start, transition), opened_at=from_us(incident.opened_at))
     return {
@@ -87,7 +85,12 @@ def _alert_data(
         "run_id": str(run.id) if run is not None else None,
         "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
         "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
-        **_numbers(RuleKind(alert.kind), transition.evidence, facts),
+        "measure": LATENCY_NAMES[facts.percentile]
+        if alert.kind == RuleKind.LATENCY
+        else transition.evidence.get("measure"),
+        "value": shapes.number(facts.value) if is_measured else None,
+        "threshold": shapes.number(facts.threshold) if is_measured else None,
+        "baseline": shapes.number(facts.baseline) if is_measured else None,
         "degraded_queries": [canary["query"] for canary in degraded],
         "degraded": degraded,
         "degraded_total": run.degraded if run is not None else None,
@@ -100,16 +103,7 @@ def _alert_data(
     }
 
 
-def _numbers(kind: RuleKind, evidence: Mapping[str, Any], facts: AlertFacts) -> dict[str, Any]:
-    """Measured value and its bounds; none for a detector, whose evidence is no measure."""
-    numbers = {"value": facts.value, "threshold": facts.threshold, "baseline": facts.baseline}
-    if kind is RuleKind.REGRESSION:
-        numbers = dict.fromkeys(numbers)
-    measure = LATENCY_NAMES[facts.percentile] if kind is RuleKind.LATENCY else evidence.get("measure")
-    return {"measure": measure, **{name: shapes.number(value) for name, value in numbers.items()}}
-
-
-def _member(alert: AlertRow) -> dict[str, Any]:
+def _member(alert: AlertRow) -> NoticeAlert:
     """One alert that is or was part of an incident, in its current state."""
     return {
         "alert_id": str(alert.id),
@@ -122,17 +116,11 @@ def _member(alert: AlertRow) -> dict[str, Any]:
     }
 
 
-def _worst(canary: Mapping[str, Any], explanation: Explanation | None) -> dict[str, Any]:
+def _worst(canary: ChangedCanary, explanation: Explanation | None) -> ChangedCanary:
     """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
-    why = (
-        {"cause": None, "cause_reason": None, "persistent": None}
-        if explanation is None
-        else explanation.of(canary["key"])
-    )
+    why = _NOT_DIAGNOSED if explanation is None else explanation.of(canary["key"])
+    shown: ChangedCanary = {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], **why}
     diagnosis = None if explanation is None else explanation.diagnoses.get(canary["key"])
-    rank = (
-        canary["rank_now"]
-        if canary["rank_now"] is not None or diagnosis is None
-        else diagnosis.evidence.get("rank_now")
-    )
-    return {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}
+    if canary["rank_now"] is None and diagnosis is not None:
+        shown["rank_now"] = diagnosis.evidence.get("rank_now")
+    return shown

@@ -256,7 +256,7 @@ def _degraded(
     begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
     with store.read() as connection:
         first_run = min(begun, default=None)
-        worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
+        worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES)["canaries"]
         keys = [canary["key"] for canary in worst]
         since = _degraded_since(connection, int(run_id), keys)
     by_key = {result["key"]: result for result in result_views.results(store, run_id, keys=keys)[0]} if keys else {}

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.alerts.evidence import StoredEvidence
 from app.store.engine import insert_one, sql_literal
 from app.store.tables import alerts, definitions, incidents, transitions
 
@@ -25,7 +26,7 @@ class AlertRow:
     severity: str
     state: str
     reason: str
-    evidence: Mapping[str, Any]
+    evidence: StoredEvidence
     dedupe_key: str
     first_run: int | None
     created_at: int
@@ -47,7 +48,7 @@ class TransitionRow:
     severity: str
     reason: str
     run_id: int | None
-    evidence: Mapping[str, Any]
+    evidence: StoredEvidence
     suppressed: str | None
     silence: str | None
 
@@ -240,7 +241,7 @@ def firing_checks(connection: Connection) -> set[int]:
     return set(connection.execute(sa.select(alerts.c.check_id).where(firing).distinct()).scalars())
 
 
-def _packed(values: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(values: Mapping[str, object]) -> dict[str, object]:
     return {name: json.dumps(value) if name == "evidence" else value for name, value in values.items()}
 
 

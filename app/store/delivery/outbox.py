@@ -3,8 +3,8 @@
 Separate from alerts, so that retries and restarts never notify twice. Claiming is in `claims`, replaying in `replays`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -61,25 +61,29 @@ DELIVERY: Final = sa.select(deliveries, definitions.c.slug.label("hook")).join(
 )
 
 
-def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDelivery:
+    """A delivery of a transition to a hook, pending unless it says otherwise."""
+
+    hook_id: int
+    alert_id: int | None
+    transition_id: int | None
+    incident_id: int
+    message_id: str
+    type: str
+    state: str = "pending"
+    created_at: int
+    next_attempt_at: int
+    attempts: int = 0
+    reason: str | None = None
+
+
+def enqueue_deliveries(connection: Connection, rows: Sequence[NewDelivery]) -> None:
     """Insert the deliveries of a transition, one per hook; existing ones are skipped."""
-    columns = (
-        "hook_id",
-        "alert_id",
-        "transition_id",
-        "incident_id",
-        "message_id",
-        "type",
-        "state",
-        "created_at",
-        "next_attempt_at",
-        "attempts",
-        "reason",
-    )
-    insert_new(connection, deliveries, columns, [tuple([row.get(name) for name in columns]) for row in rows])
+    insert_new(connection, deliveries, tuple(NewDelivery.__dataclass_fields__), [astuple(row) for row in rows])
     for row in rows:
-        if row["state"] == "pending":
-            defer_delivery(connection, row["hook_id"], row["next_attempt_at"])
+        if row.state == "pending":
+            defer_delivery(connection, row.hook_id, row.next_attempt_at)
 
 
 def defer_delivery(connection: Connection, hook_id: int, at: int = AT_ONCE) -> None:

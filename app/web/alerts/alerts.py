@@ -16,6 +16,7 @@ from app.api.csrf import takes_form
 from app.api.deps import StoreDep
 from app.api.schemas import AcknowledgeRequest
 from app.domain.alerts.alert_state import OPEN
+from app.domain.delivery.views import AlertDetail
 from app.domain.errors import ConflictError, InvalidInputError
 from app.domain.model import RuleKind, Severity
 from app.formats.history import shapes
@@ -157,7 +158,7 @@ def _alert(
     )
 
 
-def _silence_form(alert: Mapping[str, Any]) -> str:
+def _silence_form(alert: AlertDetail) -> str:
     """Address of the form of a silence for exactly this alert's rule."""
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["rule"].lower())
     slug = f"{alert['check']}-{plain}"[:_SILENCE_SLUG]

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from app.domain.delivery.hooks import Hook, HookKind
+from app.domain.delivery.notices import Notice
 from app.formats.delivery.notices.alertmanager import alertmanager_body
 from app.formats.delivery.notices.apprise import apprise_body
 from app.formats.delivery.notices.email import email_body
@@ -13,7 +13,7 @@ from app.formats.delivery.notices.slack import slack_body
 from app.formats.delivery.notices.webhook import webhook_body
 
 
-def body_of(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
+def body_of(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write the body of a notice for a hook, frozen at the first attempt. It never holds a secret."""
     match HookKind(hook.kind):
         case HookKind.WEBHOOK:

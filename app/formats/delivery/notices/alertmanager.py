@@ -6,17 +6,16 @@ rules, which change, are annotations; who routes by severity gives the hook cons
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from app.domain.alerts.incidents import IncidentClass, dedupe_keys
 from app.domain.delivery.hooks import Hook
+from app.domain.delivery.notices import Notice, NoticeData
 from app.formats.delivery.notices.notice_text import NoticeText, clean, notice_text
 
 _LABEL = 1_024
 
 
-def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
+def alertmanager_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write a notice for Alertmanager.
 
     Without `endsAt` an alert ends there `resolve_timeout` after it was sent last, so it is sent again while it fires.
@@ -24,7 +23,7 @@ def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) ->
     """
     texts = notice_text(notice)
     data = notice["data"]
-    alert: dict[str, Any] = {
+    alert: dict[str, object] = {
         "labels": {**hook.labels, **_labels(texts, data, message_id)},
         "annotations": {name: value for name, value in _annotations(texts).items() if value},
         "startsAt": data.get("opened_at") or notice["timestamp"],
@@ -37,15 +36,15 @@ def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) ->
     return json.dumps([alert], ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _labels(texts: NoticeText, data: Mapping[str, Any], message_id: str) -> dict[str, str]:
+def _labels(texts: NoticeText, data: NoticeData, message_id: str) -> dict[str, str]:
     incident_class = str(data.get("class") or "test")
-    first: Mapping[str, Any] = next(iter(data.get("alerts") or ()), {})
     key = texts.dedupe_key or message_id
     if not data.get("class") or key in dedupe_keys(texts.check, IncidentClass(incident_class)):
         labels = {"alertname": _alertname(incident_class)}
     else:  # opened before there were incidents: it was sent under the labels of its rule, and has to end under them
-        rule = {name: clean(first.get(name), _LABEL) for name in ("rule", "scope")}
-        labels = {"alertname": _alertname(str(first.get("kind") or incident_class)), **rule}
+        first = data["alerts"][0]
+        rule = {"rule": clean(first["rule"], _LABEL), "scope": clean(first["scope"], _LABEL)}
+        labels = {"alertname": _alertname(first["kind"]), **rule}
     labels |= {"service": "coalmine", "check": texts.check, "dedupe_key": key}
     return {name: value for name, value in labels.items() if value}
 

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
+from app.domain.delivery.notices import Notice
 from app.formats.delivery.notices.notice_text import NoticeText, notice_text
 
 _CALLS = re.compile(r"(?<=[<@#!&])(?=[\w!@#&^/])|(?<=\])(?=[(\[:])")
@@ -13,7 +12,7 @@ the words and the address of a link in Markdown."""
 _BROKEN = "\u200b"
 
 
-def apprise_body(notice: Mapping[str, Any]) -> bytes:
+def apprise_body(notice: Notice) -> bytes:
     """Write a notice for Apprise. Mentions and links are broken up: its services escape as they see fit, or not."""
     texts = notice_text(notice)
     message = {"title": defused(texts.summary), "body": _text(texts), "type": _type(texts)}

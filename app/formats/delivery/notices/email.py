@@ -4,15 +4,15 @@ The bytes follow from the notice alone: date, message id and boundary too. Messa
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from html import escape
-from typing import Any
 
 from app.domain.delivery.hooks import Hook
+from app.domain.delivery.notices import Notice
 from app.formats.delivery.notices.notice_text import NoticeText, clean, notice_text
 
 _LONGEST_SUBJECT = 200
@@ -20,7 +20,7 @@ _COLOURS = {"critical": "#b91c1c", "warning": "#b45309"}
 _STYLE = "font-family:sans-serif;font-size:14px;color:#111827"
 
 
-def email_body(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
+def email_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write a notice as the message this hook sends."""
     texts, mail = notice_text(notice), hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind

@@ -7,9 +7,11 @@ here; each hook kind escapes its own markup.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from app.domain.alerts.evidence import ChangedCanary
 from app.domain.alerts.lost_chunks import lost_text
+from app.domain.delivery.notices import Notice, NoticeData, NoticeLinks
 from app.domain.model import Reason
 from app.domain.number_text import bound_text, ratio_text
 
@@ -111,9 +113,9 @@ class NoticeText:
         return self.type == "hook.test"
 
 
-def notice_text(notice: Mapping[str, Any]) -> NoticeText:
+def notice_text(notice: Notice) -> NoticeText:
     """Read the texts of a notice."""
-    data: Mapping[str, Any] = notice["data"]
+    data = notice["data"]
     degraded = list(data.get("degraded") or [])
     canaries = tuple(map(_canary, degraded[:_MOST_CANARIES]))
     headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).removeprefix("alert."))
@@ -146,15 +148,15 @@ def clean(value: object, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
-def _rules(data: Mapping[str, Any]) -> tuple[str, ...]:
+def _rules(data: NoticeData) -> tuple[str, ...]:
     names = (clean(one.get("rule"), _LONGEST_FACT) for one in list(data.get("alerts") or ())[:_MOST_RULES])
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _subject(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _subject(data: NoticeData) -> Iterator[tuple[str, str]]:
     for name in ("check", "suite", "retriever"):
         if data.get(name) is not None:
-            yield name.capitalize(), clean(data[name], _LONGEST_FACT)
+            yield name.capitalize(), clean(data.get(name), _LONGEST_FACT)
     rules = _rules(data)
     if rules:
         yield "Rule" if len(rules) == 1 else "Rules", clean(", ".join(rules), _LONGEST_FACT)
@@ -162,13 +164,14 @@ def _subject(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Run", clean(data["run_id"], _LONGEST_FACT)
 
 
-def _facts(data: Mapping[str, Any], headline: str) -> Iterator[tuple[str, str]]:
+def _facts(data: NoticeData, headline: str) -> Iterator[tuple[str, str]]:
     if data.get("severity"):
         yield "Severity", clean(data["severity"], 40)
         yield "Event", headline
     if data.get("causes"):
         yield "Cause", clean(data["causes"], _LONGEST_FACT)
-    measure, value, threshold = data.get("measure"), data.get("value"), data.get("threshold")
+    measure, value = data.get("measure"), data.get("value")
+    threshold: object = data.get("threshold")
     if measure is not None and value is not None:
         bound = (
             f" (bound {bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)})"
@@ -178,7 +181,7 @@ def _facts(data: Mapping[str, Any], headline: str) -> Iterator[tuple[str, str]]:
         yield clean(measure, _LONGEST_FACT).capitalize(), f"{_number(value)}{bound}"
     for name, label in (("health_score", "Health score"), ("coverage", "Coverage"), ("degraded_total", "Degraded")):
         if data.get(name) is not None and name != measure:
-            yield label, _number(data[name])
+            yield label, _number(data.get(name))
     yield from _subject(data)
     if data.get("opened_at") is not None:
         yield "Since", clean(data["opened_at"], 40)
@@ -188,7 +191,7 @@ def _number(value: object) -> str:
     return ratio_text(value) if isinstance(value, float) else clean(value, 40)
 
 
-def _canary(canary: Mapping[str, Any]) -> str:
+def _canary(canary: ChangedCanary) -> str:
     """One canary as a line; without causes, which are a fact of the notice, and reasons that its rank shows."""
     reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SHOWN_BY_RANK)
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
@@ -203,7 +206,7 @@ def _canary(canary: Mapping[str, Any]) -> str:
     return clean(name + (f": {details}" if details else ""), _LONGEST_CANARY)
 
 
-def _lower(canary: Mapping[str, Any], best: object) -> str:
+def _lower(canary: ChangedCanary, best: object) -> str:
     """Return the expected chunk that ranks lower, where that is not the best placed one."""
     chunks = [one for one in canary.get("lower") or [] if one.get("rank_now") is not None or not canary.get("lost")]
     one = next((chunk for chunk in chunks if chunk.get("rank_before") != best), None)
@@ -220,7 +223,7 @@ def _rank(rank: object) -> str:
     return "not found" if rank is None else clean(rank, 10)
 
 
-def _links(links: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _links(links: NoticeLinks) -> Iterator[tuple[str, str]]:
     for name, label in _LINKS.items():
         url = links.get(name)
         if isinstance(url, str) and _LINK.fullmatch(url):

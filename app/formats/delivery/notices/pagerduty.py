@@ -6,8 +6,9 @@ https://developer.pagerduty.com/docs/send-alert-event: `summary` at most 1,024 c
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from app.domain.delivery.notices import Notice, NoticeData
 from app.formats.delivery.notices.notice_text import NoticeText, notice_text
 
 ACTIONS: Final[Mapping[str, str]] = {"alert.acknowledged": "acknowledge", "alert.resolved": "resolve"}
@@ -15,11 +16,11 @@ ACTIONS: Final[Mapping[str, str]] = {"alert.acknowledged": "acknowledge", "alert
 _SEVERITIES = {"critical": "critical", "warning": "warning"}
 
 
-def pagerduty_body(notice: Mapping[str, Any], message_id: str) -> bytes:
+def pagerduty_body(notice: Notice, message_id: str) -> bytes:
     """Write a notice for PagerDuty. A test opens an alert of its own, of severity `info`."""
     texts = notice_text(notice)
     action = ACTIONS.get(texts.type, "trigger")
-    event: dict[str, Any] = {
+    event: dict[str, object] = {
         "event_action": action,
         "dedup_key": texts.dedupe_key or f"coalmine/{message_id}"[:255],
     }
@@ -28,9 +29,9 @@ def pagerduty_body(notice: Mapping[str, Any], message_id: str) -> bytes:
     return json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _trigger(texts: NoticeText, data: Mapping[str, Any]) -> dict[str, Any]:
+def _trigger(texts: NoticeText, data: NoticeData) -> dict[str, object]:
     links = dict(texts.links)
-    payload = {
+    payload: dict[str, object] = {
         "summary": texts.summary,
         "source": texts.check or "coalmine",
         "severity": _SEVERITIES.get(texts.severity, "info"),
@@ -38,7 +39,7 @@ def _trigger(texts: NoticeText, data: Mapping[str, Any]) -> dict[str, Any]:
         "custom_details": _details(texts),
     }
     payload |= {
-        name: str(data[key])
+        name: str(data.get(key))
         for name, key in (("component", "retriever"), ("group", "suite"), ("class", "class"))
         if data.get(key)
     }
@@ -50,8 +51,8 @@ def _trigger(texts: NoticeText, data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _details(texts: NoticeText) -> dict[str, Any]:
-    details: dict[str, Any] = {"what": texts.headline}
+def _details(texts: NoticeText) -> dict[str, object]:
+    details: dict[str, object] = {"what": texts.headline}
     if texts.reason:
         details["reason"] = texts.reason
     if texts.advice:

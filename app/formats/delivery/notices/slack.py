@@ -6,9 +6,9 @@ begin mentions, links and commands, and only these three are escaped, in every t
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
+from app.domain.delivery.notices import Notice
 from app.formats.delivery.notices.notice_text import NoticeText, notice_text
 
 _HEADER, _TEXT, _ADVICE, _FIELD, _FIELDS = 150, 2_900, 600, 400, 10
@@ -17,7 +17,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _URL_ESCAPES = str.maketrans({"&": "&amp;", "<": "%3C", ">": "%3E", "|": "%7C"})
 
 
-def slack_body(notice: Mapping[str, Any]) -> bytes:
+def slack_body(notice: Notice) -> bytes:
     """Write a notice for Slack.
 
     All that strangers wrote stands in plain text, where nothing is marked up; the one marked-up text holds our links.
@@ -48,7 +48,7 @@ def escaped(text: str, limit: int) -> str:
     return "".join(parts) + "…"
 
 
-def _blocks(texts: NoticeText) -> Iterator[dict[str, Any]]:
+def _blocks(texts: NoticeText) -> Iterator[dict[str, object]]:
     title = f"{_mark(texts)} {texts.summary}"
     yield {"type": "header", "text": _plain(title, _HEADER)}
     if len(title.translate(_ESCAPES)) > _HEADER:
@@ -80,15 +80,15 @@ def _listed(texts: NoticeText) -> Iterator[str]:
     yield from texts.remarks
 
 
-def _section(text: str, limit: int = _TEXT) -> dict[str, Any]:
+def _section(text: str, limit: int = _TEXT) -> dict[str, object]:
     return {"type": "section", "text": _plain(text, limit)}
 
 
-def _plain(text: str, limit: int) -> dict[str, Any]:
+def _plain(text: str, limit: int) -> dict[str, object]:
     return {"type": "plain_text", "text": escaped(text, limit), "emoji": False}
 
 
-def _links(links: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def _links(links: Iterable[tuple[str, str]]) -> dict[str, object]:
     text = ""
     for name, url in links:
         link = f"<{url.translate(_URL_ESCAPES)}|{name}>"

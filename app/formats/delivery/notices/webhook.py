@@ -1,10 +1,10 @@
 """Body of webhooks: the notice as JSON."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+
+from app.domain.delivery.notices import Notice
 
 
-def webhook_body(notice: Mapping[str, Any]) -> bytes:
+def webhook_body(notice: Notice) -> bytes:
     """Write the notice as JSON in ASCII, which no proxy re-encodes."""
     return json.dumps(notice, ensure_ascii=True, separators=(",", ":")).encode()
