@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +229,8 @@ def test_a_socket_that_cannot_be_made_here_is_no_failure_of_the_peer(monkeypatch
 def test_a_run_that_could_not_ask_is_begun_anew_and_opens_no_alert(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.worker_tasks._LOCAL_PAUSE_SECONDS", 0.02)
+    for pause in ("_LOCAL_PAUSE", "_PAUSE"):
+        monkeypatch.setattr(f"app.worker_tasks.{pause}", timedelta(seconds=0.02))
     monkeypatch.setattr("app.worker._SYNC_SECONDS", 0.05)
     world = World(store=store)
     world.clock.now = datetime.now(UTC)

@@ -51,7 +51,7 @@ def _reads(service: Api) -> list[dict[str, Any]]:
     """List the calls that read everything but streams and texts."""
     names = names_of(service)
     return [
-        {"function": way["operationId"], "names": names.of(path)}
+        {"function": way["operationId"], "names": names.of(path) | names.queries_of(path)}
         for path, methods in app_of(service).openapi()["paths"].items()
         for method, way in methods.items()
         if method == "get" and "application/json" in way["responses"]["200"].get("content", {})

@@ -149,9 +149,13 @@ def parameters_of(service: Api) -> dict[str, dict[str, object]]:
     """Name what a filled service has for each path."""
     names = names_of(service)
     paths = app_of(service).openapi()["paths"]
-    return {
-        path: {f"path.{name}": value for name, value in found.items()} for path in paths if (found := names.of(path))
-    }
+    needed: dict[str, dict[str, object]] = {}
+    for path in paths:
+        found = {f"path.{name}": value for name, value in names.of(path).items()}
+        found |= {f"query.{name}": value for name, value in names.queries_of(path).items()}
+        if found:
+            needed[path] = {**found}
+    return needed
 
 
 def moments(service: Api, parameters: Parameters) -> Parameters:
