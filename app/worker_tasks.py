@@ -19,6 +19,7 @@ from app.domain.probing.retrievers import Probe
 from app.job_threads import Do, Places
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts.alert_links import Links
+from app.services.annotation import pooling
 from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
@@ -116,6 +117,7 @@ class WorkerTasks:
             JobKind.DELIVERY: self._deliver,
             JobKind.DIAGNOSIS: self._diagnose,
             JobKind.RESCORING: self._rescore,
+            JobKind.POOL: self._make_pool,
             JobKind.RETENTION: self._retain,
         }
 
@@ -128,6 +130,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.DELIVERY,), most=engine.delivery_threads),
             Places(kinds=(JobKind.DIAGNOSIS,), most=engine.diagnosis_threads),
             Places(kinds=(JobKind.RESCORING,), most=1),
+            Places(kinds=(JobKind.POOL,), most=1),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -263,6 +266,15 @@ class WorkerTasks:
             done = False
         self.notify_ended()
         logger.info("rescoring_ended" if done else "rescoring_let_go", extra={"rescoring": claimed})
+        return None if done else self._now() + _PAUSE
+
+    def _make_pool(self, job: Job) -> datetime | None:
+        """Ask the retrievers of an annotation task for what has no pool yet."""
+        engine = self._engine
+        done = pooling.make_pool(
+            engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
+        )
+        logger.info("pool_ended" if done else "pool_let_go", extra={"task": job.key})
         return None if done else self._now() + _PAUSE
 
     def _retain(self, _job: Job) -> datetime:

@@ -60,10 +60,9 @@ class PooledRecall:
 def estimate_recall(queries: Sequence[QueryGrades], *, seed: int = 0) -> PooledRecall:
     """Estimate recall of a retriever whose hits were pooled, from the grades of its queries.
 
-    Each of `DRAWS` draws resamples the queries and draws the share of relevant items of each stratum from the beta
-    distribution with Jeffreys' prior, given all grades of that stratum; so finding none relevant still leaves room. A
-    stratum of a query that was graded whole is not drawn. The same for the same grades and seed. Raises ValueError
-    where queries differ in the number of their strata.
+    Each of `DRAWS` draws resamples the queries and draws the share of relevant items of each stratum given all its
+    grades; see `_Samples.draw_shares`. A stratum of a query that was graded whole is not drawn. The same for the same
+    grades and seed. Raises ValueError where queries differ in the number of their strata.
     """
     found = sum(query.found for query in queries)
     unknown = any(one.size and not one.graded for query in queries for one in query.strata)
@@ -122,14 +121,28 @@ class _Samples:
         """Percentiles of found / relevant over the draws; a draw in which nothing is relevant tells nothing."""
         queries = len(self.found)
         counts = random.multinomial(queries, np.full(queries, 1 / queries), size=DRAWS).astype(np.float64)
-        hits = self.shares * self.grades
-        shares = random.beta(hits + 0.5, np.maximum(self.grades - hits, 0) + 0.5, size=(DRAWS, len(hits)))
-        relevant = counts @ self.counted + ((counts @ self.sizes_by_query) * shares).sum(axis=1)
+        relevant = counts @ self.counted + ((counts @ self.sizes_by_query) * self.draw_shares(random)).sum(axis=1)
         found = counts @ self.found
         drawn = found[relevant > 0] / relevant[relevant > 0]
         tail = (1 - CONFIDENCE) / 2
         low, high = np.quantile(drawn, [tail, 1 - tail]).tolist()
         return low, high
+
+    def draw_shares(self, random: np.random.Generator) -> Floats:
+        """Draw the relevant share of each stratum: from either of the two beta distributions of exact limits.
+
+        Beta(r, n - r + 1) and Beta(r + 1, n - r) give the lower and the upper limit of Clopper and Pearson; each draw
+        takes one of them at random (Stevens, "Fiducial limits of the parameter of a discontinuous distribution",
+        Biometrika 1950). So finding none relevant still leaves room, and finding the only one of a large rest still
+        covers. Jeffreys' Beta(r + 1/2, n - r + 1/2) does not there: .92 in place of .98 on chunkeval.
+        """
+        hits = self.shares * self.grades
+        misses = np.maximum(self.grades - hits, 0)
+        size, tiny = (DRAWS, len(hits)), 1e-9
+        lower = np.where(hits > 0, random.beta(np.maximum(hits, tiny), misses + 1, size=size), 0)
+        upper = np.where(misses > 0, random.beta(hits + 1, np.maximum(misses, tiny), size=size), 1)
+        drawn: Floats = np.where(random.random(size) < 0.5, lower, upper)  # noqa: PLR2004 - either
+        return drawn
 
 
 def recall_frame(retrievers: Sequence[str], depth: int, corpus: str | None) -> str:

@@ -37,16 +37,20 @@ class PoolPlan:
 
     def __post_init__(self) -> None:
         """Raise ValueError unless depths grow and sizes make sense."""
-        depths = [self.pool, *(stratum.to for stratum in self.strata)]
-        if self.pool < 1 or any(deeper <= depth for depth, deeper in pairwise(depths)):
+        if self.pool < 1 or any(deeper <= depth for depth, deeper in pairwise(self.bounds)):
             raise ValueError("every stratum must end below the one before it")
         if self.rest < 0 or any(stratum.sample < 1 for stratum in self.strata):
             raise ValueError("a sample has at least one item")
 
     @property
+    def bounds(self) -> tuple[int, ...]:
+        """Best ranks at which the pool and each stratum below it end."""
+        return (self.pool, *(stratum.to for stratum in self.strata))
+
+    @property
     def depth(self) -> int:
         """Number of hits that every retriever is asked for."""
-        return self.strata[-1].to if self.strata else self.pool
+        return self.bounds[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +112,18 @@ def pool_canary(rankings: Mapping[str, Ranking], plan: PoolPlan, random: np.rand
     """
     if not rankings:
         raise ValueError("a pool needs the ranking of at least one retriever")
-    bounds = [plan.pool, *(stratum.to for stratum in plan.strata)]
-    strata: list[list[PoolItem]] = [[] for _ in bounds]
-    for item in merge_rankings(rankings, bounds):
+    return draw_items(merge_rankings(rankings, plan.bounds), plan, random)
+
+
+def draw_items(items: Sequence[PoolItem], plan: PoolPlan, random: np.random.Generator) -> CanaryPool:
+    """Choose what is graded of the items of one canary, as `merge_rankings` returns them."""
+    strata: list[list[PoolItem]] = [[] for _ in plan.bounds]
+    for item in items:
         strata[item.stratum].append(item)
     chosen = list(strata[0])
-    for stratum, items in zip(plan.strata, strata[1:], strict=True):
-        drawn = random.choice(len(items), size=min(stratum.sample, len(items)), replace=False) if items else ()
-        chosen += [items[int(place)] for place in sorted(drawn)]
+    for stratum, deeper in zip(plan.strata, strata[1:], strict=True):
+        drawn = random.choice(len(deeper), size=min(stratum.sample, len(deeper)), replace=False) if deeper else ()
+        chosen += [deeper[int(place)] for place in sorted(drawn)]
     return CanaryPool(items=tuple(chosen), sizes=tuple(map(len, strata)))
 
 

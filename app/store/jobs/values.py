@@ -21,6 +21,8 @@ class JobKind(StrEnum):
     """Find out why canaries of a run are degraded; the key is the id of the run."""
     RESCORING = "rescoring"
     """Judge recorded runs by corrected judgments; the key is the id of the re-scoring."""
+    POOL = "pool"
+    """Ask the retrievers of an annotation task; the key is its id."""
     RETENTION = "retention"
     """Delete what has expired; there is one, with the key 0."""
 

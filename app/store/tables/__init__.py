@@ -4,6 +4,15 @@ Grouped as everywhere: catalog (what should be), queue (what is due), history (w
 `migrations/` builds exactly this; a test holds the two together.
 """
 
+from app.store.tables.annotation import (
+    adjudications,
+    annotations,
+    corpora,
+    corpus_texts,
+    task_canaries,
+    task_items,
+    tasks,
+)
 from app.store.tables.base import metadata
 from app.store.tables.catalog import (
     api_keys,
@@ -35,7 +44,9 @@ from app.store.tables.queue import idempotency_keys, next_runs, rates, runs, sha
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
 
 __all__ = [
+    "adjudications",
     "alerts",
+    "annotations",
     "api_keys",
     "attempts",
     "baseline_choices",
@@ -43,6 +54,8 @@ __all__ = [
     "canaries",
     "canary_versions",
     "chunks",
+    "corpora",
+    "corpus_texts",
     "definition_versions",
     "definitions",
     "deliveries",
@@ -75,6 +88,9 @@ __all__ = [
     "shards",
     "states",
     "suite_versions",
+    "task_canaries",
+    "task_items",
+    "tasks",
     "transitions",
     "vectors",
 ]

@@ -1,0 +1,178 @@
+"""Views of annotation, as JSON on the wire. What an annotator gets holds no rank, score, retriever or stratum."""
+
+from enum import StrEnum
+
+from typing_extensions import TypedDict
+
+from app.domain.annotation.consensus import ConsensusState
+from app.domain.diagnosis.views import FilePatch
+from app.domain.views import TimeText
+
+
+class TaskState(StrEnum):
+    """State of a task: nobody has asked for its pool, some canaries have items, all have."""
+
+    CREATED = "created"
+    POOLING = "pooling"
+    POOLED = "pooled"
+
+
+class StratumView(TypedDict):
+    """A stratum below the pool, or the rest of a corpus; null = it is of the other kind."""
+
+    to: int | None
+    sample: int | None
+    rest: int | None
+
+
+class PoolFailure(TypedDict):
+    """A canary whose pool could not be made, and why."""
+
+    canary: str
+    reason: str
+
+
+class TaskView(TypedDict):
+    """A task, and how far its pool is."""
+
+    slug: str
+    suite: str
+    retrievers: list[str]
+    pool: int
+    strata: list[StratumView]
+    corpus: str | None
+    scale: str
+    overlap: float
+    seed: int
+    created_at: TimeText
+    created_by: str
+    state: TaskState
+    canaries: int
+    """Canaries in the task; 0 until the pool is asked for."""
+    pooled: int
+    failed: int
+    items: int
+
+
+class TaskDetail(TaskView):
+    """The same with the canaries that could not be pooled."""
+
+    failures: list[PoolFailure]
+
+
+class ItemView(TypedDict):
+    """What an annotator sees of an item."""
+
+    id: str
+    query: str
+    text: str
+    document: str | None
+    grade: int | None
+    """What this annotator said of it; null = nothing, or skipped."""
+
+
+class ProgressView(TypedDict):
+    """What an annotator has done, and what is left for it."""
+
+    annotator: str
+    graded: int
+    skipped: int
+    left: int
+    seconds_left: float | None
+    """At the annotator's median pace; null = no pace is known yet."""
+
+
+class NextItem(TypedDict):
+    """The next item of an annotator, null when nothing is left, and the one after it."""
+
+    item: ItemView | None
+    following: ItemView | None
+    progress: ProgressView
+
+
+class CoefficientView(TypedDict):
+    """A coefficient with its 95 % interval; null where undefined, or with too few items for an interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class PairAgreementView(TypedDict):
+    """Agreement of two annotators: raw, Cohen's kappa on relevance, and of the grades with quadratic weights."""
+
+    a: str
+    b: str
+    items: int
+    raw: CoefficientView
+    kappa: CoefficientView
+    weighted_kappa: CoefficientView
+
+
+class AgreementView(TypedDict):
+    """Agreement of the annotators of a task over the items with two grades or more; `alpha` is Krippendorff's."""
+
+    items: int
+    annotators: list[str]
+    raw: CoefficientView
+    alpha: dict[str, CoefficientView]
+    pairs: list[PairAgreementView]
+
+
+class AnnotatorView(TypedDict):
+    """What one annotator has done."""
+
+    annotator: str
+    graded: int
+    skipped: int
+    pace_seconds: float | None
+
+
+class BudgetView(TypedDict):
+    """What is done of a task and what is left: items by state, annotations to make, hours at the median pace."""
+
+    items: int
+    states: dict[ConsensusState, int]
+    annotations_left: int
+    """Grades still needed: one for each open item, one of every annotator for each overlap item."""
+    pace_seconds: float | None
+    hours_left: float | None
+    annotators: list[AnnotatorView]
+
+
+class DisagreementView(TypedDict):
+    """A disputed item with everybody's grade."""
+
+    id: str
+    canary: str
+    query: str
+    text: str
+    document: str | None
+    grades: dict[str, int]
+    adjudicated: int | None
+
+
+class AdoptedCanary(TypedDict):
+    """A canary that gets judgments of a task: how many by grade, and how many had another grade before."""
+
+    canary: str
+    grades: dict[int, int]
+    changed: int
+
+
+class LeftOutCanary(TypedDict):
+    """A canary that gets none, and why."""
+
+    canary: str
+    reason: str
+
+
+class AdoptionView(TypedDict):
+    """What adopting a task did: canaries of the API that were changed, patches for those of files."""
+
+    adopted: list[AdoptedCanary]
+    to_commit: list[AdoptedCanary]
+    patches: list[FilePatch]
+    left_out: list[LeftOutCanary]
+    checks: list[str]
+    """Checks of the suite, whose history can be re-scored by the new judgments."""

@@ -1,0 +1,1 @@
+"""Annotation as text: documents of tasks, CSV of annotations, lines of corpora."""

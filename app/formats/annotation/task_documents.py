@@ -1,0 +1,112 @@
+"""Documents of annotation tasks, and what annotators and adjudicators send."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.domain.annotation.pooling import DEFAULT_POOL, PoolPlan, Stratum
+from app.domain.annotation.queue import grade_limit
+from app.domain.model import MAX_GRADE
+from app.formats.fields import Document, Flag, Number, Place, Share, Slug, Text, Whole, field_error, field_errors
+
+Annotator = Annotated[Text, StringConstraints(max_length=64)]
+_DEEPEST = 1_000
+_SAMPLE = Annotated[Whole, Field(ge=1, le=1_000)]
+
+
+class StratumDocument(Document):
+    """A stratum below the pool, `{to: 30, sample: 10}`, or the rest of the corpus, `{rest: 10}`."""
+
+    to: Annotated[Whole, Field(ge=2, le=_DEEPEST)] | None = None
+    sample: _SAMPLE | None = None
+    rest: _SAMPLE | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.rest is None and (self.to is None or self.sample is None):
+            raise field_error("must be {to, sample} or {rest}")
+        if self.rest is not None and (self.to is not None or self.sample is not None):
+            raise field_error("must be {to, sample} or {rest}, not both")
+        return self
+
+
+class TaskDocument(Document):
+    """A task: the canaries of a suite, and which of what retrievers return to them people grade.
+
+    Everything that ranks up to `pool` with any retriever is graded, of what ranks deeper a sample of each stratum, and
+    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator.
+    """
+
+    slug: Slug
+    suite: Slug
+    retrievers: Annotated[tuple[Slug, ...], Field(min_length=1, max_length=10)]
+    pool: Annotated[Whole, Field(ge=1, le=100)] = DEFAULT_POOL
+    strata: Annotated[tuple[StratumDocument, ...], Field(max_length=6)] = (
+        StratumDocument(to=30, sample=10),
+        StratumDocument(to=100, sample=10),
+    )
+    corpus: Slug | None = None
+    scale: Literal["0-2", "0-3"] = "0-2"
+    overlap: Share = 0.2
+    seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+
+    @model_validator(mode="after")
+    def _plannable(self) -> Self:
+        problems: list[tuple[Place, str]] = []
+        if len(set(self.retrievers)) < len(self.retrievers):
+            problems.append((("retrievers",), "names a retriever twice"))
+        depth = self.pool
+        for place, stratum in enumerate(self.strata):
+            if stratum.rest is not None and place < len(self.strata) - 1:
+                problems.append((("strata", place), "the rest comes last"))
+            if stratum.to is not None and stratum.to <= depth:
+                problems.append((("strata", place, "to"), f"must be above {depth}, where the one before it ends"))
+            depth = stratum.to or depth
+        if any(stratum.rest for stratum in self.strata) and self.corpus is None:
+            problems.append((("corpus",), "is needed for random negatives: import one, or leave `rest` out"))
+        if problems:
+            raise field_errors(problems)
+        return self
+
+    @property
+    def plan(self) -> PoolPlan:
+        """What is drawn for each canary."""
+        strata = [
+            Stratum(to=one.to, sample=one.sample)
+            for one in self.strata
+            if one.to is not None and one.sample is not None
+        ]
+        rest = next((one.rest for one in self.strata if one.rest), 0)
+        return PoolPlan(pool=self.pool, strata=tuple(strata), rest=rest)
+
+    @property
+    def highest_grade(self) -> int:
+        """Highest grade of the scale."""
+        return grade_limit(self.scale)
+
+
+class AnnotationRequest(Document):
+    """What an annotator says of an item: a grade, or that it skips it. `annotator` only where there are no keys."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)] | None = None
+    skip: Flag = False
+    seconds: Annotated[Number, Field(ge=0, le=86_400)] | None = None
+    annotator: Annotator | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.grade is None) != self.skip:
+            raise field_error("must have either a grade or `skip: true`")
+        return self
+
+
+class UndoRequest(Document):
+    """A request to withdraw one's last annotation."""
+
+    annotator: Annotator | None = None
+
+
+class AdjudicationRequest(Document):
+    """A decision on a disputed item."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)]

@@ -1,0 +1,1 @@
+"""Annotation: tasks and their pools, annotating, what annotations amount to, adoption."""

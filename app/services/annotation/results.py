@@ -1,0 +1,175 @@
+"""What the annotations of a task amount to: consensus, agreement, budget, disagreements, adjudication."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from app.domain.annotation.agreement import Coefficient, measure_agreement
+from app.domain.annotation.consensus import Consensus, ConsensusState, is_disputed, reach_consensus
+from app.domain.annotation.queue import PACE_OF, pace
+from app.domain.annotation.views import (
+    AgreementView,
+    AnnotatorView,
+    BudgetView,
+    CoefficientView,
+    DisagreementView,
+)
+from app.domain.errors import ConflictError
+from app.formats.history.shapes import number
+from app.services.annotation.annotating import require_grade, require_item
+from app.services.annotation.tasks import find_task
+from app.store.annotation import annotations
+from app.store.annotation import tasks as rows
+from app.store.annotation.annotations import AnnotationRow
+from app.store.annotation.tasks import ItemRow, TaskRow
+from app.store.engine import Connection, Store, to_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskGrades:
+    """Items of a task with the annotations of people, and the decisions on them."""
+
+    task: TaskRow
+    items: Sequence[ItemRow]
+    annotations: Sequence[AnnotationRow]
+    """Of people, skips included; what judges say is no grade."""
+    grades: Mapping[int, Mapping[str, int]]
+    """Grades by annotator of each item."""
+    said: Counter[int]
+    """Number of people who annotated each item, skips included."""
+    adjudicated: Mapping[int, int]
+
+    @property
+    def annotators(self) -> list[str]:
+        """People who annotated, by name."""
+        return sorted({row.annotator for row in self.annotations})
+
+    def consensus(self, item_id: int) -> Consensus:
+        """Consensus on an item."""
+        given = [*self.grades.get(item_id, {}).values()]
+        return reach_consensus(given, adjudicated=self.adjudicated.get(item_id))
+
+
+def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
+    """Read all that people said of the items of a task."""
+    said = [row for row in annotations.list_annotations(connection, task.id) if not row.by_judge]
+    grades: dict[int, dict[str, int]] = defaultdict(dict)
+    for row in said:
+        if row.grade is not None:
+            grades[row.item_id][row.annotator] = row.grade
+    return TaskGrades(
+        task=task,
+        items=rows.list_items(connection, task.id),
+        annotations=said,
+        grades=grades,
+        said=Counter(row.item_id for row in said),
+        adjudicated=annotations.list_adjudications(connection, task.id),
+    )
+
+
+def load_agreement(store: Store, slug: str) -> AgreementView:
+    """Return the agreement of the annotators of a task. Raises NotFoundError."""
+    with store.read() as connection:
+        found = read_grades(connection, find_task(connection, slug))
+    names = found.annotators
+    table = np.full((len(found.grades), len(names)), np.nan)
+    for row, grades in enumerate(found.grades.values()):
+        for name, grade in grades.items():
+            table[row, names.index(name)] = grade
+    agreement = measure_agreement(names, table)
+    return {
+        "items": agreement.items,
+        "annotators": list(agreement.annotators),
+        "raw": _coefficient(agreement.raw),
+        "alpha": {str(level): _coefficient(one) for level, one in agreement.alpha.items()},
+        "pairs": [
+            {
+                "a": pair.a,
+                "b": pair.b,
+                "items": pair.items,
+                "raw": _coefficient(pair.raw),
+                "kappa": _coefficient(pair.kappa),
+                "weighted_kappa": _coefficient(pair.weighted_kappa),
+            }
+            for pair in agreement.pairs
+        ],
+    }
+
+
+def load_budget(store: Store, slug: str) -> BudgetView:
+    """Return what is done of a task and what is left, at the median pace of everybody. Raises NotFoundError."""
+    with store.read() as connection:
+        found = read_grades(connection, find_task(connection, slug))
+    states = Counter(found.consensus(item.id).state for item in found.items)
+    people = max(1, len(found.annotators))
+    left = sum(_missing(item, found, people) for item in found.items)
+    each = pace([row.seconds for row in found.annotations if row.seconds is not None][-PACE_OF:])
+    return {
+        "items": len(found.items),
+        "states": {state: states[state] for state in ConsensusState},
+        "annotations_left": left,
+        "pace_seconds": number(each),
+        "hours_left": None if each is None else number(each * left / 3600),
+        "annotators": [_annotator(name, found.annotations) for name in found.annotators],
+    }
+
+
+def list_disagreements(store: Store, slug: str) -> list[DisagreementView]:
+    """Return the items on which grades are disputed, the decided ones last. Raises NotFoundError."""
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        found = read_grades(connection, task)
+        canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
+    disputed = [item for item in found.items if is_disputed([*found.grades.get(item.id, {}).values()])]
+    disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id, item.token))
+    return [
+        {
+            "id": item.token,
+            "canary": canaries[item.canary_id].key,
+            "query": str(canaries[item.canary_id].body["query"]),
+            "text": item.text,
+            "document": item.document,
+            "grades": dict(sorted(found.grades[item.id].items())),
+            "adjudicated": found.adjudicated.get(item.id),
+        }
+        for item in disputed
+    ]
+
+
+def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now: datetime) -> None:
+    """Decide the grade of an item, whatever its annotators say; an earlier decision stays as history.
+
+    Raises NotFoundError, InvalidInputError for a grade beyond the scale, ConflictError where nobody has graded it.
+    """
+    with store.write() as connection:
+        task = find_task(connection, slug)
+        item = require_item(connection, task, token)
+        require_grade(task, grade)
+        if not annotations.is_annotated(connection, item.id):
+            raise ConflictError(f"nobody has annotated item '{token[:40]}' yet; annotate it first")
+        annotations.save_adjudication(connection, task_id=task.id, item_id=item.id, grade=grade, by=by, at=to_us(now))
+
+
+def _missing(item: ItemRow, found: TaskGrades, people: int) -> int:
+    """Count the grades an item still needs; a person who skipped it owes none."""
+    graded = len(found.grades.get(item.id, {}))
+    if not item.overlap:
+        return 0 if graded or item.id in found.adjudicated else 1
+    return max(0, people - found.said[item.id])
+
+
+def _annotator(name: str, said: Sequence[AnnotationRow]) -> AnnotatorView:
+    mine = [row for row in said if row.annotator == name]
+    return {
+        "annotator": name,
+        "graded": sum(row.grade is not None for row in mine),
+        "skipped": sum(row.grade is None for row in mine),
+        "pace_seconds": number(pace([row.seconds for row in mine if row.seconds is not None][-PACE_OF:])),
+    }
+
+
+def _coefficient(one: Coefficient) -> CoefficientView:
+    return {"value": number(one.value), "low": number(one.low), "high": number(one.high)}

@@ -1,0 +1,126 @@
+"""Tasks: created, changed until their pool is asked for, listed, archived."""
+
+from datetime import datetime
+
+from app.domain.annotation.views import StratumView, TaskDetail, TaskState, TaskView
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.formats.annotation.task_documents import TaskDocument
+from app.formats.history import shapes
+from app.store.annotation import corpora
+from app.store.annotation import tasks as rows
+from app.store.annotation.tasks import PoolCounts, TaskRow
+from app.store.catalog import definitions
+from app.store.engine import Connection, Store, to_us
+
+
+def put_task(store: Store, document: TaskDocument, *, by: str, now: datetime) -> tuple[TaskDetail, bool]:
+    """Create a task, or change one whose pool nobody has asked for; and whether it is new.
+
+    Raises InvalidInputError where it names what does not exist, and ConflictError once the pool is asked for.
+    """
+    with store.write() as connection:
+        suite_id = _require_references(connection, document)
+        body = document.data()
+        created = rows.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
+        task = find_task(connection, document.slug)
+        same = created or task.body == body
+        if not same and not rows.change_task(connection, task.id, suite_id=suite_id, body=body):
+            raise ConflictError(
+                f"the pool of task '{document.slug}' was asked for, so it cannot be changed; create another task"
+            )
+        return _detail(connection, find_task(connection, document.slug)), created
+
+
+def load_task(store: Store, slug: str) -> TaskDetail:
+    """Return a task. Raises NotFoundError."""
+    with store.read() as connection:
+        return _detail(connection, find_task(connection, slug))
+
+
+def list_tasks(store: Store, *, after: str = "", limit: int) -> list[TaskView]:
+    """List tasks by slug, those behind `after`."""
+    with store.read() as connection:
+        return [
+            view_task(task, rows.count_pool(connection, task.id))
+            for task in rows.list_tasks(connection, after=after, limit=limit)
+        ]
+
+
+def archive_task(store: Store, slug: str, *, now: datetime) -> None:
+    """Archive a task; what annotators said stays. Raises NotFoundError."""
+    with store.write() as connection:
+        rows.archive_task(connection, find_task(connection, slug).id, to_us(now))
+
+
+def find_task(connection: Connection, slug: str) -> TaskRow:
+    """Return a task in force. Raises NotFoundError, and ConflictError for an archived one."""
+    task = rows.find_task(connection, slug)
+    if task is None:
+        raise NotFoundError(f"there is no task '{slug}'")
+    if task.archived_at is not None:
+        raise ConflictError(f"task '{slug}' is archived; choose another name for a new one")
+    return task
+
+
+def document_of(task: TaskRow) -> TaskDocument:
+    """Return the document of a task."""
+    return TaskDocument.model_validate(task.body)
+
+
+def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
+    """Return a task as JSON on the wire."""
+    document = document_of(task)
+    strata: list[StratumView] = [{"to": one.to, "sample": one.sample, "rest": one.rest} for one in document.strata]
+    return {
+        "slug": task.slug,
+        "suite": task.suite,
+        "retrievers": list(document.retrievers),
+        "pool": document.pool,
+        "strata": strata,
+        "corpus": document.corpus,
+        "scale": document.scale,
+        "overlap": document.overlap,
+        "seed": document.seed,
+        "created_at": shapes.time_text(task.created_at),
+        "created_by": task.created_by,
+        "state": _state(task),
+        "canaries": counts.canaries,
+        "pooled": counts.pooled,
+        "failed": counts.failed,
+        "items": counts.items,
+    }
+
+
+def _state(task: TaskRow) -> TaskState:
+    if task.pool_requested_at is None:
+        return TaskState.CREATED
+    return TaskState.POOLING if task.pooled_at is None else TaskState.POOLED
+
+
+def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
+    canaries = rows.list_task_canaries(connection, task.id)
+    return {
+        **view_task(task, rows.count_pool(connection, task.id)),
+        "failures": [
+            {"canary": one.key, "reason": one.failure}
+            for one in canaries
+            if one.sizes is None and one.failure is not None
+        ],
+    }
+
+
+def _require_references(connection: Connection, document: TaskDocument) -> int:
+    """Return the id of the suite. Raises InvalidInputError for every name of a task that does not exist."""
+    problems = []
+    suite = definitions.find_definition(connection, "suite", document.suite)
+    if suite is None or suite.archived_at is not None:
+        problems.append(Problem(path="suite", message=f"there is no suite '{document.suite}'"))
+    for place, slug in enumerate(document.retrievers):
+        retriever = definitions.find_definition(connection, "retriever", slug)
+        if retriever is None or retriever.archived_at is not None:
+            problems.append(Problem(path=f"retrievers[{place}]", message=f"there is no retriever '{slug}'"))
+    if document.corpus is not None and corpora.find_corpus(connection, document.corpus) is None:
+        problems.append(Problem(path="corpus", message=f"there is no corpus '{document.corpus}'"))
+    if problems or suite is None:
+        raise InvalidInputError(problems)
+    return suite.id

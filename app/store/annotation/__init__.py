@@ -1,0 +1,1 @@
+"""Rows of annotation: tasks and their items, annotations, corpora."""

@@ -1,0 +1,133 @@
+"""A suite, two retrievers with many hits, and a task over both, for the tests of annotation."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.annotation.views import NextItem, TaskDetail
+from app.domain.model import Answer, Outcome, Ranking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
+from app.formats.annotation.task_documents import TaskDocument
+from app.formats.validation_messages import parse_document
+from app.services.annotation import annotating, pooling, tasks
+from app.services.catalog import applying
+from app.services.catalog.references import API
+from app.store.annotation import tasks as rows
+from app.store.annotation.tasks import ItemRow
+from app.store.engine import Store
+from tests.support.present import present
+from tests.support.world import RETRIEVER, World, canary, documents, page
+
+TASK: dict[str, Any] = {
+    "slug": "truth",
+    "suite": "suite",
+    "retrievers": ["bm25", "dense"],
+    "pool": 3,
+    "strata": [{"to": 10, "sample": 2}, {"to": 30, "sample": 2}],
+    "overlap": 0.3,
+    "seed": 7,
+}
+QUERIES = ("refunds", "invoices", "exports", "quotas")
+
+
+@dataclass
+class Shelves:
+    """Two retrievers over numbered texts per query: `dense` has them in another order and under other ids."""
+
+    failing: dict[str, Outcome] = field(default_factory=dict)
+    """Outcomes by `retriever` or `retriever/query`."""
+    asked: list[tuple[str, str, int]] = field(default_factory=list)
+    texts: bool = True
+
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Answer one query after the other."""
+        for item in queries:
+            slug = context.retriever.slug
+            self.asked.append((slug, item.query, context.k))
+            outcome = self.failing.get(slug) or self.failing.get(f"{slug}/{item.query}")
+            if outcome is not None:
+                yield [(item.position, Answer(outcome=outcome, latency_seconds=0.1, http_status=503, detail="is ill"))]
+                continue
+            yield [
+                (
+                    item.position,
+                    Answer(outcome=Outcome.OK, latency_seconds=0.1, ranking=self.ranking(slug, item.query, context.k)),
+                )
+            ]
+
+    def ranking(self, retriever: str, query: str, k: int) -> Ranking:
+        """Return what a retriever answers: numbers 0, 1, 2, ...; `dense` in pairs swapped, from number 2 on."""
+        numbers = range(k) if retriever == "bm25" else [2 + (number ^ 1) for number in range(k)]
+        return Ranking(
+            ids=tuple(f"{retriever}-{query}-{number}" for number in numbers),
+            documents=tuple(f"{query}.md" for _ in numbers),
+            texts=tuple(f"Text {number} about {query}." if self.texts else None for number in numbers),
+            scores=(None,) * k,
+            returned=k,
+        )
+
+
+@dataclass(kw_only=True)
+class Desk:
+    """A store with the task `truth`, and what annotators do at it."""
+
+    world: World
+    shelves: Shelves = field(default_factory=Shelves)
+
+    @classmethod
+    def of(cls, store: Store, *, owner: str = API, queries: Sequence[str] = QUERIES, **changes: Any) -> "Desk":
+        """Put suite, retrievers and task in force; nobody has asked for the pool."""
+        desk = cls(world=World(store=store))
+        described = {**page([canary(key) for key in queries]), "checks": [], "hooks": []}
+        described["retrievers"] = [{**RETRIEVER, "slug": slug} for slug in ("bm25", "dense")]
+        applying.apply(store, desk.world.vault, documents(described), managed_by=owner, now=desk.world.clock.advance(1))
+        desk.put(**changes)
+        return desk
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self.world.store
+
+    def put(self, **changes: Any) -> TaskDetail:
+        """Create or change the task."""
+        document = parse_document(TaskDocument, {**TASK, **changes})
+        return tasks.put_task(self.store, document, by="Ada", now=self.world.clock())[0]
+
+    def make_pool(self, **more: Any) -> bool:
+        """Ask for the pool and make it, as a worker does."""
+        pooling.request_pool(self.store, "truth", now=self.world.clock())
+        return self.work(**more)
+
+    def work(self, **more: Any) -> bool:
+        """Go on with the pool."""
+        with self.store.read() as connection:
+            task = present(rows.find_task(connection, "truth"))
+        return pooling.make_pool(self.store, self.world.vault, self.shelves, task.id, clock=self.world.clock, **more)
+
+    def items(self) -> list[ItemRow]:
+        """Read all items of the task."""
+        with self.store.read() as connection:
+            return rows.list_items(connection, present(rows.find_task(connection, "truth")).id)
+
+    def next(self, annotator: str) -> NextItem:
+        """Look at the next item of an annotator."""
+        return annotating.next_item(self.store, "truth", annotator=annotator)
+
+    def say(self, annotator: str, token: str, grade: int | None, seconds: float | None = 4.0) -> NextItem:
+        """Annotate an item."""
+        now = self.world.clock.advance(5)
+        return annotating.annotate(
+            self.store, "truth", token, annotator=annotator, grade=grade, seconds=seconds, now=now
+        )
+
+    def work_through(self, annotator: str, *, flip: int = 0) -> list[str]:
+        """Grade everything that is left for an annotator: texts 0 to 4 are relevant; every `flip`th one is wrong."""
+        order: list[str] = []
+        found = self.next(annotator)
+        while (item := found["item"]) is not None:
+            order.append(item["id"])
+            relevant = int(item["text"].split()[1]) < 5
+            wrong = bool(flip) and len(order) % flip == 0
+            found = self.say(annotator, item["id"], int(relevant != wrong))
+        return order
