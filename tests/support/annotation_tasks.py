@@ -75,12 +75,22 @@ class Desk:
     shelves: Shelves = field(default_factory=Shelves)
 
     @classmethod
-    def of(cls, store: Store, *, owner: str = API, queries: Sequence[str] = QUERIES, **changes: Any) -> "Desk":
+    def of(
+        cls,
+        store: Store,
+        *,
+        owner: str = API,
+        file: str = "canaries.yaml",
+        queries: Sequence[str] = QUERIES,
+        **changes: Any,
+    ) -> "Desk":
         """Put suite, retrievers and task in force; nobody has asked for the pool."""
         desk = cls(world=World(store=store))
         described = {**page([canary(key) for key in queries]), "checks": [], "hooks": []}
         described["retrievers"] = [{**RETRIEVER, "slug": slug} for slug in ("bm25", "dense")]
-        applying.apply(store, desk.world.vault, documents(described), managed_by=owner, now=desk.world.clock.advance(1))
+        applying.apply(
+            store, desk.world.vault, documents(described, file=file), managed_by=owner, now=desk.world.clock.advance(1)
+        )
         desk.put(**changes)
         return desk
 

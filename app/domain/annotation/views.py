@@ -153,11 +153,24 @@ class DisagreementView(TypedDict):
 
 
 class AdoptedCanary(TypedDict):
-    """A canary that gets judgments of a task: how many by grade, and how many had another grade before."""
+    """A canary that gets judgments of a task: number of graded chunks by grade, of new and changed judgments.
+
+    `undecided` are chunks that nobody has graded or that are disputed.
+    """
 
     canary: str
     grades: dict[int, int]
+    added: int
     changed: int
+    undecided: int
+
+
+class CorpusView(TypedDict):
+    """A corpus with its number of distinct texts."""
+
+    name: str
+    texts: int
+    updated_at: TimeText
 
 
 class LeftOutCanary(TypedDict):

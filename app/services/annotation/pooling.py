@@ -4,7 +4,7 @@ A few canaries at a time, each block in a transaction of its own: whoever goes o
 and answers of a thousand canaries are never in memory together. What is drawn depends on the task's seed alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -77,7 +77,7 @@ def make_pool(
             return True
         document = document_of(task)
         corpus = None if document.corpus is None else corpora.find_corpus(connection, document.corpus)
-        keys, ids = ([], []) if corpus is None else corpora.corpus_keys(connection, corpus.id)
+        texts = [] if corpus is None else corpora.corpus_keys(connection, corpus.id)
     try:
         retrievers = [stored_retriever(store, vault, one, {}).to_domain() for one in document.retrievers]
     except (NotFoundError, InvalidInputError) as error:
@@ -87,8 +87,9 @@ def make_pool(
         task=task,
         document=document,
         retrievers=tuple(map(_without_external_scorer, retrievers)),
-        corpus=Corpus.of(keys),
-        text_ids=ids,
+        corpus=Corpus.of(key for key, _, _ in texts),
+        text_ids=[row_id for _, _, row_id in texts],
+        keys_by_chunk={chunk: key for key, chunk, _ in texts},
     )
     while not stopping():
         with store.read() as connection:
@@ -122,6 +123,8 @@ class _Frame:
     corpus: Corpus
     text_ids: Sequence[int]
     """Row ids of the texts of the corpus, by their places."""
+    keys_by_chunk: Mapping[str, str]
+    """Identities of the texts of the corpus by their ids there."""
 
 
 def _pool_block(
@@ -191,7 +194,10 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
     pool = pool_canary(rankings, plan, random)
     if not plan.rest:
         return pool
-    known = {item.key for item in merge_rankings(rankings, plan.bounds)}
+    ranked = merge_rankings(rankings, plan.bounds)
+    known = {item.key for item in ranked}
+    # A retriever may return a text of the corpus with its title, or cut: the same id is the same text.
+    known |= {frame.keys_by_chunk[one] for item in ranked for _, one in item.chunks if one in frame.keys_by_chunk}
     places, size = frame.corpus.draw(plan.rest, known=known, random=random)
     with store.read() as connection:
         texts = corpora.read_texts(connection, [frame.text_ids[place] for place in places])

@@ -19,12 +19,19 @@ _LARGEST_FILE = 20_000_000
 
 def file_patches(suite: str, canaries: Mapping[int, CanaryRow], rows: Sequence[ReanchorRow]) -> list[FilePatch]:
     """Patches to commit, one per file: a diff where the file can be read here, else its canaries as YAML."""
-    files: dict[str, list[_FileCanary]] = defaultdict(list)
+    changed: list[FileCanary] = []
     for canary_id, replacements in replacements_by_canary(rows).items():
         canary = canaries[canary_id]
-        file = (canary.source or "").rpartition(":")[0]
         document = CanaryDocument.model_validate(canary.body)
-        files[file].append(_FileCanary(canary=canary, document=document, replacements=replacements))
+        changed.append(FileCanary(canary=canary, document=document, replacements=replacements))
+    return patch_files(suite, changed)
+
+
+def patch_files(suite: str, canaries: Iterable["FileCanary"]) -> list[FilePatch]:
+    """Patches to commit for canaries of files whose judgments change, one per file, as `file_patches`."""
+    files: dict[str, list[FileCanary]] = defaultdict(list)
+    for one in canaries:
+        files[(one.canary.source or "").rpartition(":")[0]].append(one)
     return [
         {
             "file": file or None,
@@ -37,15 +44,32 @@ def file_patches(suite: str, canaries: Mapping[int, CanaryRow], rows: Sequence[R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FileCanary:
-    """A canary of a file with the replacements of its judgments."""
+class FileCanary:
+    """A canary of a file with the replacements of its judgments, by name, and new ones."""
 
     canary: CanaryRow
     document: CanaryDocument
     replacements: Mapping[str, Sequence[JudgmentDocument]]
+    added: Sequence[JudgmentDocument] = ()
+
+    @property
+    def edits(self) -> Mapping[str, Sequence[JudgmentDocument]]:
+        """The replacements, the new judgments among them: they stand behind the last one there is."""
+        if not self.added or not self.document.expected_chunks:
+            return self.replacements
+        last = self.document.expected_chunks[-1]
+        name = judgment_name(last)
+        return {**self.replacements, name: (*self.replacements.get(name, (last,)), *self.added)}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The canary with its new judgments."""
+        body = replace_judgments(self.document, self.edits)
+        alone = [] if self.document.expected_chunks else [chunk.data() for chunk in self.added]
+        return {**body, "expected_chunks": [*body["expected_chunks"], *alone]}
 
 
-def _diff(suite: str, file: str, changed: Sequence[_FileCanary]) -> str | None:
+def _diff(suite: str, file: str, changed: Sequence[FileCanary]) -> str | None:
     """Patch of a file, with its path in the repository; None where it is not readable here, or differs."""
     replacements: list[Replacement] = []
     for one in changed:
@@ -65,20 +89,22 @@ def _diff(suite: str, file: str, changed: Sequence[_FileCanary]) -> str | None:
     return patch_text(name, text, replacements)
 
 
-def _canary_replacements(suite: str, changed: _FileCanary) -> list[Replacement] | None:
+def _canary_replacements(suite: str, changed: FileCanary) -> list[Replacement] | None:
     """Return the replacements of the judgments of a canary; of two that become one, the second is removed.
 
     None where a judgment that is not replaced would need another grade.
     """
-    after = CanaryDocument.model_validate(replace_judgments(changed.document, changed.replacements)).expected_chunks
+    if changed.added and not changed.document.expected_chunks:
+        return None
+    after = CanaryDocument.model_validate(changed.body).expected_chunks
     left = {chunk.identity: chunk for chunk in after}
     result: list[Replacement] = []
-    replaced = [chunk for chunk in changed.document.expected_chunks if judgment_name(chunk) in changed.replacements]
+    replaced = [chunk for chunk in changed.document.expected_chunks if judgment_name(chunk) in changed.edits]
     for chunk in changed.document.expected_chunks:
         if chunk not in replaced and left.pop(chunk.identity) != chunk:
             return None
     for chunk in replaced:
-        new = [left.pop(one.identity, None) for one in changed.replacements[judgment_name(chunk)]]
+        new = [left.pop(one.identity, None) for one in changed.edits[judgment_name(chunk)]]
         result.append(
             Replacement(
                 suite=suite, key=changed.canary.key, old=chunk, new=tuple(one for one in new if one is not None)
@@ -87,8 +113,8 @@ def _canary_replacements(suite: str, changed: _FileCanary) -> list[Replacement] 
     return result
 
 
-def _yaml(suite: str, changed: Sequence[_FileCanary]) -> str:
-    canaries = [CanaryDocument.model_validate(replace_judgments(one.document, one.replacements)) for one in changed]
+def _yaml(suite: str, changed: Sequence[FileCanary]) -> str:
+    canaries = [CanaryDocument.model_validate(one.body) for one in changed]
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=tuple(canaries)),)))
 
 

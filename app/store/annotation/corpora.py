@@ -61,11 +61,11 @@ def list_corpora(connection: Connection) -> list[CorpusRow]:
     ]
 
 
-def corpus_keys(connection: Connection, corpus_id: int) -> tuple[list[str], list[int]]:
-    """Return the identities of all texts of a corpus in order, and their row ids."""
-    statement = sa.select(corpus_texts.c.key, corpus_texts.c.id).where(corpus_texts.c.corpus_id == corpus_id)
-    rows = connection.execute(statement.order_by(corpus_texts.c.id)).all()
-    return [row.key for row in rows], [row.id for row in rows]
+def corpus_keys(connection: Connection, corpus_id: int) -> list[tuple[str, str, int]]:
+    """Return identity, id in the corpus and row id of all texts of a corpus in order."""
+    columns = (corpus_texts.c.key, corpus_texts.c.chunk, corpus_texts.c.id)
+    statement = sa.select(*columns).where(corpus_texts.c.corpus_id == corpus_id).order_by(corpus_texts.c.id)
+    return [(row.key, row.chunk, row.id) for row in connection.execute(statement)]
 
 
 def read_texts(connection: Connection, ids: Sequence[int]) -> dict[int, CorpusText]:

@@ -4,7 +4,7 @@ The formats' modules parse the lines.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -146,6 +146,11 @@ class SuiteBuilder:
                 text = texts.get(chunk.get("id", chunk.get("document", "")))
                 if text is not None:
                     chunk.setdefault("text", text)
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """The problems so far."""
+        return tuple(self._problems)
 
     def judged_ids(self) -> set[str]:
         """Return the ids (or documents) of all judged chunks."""

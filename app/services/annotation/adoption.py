@@ -1,0 +1,111 @@
+"""Adoption: the consensus of a task becomes judgments of its canaries.
+
+Canaries of the API are changed; those of files get a patch to commit, as re-anchored judgments do.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.annotation.views import AdoptedCanary, AdoptionView, LeftOutCanary
+from app.formats.annotation.adopted_judgments import AdoptedJudgments, GradedItem, adopt_judgments
+from app.formats.catalog.canary_documents import CanaryDocument
+from app.formats.validation_messages import parse_document
+from app.services.annotation.results import TaskGrades, read_grades
+from app.services.annotation.tasks import find_task
+from app.services.catalog import suite_definitions
+from app.services.catalog.references import checks_in_force, is_file_managed
+from app.services.diagnosis.reanchor_patches import FileCanary, patch_files
+from app.store.annotation import tasks as rows
+from app.store.annotation.tasks import ItemRow, TaskCanary
+from app.store.catalog import suites
+from app.store.catalog.suites import CanaryRow
+from app.store.engine import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Adopted:
+    """A canary with its new judgments."""
+
+    row: CanaryRow
+    document: CanaryDocument
+    judgments: AdoptedJudgments
+    view: AdoptedCanary
+
+
+def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> AdoptionView:
+    """Make the consensus of a task the judgments of its canaries; `dry_run` only says what would change.
+
+    Disputed and open items are left out. A canary that was changed to another query since, or has gone, is left out,
+    and a negative one, which expects nothing. Raises NotFoundError, and ConflictError where a canary is changed
+    meanwhile.
+    """
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        found = read_grades(connection, task)
+        canaries = rows.list_task_canaries(connection, task.id)
+        ids = [one.canary_id for one in canaries]
+        now_there = {row.id: row for row in suites.list_canaries(connection, task.suite_id, ids=ids)}
+        checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]
+    items: dict[int, list[ItemRow]] = {}
+    for item in found.items:
+        items.setdefault(item.canary_id, []).append(item)
+    adopted: list[_Adopted] = []
+    left_out: list[LeftOutCanary] = []
+    for canary in canaries:
+        one = _adopt_one(canary, now_there.get(canary.canary_id), items.get(canary.canary_id, []), found)
+        if isinstance(one, str):
+            left_out.append({"canary": canary.key, "reason": one})
+        else:
+            adopted.append(one)
+    here = [one for one in adopted if not is_file_managed(one.row)]
+    in_files = [one for one in adopted if is_file_managed(one.row)]
+    if here and not dry_run:
+        documents = [parse_document(CanaryDocument, _file_canary(one).body) for one in here]
+        suite_definitions.put_canaries(store, task.suite, documents, now=now)
+    return {
+        "adopted": [one.view for one in here],
+        "to_commit": [one.view for one in in_files],
+        "patches": patch_files(task.suite, [_file_canary(one) for one in in_files]),
+        "left_out": left_out,
+        "checks": checks,
+    }
+
+
+def _adopt_one(canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], found: TaskGrades) -> _Adopted | str:
+    """Return a canary with its new judgments, or why it gets none."""
+    if row is None:
+        return "it is archived"
+    if row.body["query"] != canary.body["query"]:
+        return "its query was changed since the pool was made"
+    document = CanaryDocument.model_validate(row.body)
+    if document.to_domain().negative or document.expect_empty:
+        return "it expects that nothing is found"
+    graded: list[GradedItem] = []
+    undecided = 0
+    for item in items:
+        agreed = found.consensus(item.id)
+        if agreed.grade is None:
+            undecided += 1
+            continue
+        ids = tuple(dict.fromkeys(chunk for _, chunk in item.chunks))
+        graded.append(GradedItem(key=item.key, ids=ids, text=item.text, grade=agreed.grade))
+    if not graded:
+        return "nothing is agreed on yet"
+    judgments = adopt_judgments(document, graded)
+    if judgments.is_empty:
+        return "its judgments are the same already"
+    view: AdoptedCanary = {
+        "canary": row.key,
+        "grades": dict(sorted(Counter(one.grade for one in graded).items())),
+        "added": len(judgments.added),
+        "changed": len(judgments.replaced),
+        "undecided": undecided,
+    }
+    return _Adopted(row=row, document=document, judgments=judgments, view=view)
+
+
+def _file_canary(one: _Adopted) -> FileCanary:
+    return FileCanary(
+        canary=one.row, document=one.document, replacements=one.judgments.replaced, added=one.judgments.added
+    )

@@ -1,0 +1,88 @@
+"""Annotations out of a task and into it, as CSV."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from app.domain.annotation.pooling import text_key
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.annotation.annotation_csv import AnnotationLine, read_annotations, write_annotations
+from app.formats.catalog.exchange import Source
+from app.formats.fields import MOST_PROBLEMS
+from app.services.annotation.tasks import document_of, find_task
+from app.store.annotation import annotations
+from app.store.annotation import tasks as rows
+from app.store.annotation.tasks import ItemRow
+from app.store.engine import Store, to_us
+
+
+def export_annotations(store: Store, slug: str) -> str:
+    """Return the annotations of a task in force as CSV, ordered by canary. Raises NotFoundError."""
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
+        items = {item.id: item for item in rows.list_items(connection, task.id)}
+        said = annotations.list_annotations(connection, task.id)
+    said.sort(key=lambda row: (items[row.item_id].canary_id, items[row.item_id].token, row.annotator))
+    return write_annotations(
+        AnnotationLine(
+            canary=keys[item.canary_id],
+            chunk_id=next((chunk for _, chunk in item.chunks), ""),
+            document=item.document or "",
+            text=item.text,
+            annotator=row.annotator,
+            grade=row.grade,
+        )
+        for row in said
+        for item in (items[row.item_id],)
+    )
+
+
+def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, now: datetime) -> int:
+    """Store annotations made elsewhere, all or none, in the place of what the same annotators said; how many.
+
+    Raises InvalidInputError with every line whose canary or chunk is not in the task, and NotFoundError.
+    """
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        canaries = {one.key: one.canary_id for one in rows.list_task_canaries(connection, task.id)}
+        items = rows.list_items(connection, task.id)
+    by_text = {(item.canary_id, item.key): item for item in items}
+    by_chunk = {(item.canary_id, chunk): item for item in items for _, chunk in item.chunks}
+    chosen: list[tuple[ItemRow, AnnotationLine]] = []
+    problems: list[Problem] = []
+    for line in read_annotations(sources, highest=document_of(task).highest_grade):
+        found = _find(line, canaries, by_text, by_chunk)
+        if isinstance(found, str):
+            problems.append(Problem(message=found, file=line.place[0], line=line.place[1]))
+        else:
+            chosen.append((found, line))
+    if problems:
+        raise InvalidInputError(problems[:MOST_PROBLEMS])
+    with store.write() as connection:
+        for item, line in chosen:
+            annotations.save_annotation(
+                connection,
+                task_id=task.id,
+                item_id=item.id,
+                annotator=line.annotator,
+                grade=line.grade,
+                seconds=None,
+                at=to_us(now),
+            )
+    return len(chosen)
+
+
+def _find(
+    line: AnnotationLine,
+    canaries: Mapping[str, int],
+    by_text: Mapping[tuple[int, str], ItemRow],
+    by_chunk: Mapping[tuple[int, str], ItemRow],
+) -> ItemRow | str:
+    """Return the item that a line is about, or why there is none."""
+    canary_id = canaries.get(line.canary)
+    if canary_id is None:
+        return f"the task has no canary '{line.canary[:60]}'"
+    found = by_chunk.get((canary_id, line.chunk_id)) if line.chunk_id else None
+    if found is None and line.text:
+        found = by_text.get((canary_id, text_key(line.text, chunk="")))
+    return found or f"canary '{line.canary[:60]}' has no such chunk in the task"

@@ -1,0 +1,66 @@
+"""Corpora, from which random negatives are drawn: texts added in parts, listed, deleted."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from app.domain.annotation.pooling import text_key
+from app.domain.annotation.views import CorpusView
+from app.domain.errors import NotFoundError
+from app.formats.annotation.corpus_lines import read_corpus
+from app.formats.catalog.exchange import Source
+from app.formats.history import shapes
+from app.store.annotation import corpora as rows
+from app.store.annotation.corpora import CorpusRow, CorpusText
+from app.store.engine import Store, to_us
+
+_BLOCK: Final = 2_000
+"""Texts that are written, or deleted, in one transaction."""
+
+
+def add_texts(store: Store, name: str, sources: Sequence[Source], *, now: datetime) -> CorpusView:
+    """Add texts to a corpus, which is created where there is none; a text that it has is passed over.
+
+    In several transactions: sent again after an error, nothing is there twice. Raises InvalidInputError.
+    """
+    texts = [
+        CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in read_corpus(sources)
+    ]
+    with store.write() as connection:
+        corpus_id = rows.open_corpus(connection, name, to_us(now))
+    for start in range(0, len(texts), _BLOCK):
+        with store.write() as connection:
+            rows.add_texts(connection, corpus_id, texts[start : start + _BLOCK])
+    return load_corpus(store, name)
+
+
+def load_corpus(store: Store, name: str) -> CorpusView:
+    """Return a corpus. Raises NotFoundError."""
+    with store.read() as connection:
+        found = rows.find_corpus(connection, name)
+    if found is None:
+        raise NotFoundError(f"there is no corpus '{name}'")
+    return _view(found)
+
+
+def list_corpora(store: Store) -> list[CorpusView]:
+    """List the corpora by name."""
+    with store.read() as connection:
+        return [_view(row) for row in rows.list_corpora(connection)]
+
+
+def delete_corpus(store: Store, name: str) -> None:
+    """Delete a corpus; items that tasks drew from it keep their texts. Raises NotFoundError."""
+    with store.read() as connection:
+        found = rows.find_corpus(connection, name)
+    if found is None:
+        raise NotFoundError(f"there is no corpus '{name}'")
+    while True:
+        with store.write() as connection:
+            if rows.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
+                rows.drop_corpus(connection, found.id)
+                return
+
+
+def _view(row: CorpusRow) -> CorpusView:
+    return {"name": row.name, "texts": row.texts, "updated_at": shapes.time_text(row.updated_at)}

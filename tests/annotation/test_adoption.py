@@ -1,0 +1,285 @@
+"""What people agreed on becomes judgments of canaries, or a patch of the files they are in; and files in and out."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.domain.annotation.pooling import text_key
+from app.domain.errors import InvalidInputError, NotFoundError
+from app.formats.annotation.adopted_judgments import GradedItem, adopt_judgments
+from app.formats.catalog.canary_documents import CanaryDocument
+from app.formats.catalog.exchange import Source
+from app.services.annotation import adoption, annotation_files, corpora, results
+from app.services.catalog import suite_definitions
+from app.services.catalog.references import FILE
+from app.store.engine import Store
+from tests.support.annotation_tasks import Desk
+from tests.support.present import present
+
+
+def graded(store: Store, **changes: Any) -> Desk:
+    """Give a task that two annotators have worked through, and agree on."""
+    desk = Desk.of(store, **changes)
+    desk.make_pool()
+    for name in ("Ann", "Bob"):
+        desk.work_through(name)
+    return desk
+
+
+def adopt(desk: Desk, **more: Any) -> Any:
+    return adoption.adopt(desk.store, "truth", now=desk.world.clock.advance(1), **more)
+
+
+def expected(store: Store, key: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = suite_definitions.find_canary(store, "suite", key).body["expected_chunks"]
+    return found
+
+
+def item(text: str, grade: int, *ids: str) -> GradedItem:
+    return GradedItem(key=text_key(text, chunk=""), ids=ids, text=text, grade=grade)
+
+
+def source(name: str, text: str) -> Source:
+    return Source(name=name, lines=lambda: io.StringIO(text))
+
+
+# --- judgments -----------------------------------------------------------------------------------------------
+
+
+def test_grades_change_judgments_by_id_or_text_and_add_new_ones() -> None:
+    chunks = ["a", {"text": "Paid in  TEN days."}, {"document": "d.md"}, {"id": "x", "grade": 2}]
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
+    found = adopt_judgments(canary, [item("A", 2, "a"), item("paid in ten days", 0, "p"), item("N", 1, "n", "n2")])
+    assert [one.grade for new in found.replaced.values() for one in new] == [2, 0]
+    assert [(one.id, one.text, one.grade) for one in found.added] == [("n", "N", 1)]
+
+
+def test_a_known_irrelevant_chunk_is_named_by_its_id_alone() -> None:
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q"})
+    found = adopt_judgments(canary, [item("Nothing of it", 0, "z"), item("Without id", 0)])
+    assert [(one.id, one.text, one.grade) for one in found.added] == [("z", None, 0), (None, "Without id", 0)]
+
+
+def test_grades_that_stand_already_change_nothing() -> None:
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": ["a"]})
+    assert adopt_judgments(canary, [item("A", 1, "a")]).is_empty
+
+
+def test_a_forbidden_chunk_is_not_expected_as_well() -> None:
+    forbidden = [{"id": "a", "text": "A"}]
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "forbidden_chunks": forbidden})
+    assert adopt_judgments(canary, [item("A", 1, "a")]).is_empty
+
+
+# --- adopting ------------------------------------------------------------------------------------------------
+
+
+def test_canaries_of_the_api_get_the_consensus(store: Store) -> None:
+    desk = graded(store)
+    done = adopt(desk)
+    assert [one["canary"] for one in done["adopted"]] == ["refunds", "invoices", "exports", "quotas"]
+    assert (done["to_commit"], done["patches"], done["left_out"]) == ([], [], [])
+    for one in done["adopted"]:
+        assert sum(one["grades"].values()) == 9 == one["added"]
+        assert (one["changed"], one["undecided"]) == (0, 0)
+    found = {chunk["id"]: chunk for chunk in expected(store, "refunds")}
+    assert found["doc-refunds"]["grade"] == 1, "what was not in the pool stays"
+    assert found["bm25-refunds-2"] == {
+        "id": "bm25-refunds-2",
+        "document": None,
+        "text": "Text 2 about refunds.",
+        "grade": 1,
+    }
+    assert {chunk["grade"] for name, chunk in found.items() if name.endswith("-5")} == {0}
+
+
+def test_adopted_again_nothing_changes(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store)
+    adopt(desk)
+    again = adopt(desk)
+    assert again["adopted"] == []
+    assert {one["reason"] for one in again["left_out"]} == {"its judgments are the same already"}
+
+
+def test_a_dry_run_only_tells(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store)
+    before = expected(sqlite_store, "refunds")
+    assert len(adopt(desk, dry_run=True)["adopted"]) == 4
+    assert expected(sqlite_store, "refunds") == before
+
+
+def test_disputed_and_open_items_wait_and_an_adjudication_decides(store: Store) -> None:
+    desk = Desk.of(store, overlap=1.0)
+    desk.make_pool()
+    desk.work_through("Ann")
+    token = present(desk.next("Bob")["item"])["id"]
+    mine = {one.token: one for one in desk.items()}[token]
+    relevant = int(mine.text.split()[1]) < 5
+    desk.say("Bob", token, int(not relevant))
+    done = {one["canary"]: one for one in adopt(desk, dry_run=True)["adopted"]}
+    key = mine.text.split()[-1].rstrip(".")
+    assert done[key]["undecided"] == 1
+    assert done[key]["added"] == 8
+    results.adjudicate(store, "truth", token, grade=2, by="Cyd", now=desk.world.clock())
+    adopt(desk)
+    assert {chunk["text"]: chunk["grade"] for chunk in expected(store, key)}[mine.text] == 2
+
+
+def test_what_was_changed_since_is_left_out(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store)
+    now = desk.world.clock()
+    suite_definitions.archive_canary(sqlite_store, "suite", "refunds", now=now)
+    for key, more in (("invoices", {"query": "another"}), ("exports", {"category": "negative"})):
+        document = CanaryDocument.model_validate({"key": key, "query": key, **more})
+        suite_definitions.put_canaries(sqlite_store, "suite", [document], now=now)
+    done = adopt(desk)
+    assert [one["canary"] for one in done["adopted"]] == ["quotas"]
+    assert {one["canary"]: one["reason"] for one in done["left_out"]} == {
+        "refunds": "it is archived",
+        "invoices": "its query was changed since the pool was made",
+        "exports": "it expects that nothing is found",
+    }
+
+
+def test_nothing_is_adopted_of_what_nobody_graded(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    desk.make_pool()
+    assert {one["reason"] for one in adopt(desk)["left_out"]} == {"nothing is agreed on yet"}
+
+
+CANARY_FILE = """\
+suite: suite  # ours
+canaries:
+  - key: refunds
+    query: refunds
+    expected_chunks: [doc-refunds]
+  - key: invoices
+    query: invoices
+    expected_chunks:
+      - doc-invoices
+"""
+
+
+def test_canaries_of_a_file_get_a_patch_that_can_be_committed(sqlite_store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "canaries.yaml"
+    file.write_text(CANARY_FILE, "utf-8")
+    desk = graded(sqlite_store, owner=FILE, file=str(file), queries=("refunds", "invoices"))
+    done = adopt(desk)
+    assert [one["canary"] for one in done["to_commit"]] == ["refunds", "invoices"]
+    assert done["adopted"] == []
+    (patch,) = done["patches"]
+    assert patch["canaries"] == ["refunds", "invoices"]
+    assert "    expected_chunks: [doc-refunds]" in present(patch["diff"])
+    added = [line for line in present(patch["diff"]).splitlines() if line.startswith("+") and "Text 2 about" in line]
+    assert len(added) == 2
+    documents = yaml.safe_load(patch["yaml"])
+    assert [one["key"] for one in documents["canaries"]] == ["refunds", "invoices"]
+    assert len(documents["canaries"][0]["expected_chunks"]) == 10
+    assert len(expected(sqlite_store, "refunds")) == 1, "nothing changes before it is committed"
+
+
+def test_without_the_file_at_hand_its_canaries_are_given_whole(sqlite_store: Store) -> None:
+    done = adopt(graded(sqlite_store, owner=FILE))
+    (patch,) = done["patches"]
+    assert patch["diff"] is None
+    assert len(yaml.safe_load(patch["yaml"])["canaries"]) == 4
+
+
+# --- CSV -----------------------------------------------------------------------------------------------------
+
+
+def test_annotations_go_out_and_come_in_as_csv(store: Store) -> None:
+    desk = graded(store, overlap=1.0)
+    text = annotation_files.export_annotations(store, "truth")
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert list(lines[0]) == ["canary", "chunk_id", "document", "text", "annotator", "grade"]
+    assert len(lines) == 2 * 36
+    before = results.load_agreement(store, "truth")
+    flipped = text.replace("Ann,1", "Ann,skip").replace(",Bob,", ",Cyd,")
+    stored = annotation_files.import_annotations(store, "truth", [source("a.csv", flipped)], now=desk.world.clock())
+    assert stored == 2 * 36
+    after = results.load_agreement(store, "truth")
+    assert after["annotators"] == ["Ann", "Bob", "Cyd"]
+    assert before["items"] == after["items"] == 36
+    assert annotation_files.export_annotations(store, "truth").count("Ann,skip") == text.count("Ann,1") > 0
+
+
+def test_a_line_can_name_its_chunk_by_text_alone(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    desk.make_pool()
+    text = "canary,text,annotator,grade\nrefunds,TEXT 2 about refunds,Ann,2\n"
+    assert (
+        annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
+    )
+    assert results.load_budget(sqlite_store, "truth")["annotators"][0]["graded"] == 1
+
+
+def test_wrong_lines_are_told_all_at_once_and_nothing_is_stored(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    desk.make_pool()
+    good = "refunds,bm25-refunds-2,Ann,1\n"
+    for wrong, message in (
+        ("nobody,c,Ann,1\n", "no canary 'nobody'"),
+        ("refunds,strange,Ann,1\n", "no such chunk"),
+        ("refunds,bm25-refunds-0,Ann,7\n", "grades are 0 to 2, or skip"),
+        (f"refunds,bm25-refunds-0,{'A' * 65},1\n", "more than 64 characters"),
+        ("refunds,,Ann,1\n", "neither a chunk_id nor a text"),
+    ):
+        text = f"canary,chunk_id,annotator,grade\n{good}{wrong}"
+        with pytest.raises(InvalidInputError, match=message) as raised:
+            annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+        assert (raised.value.problems[0].file, raised.value.problems[0].line) == ("a.csv", 3)
+    assert results.load_budget(sqlite_store, "truth")["annotators"] == []
+
+
+def test_no_cell_is_a_formula(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    desk.make_pool()
+    desk.say("=cmd()", present(desk.next("=cmd()")["item"])["id"], 1)
+    text = annotation_files.export_annotations(sqlite_store, "truth")
+    assert ",'=cmd()," in text
+    assert (
+        annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
+    )
+    assert results.load_agreement(sqlite_store, "truth")["annotators"] == ["=cmd()"]
+
+
+# --- corpora -------------------------------------------------------------------------------------------------
+
+
+def corpus(desk: Desk, numbers: range, name: str = "all") -> Any:
+    lines = [json.dumps({"_id": f"n{one}", "title": "T", "text": f"Text {one} about refunds."}) for one in numbers]
+    return corpora.add_texts(desk.store, name, [source("corpus.jsonl", "\n".join(lines))], now=desk.world.clock())
+
+
+def test_a_corpus_comes_in_parts_and_the_same_text_is_one(store: Store) -> None:
+    desk = Desk.of(store)
+    assert corpus(desk, range(50))["texts"] == 50
+    assert corpus(desk, range(40, 60))["texts"] == 60
+    assert [one["name"] for one in corpora.list_corpora(store)] == ["all"]
+    corpora.delete_corpus(store, "all")
+    assert corpora.list_corpora(store) == []
+    with pytest.raises(NotFoundError, match="no corpus 'all'"):
+        corpora.delete_corpus(store, "all")
+
+
+def test_random_negatives_are_what_no_retriever_returned(store: Store) -> None:
+    desk = Desk.of(store, queries=("refunds",))
+    corpus(desk, range(100))
+    desk.put(strata=[{"to": 10, "sample": 2}, {"rest": 8}], corpus="all")
+    desk.make_pool()
+    rest = [one for one in desk.items() if one.stratum == 2]
+    assert len(rest) == 8
+    assert all(one.ranks == {} and int(one.text.split()[1]) >= 12 for one in rest)
+    assert {retriever for one in rest for retriever, _ in one.chunks} == {""}
+
+
+def test_lines_without_an_id_are_told(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    with pytest.raises(InvalidInputError, match="has no _id"):
+        corpora.add_texts(sqlite_store, "all", [source("c.jsonl", '{"text": "x"}\n[]')], now=desk.world.clock())
