@@ -384,6 +384,10 @@ def _rows(store: Store) -> list[Any]:
         return list(connection.execute(sa.select(incident_table).order_by(incident_table.c.id)))
 
 
+_SINCE = ("adjudications", "annotations", "task_items", "task_canaries", "tasks", "corpus_texts", "corpora")
+"""Tables that later releases added, those first that refer to others."""
+
+
 def _as_before_incidents(store: Store, keys: Mapping[str, str]) -> None:
     """Put the database back to what the release before incidents wrote."""
     with store.write() as connection:
@@ -402,7 +406,7 @@ def _as_before_incidents(store: Store, keys: Mapping[str, str]) -> None:
             connection.execute(sa.text(f"DROP INDEX {index}"))
         for column in ("attempts", "failure"):
             connection.execute(sa.text(f"ALTER TABLE rescorings DROP COLUMN {column}"))
-        for table in ("next_runs", "jobs", "rates"):
+        for table in (*_SINCE, "next_runs", "jobs", "rates"):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE shards DROP COLUMN staged_at"))
         if store.dialect == "postgresql":
