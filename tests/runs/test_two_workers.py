@@ -24,6 +24,7 @@ from app.store.engine import Store
 from app.store.migrate import migrate
 from app.store.tables import runs as rows
 from app.worker import Engine, Worker
+from tests.conftest import Databases
 from tests.support.http_servers import Reply, Seen, peer, reply
 from tests.support.living import until
 from tests.support.processes import free_ports, started
@@ -69,8 +70,12 @@ def _ended(world: World) -> int:
     return sum(run["status"] == "finished" for slug in CHECKS for run in _runs(world, slug))
 
 
-def test_two_live_workers_do_every_run_and_every_delivery_once(database_url: str, stores: Callable[..., Store]) -> None:
-    worlds = [World(store=stores(database_url)) for _ in range(2)]
+def test_two_live_workers_do_every_run_and_every_delivery_once(
+    databases: Databases, stores: Callable[..., Store]
+) -> None:
+    """On PostgreSQL: a file of SQLite has one worker, and a second one is refused."""
+    url = databases.postgresql()
+    worlds = [World(store=stores(url)) for _ in range(2)]
     first = worlds[0]
     first.clock.now = datetime.now(UTC)
     check = page([canary(key) for key in KEYS], rules=[AT_ONCE], schedule={"every": "31d"}, hooks=["one", "two"])
