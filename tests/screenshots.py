@@ -59,6 +59,8 @@ PAGES = (
     "/new-check",
     "/runs/{run}",
     "/runs/{good}/diff/{run}",
+    f"/compare?a=check:{BROKEN}&b=check:dataforge-staging",
+    f"/compare/canary?a=check:{BROKEN}&b=check:dataforge-staging&key={CANARY}",
     "/alerts",
     "/alerts/{alert}",
     "/hooks",

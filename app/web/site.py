@@ -6,6 +6,7 @@ from starlette.staticfiles import StaticFiles
 from app.web import signing_in
 from app.web.alerts import alerts, silences
 from app.web.catalog import canary_editor, check_editor, importing, suites
+from app.web.comparison import comparisons
 from app.web.delivery import deliveries, hooks
 from app.web.diagnosis import quality, reanchors
 from app.web.headers import SecurityHeaders
@@ -28,6 +29,7 @@ PAGES = tuple(
         rescorings,
         runs,
         run_now,
+        comparisons,
         alerts,
         hooks,
         deliveries,

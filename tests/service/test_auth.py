@@ -62,6 +62,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/runs/{run_id}"): (READ, "/runs/1", None),
     ("GET", "/runs/compare"): (READ, "/runs/compare?before=1&now=2", None),
     ("GET", "/runs/{before}/diff/{now}"): (READ, "/runs/1/diff/2", None),
+    ("GET", "/compare"): (READ, "/compare?a=run:1&b=run:2", None),
+    ("GET", "/compare/canary"): (READ, "/compare/canary?a=run:1&b=run:2&key=oauth", None),
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
     ("POST", "/alerts/{alert_id}/acknowledge"): (WRITE, "/alerts/1/acknowledge", None),

@@ -53,6 +53,9 @@ PAGES = (
     "/checks/down/canaries/ant",
     "/runs/4",
     "/runs/1/diff/4",
+    "/compare",
+    "/compare?a=check:watch&b=run:1",
+    "/compare/canary?a=check:watch&b=run:1&key=ant",
     "/checks/gone",
     "/checks/never",
     "/rescorings/1",
@@ -60,7 +63,7 @@ PAGES = (
 )
 NOT_OURS = "nested-interactive"
 """What Swagger UI nests is its own; its colours are ours to mend."""
-EMPTY = ("/", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/new-check")
+EMPTY = ("/", "/compare", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/new-check")
 REFUSED = {"/checks/nothing": 404, "/alerts?after=nonsense": 422}
 YEARLY = {"slug": "yearly", "checks": ["watch"], "window": {"cron": "0 0 1 1 *", "duration": "1m"}}
 

@@ -16,7 +16,7 @@ from app.formats.history.shapes import number
 from app.services.comparison.compared_runs import ComparedRun, Comparison, Floats, compare_runs, read_run
 from app.services.comparison.decision_views import decision_shape
 from app.services.comparison.run_differences import differences
-from app.services.lookup import find_check
+from app.services.lookup import find_check, find_run
 from app.store.engine import Connection, Store
 from app.store.runs import results
 
@@ -65,6 +65,26 @@ def compare_references(
     }
     following = after + limit if len(order) > after + limit else None
     return ComparedThings(view=view, following=following, comparison=comparison)
+
+
+def resolve(store: Store, reference: str, path: str) -> str:
+    """Return the id of the run that a reference names, which may not be there; raises as `compare_references` does.
+
+    `path` is the name of the parameter that has the reference.
+    """
+    with store.read() as connection:
+        return _run_id(connection, reference, path)
+
+
+def run_reference(run_id: int | str) -> str:
+    """Return the reference of a run."""
+    return f"run:{run_id}"
+
+
+def are_of_one_check(store: Store, one: str, other: str) -> bool:
+    """Whether two runs are of one check. Raises NotFoundError for a run that is not there."""
+    with store.read() as connection:
+        return find_run(connection, one).check_id == find_run(connection, other).check_id
 
 
 def compare_page(

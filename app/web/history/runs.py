@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep
 from app.domain.comparison.run_diff import Change
@@ -15,7 +15,7 @@ from app.domain.history.run_views import RunView
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison.comparison_sentences import BEFORE_AND_NOW, claim_text
 from app.formats.history.report_measures import recall_gap_lines
-from app.services.comparison import run_comparison
+from app.services.comparison import comparisons, run_comparison
 from app.services.history import check_details, result_views, run_views
 from app.services.history.comparison_candidates import ComparisonCandidates, find_candidates
 from app.web.parameters import Version, parse_choice, refuse_other
@@ -92,7 +92,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
     )
 
 
-@router.get("/runs/{before}/diff/{now}")
+@router.get("/runs/{before}/diff/{now}", response_model=None)
 def show_diff(
     *,
     request: Request,
@@ -102,9 +102,12 @@ def show_diff(
     show: str = "",
     after: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     version: Version = "",
-) -> HTMLResponse:
-    """Show the differences between two runs, their significance, and the changed canaries."""
+) -> Response:
+    """Show the differences between two runs of a check; of two checks they are compared as A and B."""
     refuse_other(show, SHOWN, "show")
+    if not comparisons.are_of_one_check(store, before, now):
+        chosen = {"a": comparisons.run_reference(before), "b": comparisons.run_reference(now)}
+        return RedirectResponse(f"/compare?{urlencode(chosen)}", status_code=303)
     found, following = run_comparison.diff(
         store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
     )
