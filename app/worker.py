@@ -22,6 +22,7 @@ from app.job_threads import JobThreads
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts import transitions
 from app.services.delivery.outward_ping import Ping, ping_if_working
+from app.services.history.due_reports import DueReports
 from app.services.runs import forgotten_work, scheduling
 from app.services.runs.due_checks import DueChecks
 from app.services.self_monitor import Issue
@@ -48,6 +49,7 @@ class Worker:
         self._scheduling = threading.Lock()
         self._now = WorkerClock(engine.clock, process.monitor)
         self._due = DueChecks(engine.store)
+        self._reports = DueReports(engine.store)
         self._times_set = -1
         """How often the clock was set when all instants were computed last; at the start they are."""
         self._synced_at: float | None = None
@@ -133,6 +135,8 @@ class Worker:
             self._times_set = self._now.times_set
         self._note_queued(queued, now)
         self._queue_due()
+        if self._reports.queue_due(now, anew=anew):
+            self._jobs.wake()
         if forgotten_work.recall_work(store, now=now):
             self._jobs.wake()
         self._synced_at = time.monotonic()

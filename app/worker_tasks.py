@@ -1,4 +1,4 @@
-"""What a worker does, one job at a time: runs and their shards, diagnoses, deliveries, re-scorings, retention.
+"""What a worker does, one job at a time: runs and their shards, diagnoses, deliveries, re-scorings, reports, retention.
 
 Who does it when is the business of `job_threads`; each of these says when it is to be done again.
 """
@@ -24,7 +24,7 @@ from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis import diagnoses, diagnosis_jobs
-from app.services.history import retention
+from app.services.history import retention, scheduled_reports
 from app.services.runs import lanes, rescoring, runs
 from app.services.runs.forgotten_work import RETENTION_SECONDS
 from app.services.runs.lanes import ShardEnd
@@ -118,6 +118,7 @@ class WorkerTasks:
             JobKind.DIAGNOSIS: self._diagnose,
             JobKind.RESCORING: self._rescore,
             JobKind.POOL: self._make_pool,
+            JobKind.REPORT: self._report,
             JobKind.RETENTION: self._retain,
         }
 
@@ -131,6 +132,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.DIAGNOSIS,), most=engine.diagnosis_threads),
             Places(kinds=(JobKind.RESCORING,), most=1),
             Places(kinds=(JobKind.POOL,), most=1),
+            Places(kinds=(JobKind.REPORT,), most=1),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -276,6 +278,11 @@ class WorkerTasks:
         )
         logger.info("pool_ended" if done else "pool_let_go", extra={"task": job.key})
         return None if done else self._now() + _PAUSE
+
+    def _report(self, job: Job) -> None:
+        """Write a report that is due, for its deliveries to be sent."""
+        if scheduled_reports.write_report(self._engine.store, job.key, now=self._now()):
+            logger.info("report_written", extra={"report": job.key})
 
     def _retain(self, _job: Job) -> datetime:
         """Delete what has expired, and say when that is to be done again."""

@@ -16,7 +16,17 @@ from pydantic import (
 )
 
 from app.domain.catalog.schedules import Schedule, parse_schedule
-from app.formats.fields import Document, check_seconds, field_error, format_duration, parse_seconds, seconds_within
+from app.formats.fields import (
+    Document,
+    Slug,
+    check_seconds,
+    field_error,
+    field_errors,
+    format_duration,
+    parse_seconds,
+    repeated_positions,
+    seconds_within,
+)
 from app.formats.widgets import Widget
 
 
@@ -129,3 +139,38 @@ class ScheduleDocument(Document):
     def to_domain(self) -> Schedule:
         """Return the value the domain works with."""
         return parse_schedule(every=self.every, cron=self.cron, timezone=self.timezone)
+
+
+class ReportScheduleDocument(Document):
+    """When a report of the newest run is sent, and to which hooks."""
+
+    cron: Annotated[
+        Cron, Field(title="Report times", description="Cron expression, such as 0 8 * * mon."), Widget(mono=True)
+    ]
+    timezone: Annotated[
+        Zone,
+        Field(title="Report zone", description="Its time zone, such as Europe/Berlin; default UTC."),
+        Widget(placeholder="UTC"),
+    ] = "UTC"
+    hooks: Annotated[
+        tuple[Slug, ...],
+        Field(
+            title="Report recipients",
+            description="Names of hooks: email gets the report as HTML, a webhook as Markdown.",
+            min_length=1,
+            max_length=20,
+        ),
+        Widget(placeholder="team-mail, ops", length=1500),
+    ]
+
+    @field_validator("hooks")
+    @classmethod
+    def _hooks_once(cls, hooks: tuple[str, ...]) -> tuple[str, ...]:
+        again = [((place,), f"the hook '{hooks[place]}' is listed twice") for place in repeated_positions(hooks)]
+        if again:
+            raise field_errors(again)
+        return hooks
+
+    def to_domain(self) -> Schedule:
+        """Return the value the domain works with."""
+        return parse_schedule(cron=self.cron, timezone=self.timezone)

@@ -69,6 +69,7 @@ _ERRORS: Final = {
     "configuration": "could not be prepared",
     "bug": "an error in Coalmine",
 }
+_OTHER_DELIVERIES: Final = {"hook.test": "test message", "report.ready": "report"}
 _TIMES: Final = {"latency": seconds, "regression": evidence}
 _RETIRED: Final = tuple(f"{word}: " for word in Retirement)
 
@@ -80,7 +81,7 @@ def transition_word(transition: str) -> str:
 
 def delivery_word(delivery: str) -> str:
     """Word for the type of a delivery: `alert.opened` as opened, `hook.test` as test message."""
-    return "test message" if delivery == "hook.test" else spoken(delivery.removeprefix("alert."))
+    return _OTHER_DELIVERIES.get(delivery) or spoken(delivery.removeprefix("alert."))
 
 
 def suppressed(transition: TransitionView) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -17,6 +17,7 @@ from app.web.forms import Form, parse_list, parse_number, parse_pairs
 _CHECKED: Final = "yes"
 MAX_ROWS: Final = 200
 _MAX_DIGITS: Final = 4
+_EMPTY: Final[tuple[Any, ...]] = ("", [], {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class FormField:
     is_cleared: bool
     """Whether an empty field is null; it is else the default."""
     rows: Mapping[str, "FormField"] = field(default_factory=dict)
+    optional_part: str = ""
+    """Path of the document inside that it belongs to, where that may be missing: it is, if all its fields are empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,10 @@ def form_fields(model: type[Document], *, kind: str = "", prefix: str = "") -> d
         path = prefix + name
         kind_type = _type_of(info)
         if issubclass(kind_type.shape, Document):
-            fields |= form_fields(kind_type.shape, kind=kind, prefix=f"{path}.")
+            inside = form_fields(kind_type.shape, kind=kind, prefix=f"{path}.")
+            if kind_type.is_nullable:
+                inside = {at: replace(one, optional_part=one.optional_part or path) for at, one in inside.items()}
+            fields |= inside
         if name in widgets:
             fields[path] = _form_field(path, info, kind_type, widgets[name])
     return fields
@@ -93,9 +99,13 @@ def document_body(fields: Mapping[str, FormField], form: Form, *, keeps_secrets:
     whose lines are no pairs.
     """
     body: dict[str, Any] = {}
+    values = {path: field_value(one, form) for path, one in fields.items()}
+    parts = {one.optional_part for path, one in fields.items() if values[path] not in _EMPTY}
     for path, one in fields.items():
-        value = field_value(one, form)
-        is_empty = value in ("", [], {})
+        value = values[path]
+        is_empty = value in _EMPTY
+        if one.optional_part not in {"", *parts}:
+            continue
         if is_empty and ((one.widget.secret and keeps_secrets) or one.is_cleared):
             value = None
         elif is_empty and not one.is_required:

@@ -384,7 +384,7 @@ def _rows(store: Store) -> list[Any]:
         return list(connection.execute(sa.select(incident_table).order_by(incident_table.c.id)))
 
 
-_SINCE = ("adjudications", "annotations", "task_items", "task_canaries", "tasks", "corpus_texts", "corpora")
+_SINCE = ("reports", "adjudications", "annotations", "task_items", "task_canaries", "tasks", "corpus_texts", "corpora")
 """Tables that later releases added, those first that refer to others."""
 
 
@@ -397,10 +397,11 @@ def _as_before_incidents(store: Store, keys: Mapping[str, str]) -> None:
             )
         kept = "UPDATE transitions SET suppressed = 'critical_firing' WHERE suppressed = 'incident_open'"
         connection.execute(sa.text(kept))
-        for index in ("ix_alerts_incident", "ix_deliveries_incident"):
+        for index in ("ix_alerts_incident", "ix_deliveries_incident", "ix_deliveries_report"):
             connection.execute(sa.text(f"DROP INDEX {index}"))
         for table in ("alerts", "deliveries"):
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN incident_id"))
+        connection.execute(sa.text("ALTER TABLE deliveries DROP COLUMN report_id"))
         connection.execute(sa.text("DROP TABLE incidents"))
         for index in ("ix_runs_queued", "ix_scores_vector_id", "ix_latest_run_id"):
             connection.execute(sa.text(f"DROP INDEX {index}"))

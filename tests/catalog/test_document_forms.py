@@ -56,6 +56,7 @@ CHECK = {
     "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin"},
     "k": 3,
     "use": "completeness",
+    "report": {"cron": "0 8 * * mon", "timezone": "Europe/Berlin", "hooks": ["ops"]},
     "fetch_k": 20,
     "cutoffs": [1, 3],
     "hooks": ["ops", "night"],
@@ -78,7 +79,13 @@ def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document], ki
 
 @pytest.mark.parametrize(
     ("model", "stored"),
-    [(SilenceDocument, SILENCE), (HookDocument, MAIL), (CanaryDocument, CANARY), (CheckDocument, CHECK)],
+    [
+        (SilenceDocument, SILENCE),
+        (HookDocument, MAIL),
+        (CanaryDocument, CANARY),
+        (CheckDocument, CHECK),
+        (CheckDocument, {**CHECK, "report": None}),
+    ],
 )
 def test_a_stored_document_comes_back_from_its_form(model: type[Document], stored: dict[str, Any]) -> None:
     document = model.model_validate(stored)

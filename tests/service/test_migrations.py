@@ -177,7 +177,7 @@ def _check(slug: str, rules: Sequence[Mapping[str, Any]]) -> CheckDocument:
     return CheckDocument.model_validate(fields)
 
 
-ADDED_SINCE = {"use"}
+ADDED_SINCE = {"use", "report"}
 """Fields of checks that the release before the default rules did not write."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.domain.model import EMPTY
 
@@ -30,6 +30,10 @@ class HookKind(StrEnum):
     ALERTMANAGER = "alertmanager"
     EMAIL = "email"
     APPRISE = "apprise"
+
+
+TAKES_NO_REPORT: Final = frozenset({HookKind.PAGERDUTY, HookKind.ALERTMANAGER})
+"""Kinds of hooks that take alerts alone: a report is nothing to be acknowledged or resolved."""
 
 
 class MailTls(StrEnum):

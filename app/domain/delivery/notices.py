@@ -1,4 +1,6 @@
-"""Notices: what a delivery says of an incident, as webhooks send it."""
+"""Notices: what a delivery says of an incident or by a scheduled report, as webhooks send it."""
+
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -15,6 +17,8 @@ class NoticeLinks(TypedDict):
     run: str | None
     dashboard: str | None
     runbook: str | None
+    report: NotRequired[str]
+    """Of a scheduled report alone."""
 
 
 class NoticeAlert(TypedDict):
@@ -73,6 +77,35 @@ class NoticeData(NoticeText, NoticeClass, total=False):
     causes: str | None
     fleet: FleetView | None
     since: SinceView | None
+    verdict: str | None
+    """This and what follows are of a scheduled report alone."""
+    since_run_id: str | None
+    lines: list[str]
+    markdown: str
+    html: str
+
+
+class ReportContent(TypedDict):
+    """What a scheduled report says, rendered when it was due."""
+
+    summary: str
+    lines: list[str]
+    """What comes first, in sentences without full stops."""
+    markdown: str
+    html: str
+    check: str
+    suite: str
+    retriever: str
+    run_id: str
+    since_run_id: str | None
+    """The run of the report before, of which it says what changed."""
+    verdict: str | None
+    health_score: float | None
+    coverage: float | None
+    measure: str | None
+    """The one to read first, see `measure_guide`."""
+    value: float | None
+    degraded_total: int | None
 
 
 class Notice(TypedDict):

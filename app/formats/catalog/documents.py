@@ -1,6 +1,6 @@
 """The documents that canary files and the REST API share. Defines checks and re-exports the other kinds."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
 
 from app.domain.catalog.measure_guide import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.domain.catalog.suite_floors import SuiteFloors
+from app.domain.delivery.hooks import TAKES_NO_REPORT
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.measures import CUTOFFS
@@ -17,7 +18,7 @@ from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument, 
 from app.formats.delivery.hook_documents import HookDocument
 from app.formats.fields import Document, Flag, Slug, Whole, did_you_mean, field_error, field_errors, repeated_positions
 from app.formats.probing.retriever_documents import RetrieverDocument
-from app.formats.schedule_documents import RemindAfter, ScheduleDocument, duration_of
+from app.formats.schedule_documents import RemindAfter, ReportScheduleDocument, ScheduleDocument, duration_of
 from app.formats.widgets import Control, Widget
 
 __all__ = [
@@ -89,6 +90,7 @@ class CheckDocument(Document):
         ),
         Widget(length=12),
     ] = "1d"
+    report: Annotated[ReportScheduleDocument | None, Field(title="Scheduled report")] = None
     enabled: Annotated[Flag, Field(title="Enabled", description="Runs on its schedule."), Widget()] = True
     canary_metrics: Annotated[
         Whole,
@@ -165,6 +167,13 @@ class CheckDocument(Document):
             if rule.canary is not None and rule.canary not in keys:
                 near = did_you_mean(rule.canary, keys)
                 yield f"rule '{rule.key}' is about '{rule.canary}', but suite '{self.suite}' has no such canary{near}"
+
+    def unfit_report_hooks(self, kinds: Mapping[str, str]) -> Iterator[str]:
+        """Yield a sentence for every hook its reports are sent to that takes none; `kinds`: of hooks by slug."""
+        for slug in self.report.hooks if self.report else ():
+            kind = kinds.get(slug)
+            if kind in TAKES_NO_REPORT:
+                yield f"hook '{slug}' takes no reports: {kind} is for alerts"
 
     def yardstick(self, scorer: Scorer) -> Yardstick:
         """Return the yardstick for answers of a retriever with this scorer."""

@@ -18,6 +18,7 @@ def problems_between(
 ) -> Iterator[Problem]:
     """Yield the problems between pages. `defined`: their definitions; `existing`: slugs defined elsewhere, by kind."""
     yield from _unknown_references(pages, defined, existing)
+    yield from _unfit_hooks(pages)
     yield from _uncomputed_floors(pages)
     yield from _unrecognisable_chunks(pages)
     yield from _undatable(pages)
@@ -39,6 +40,9 @@ def _unknown_references(
             hooks = check.get("hooks")
             if isinstance(hooks, list):
                 named += [("hook", ("hooks", number), hook) for number, hook in enumerate(hooks)]
+            report = check.get("report")
+            if isinstance(report, dict) and isinstance(report.get("hooks"), list):
+                named += [("hook", ("report", "hooks", number), hook) for number, hook in enumerate(report["hooks"])]
             for kind, inner, name in named:
                 place = ("checks", position, *inner)
                 defined_slugs = slugs[kind] | set(existing.get(kind, ()))
@@ -46,6 +50,15 @@ def _unknown_references(
                     yield page.problem(
                         place, f"there is no {kind} '{one_line(name)}'{did_you_mean(name, defined_slugs)}"
                     )
+
+
+def _unfit_hooks(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for every hook of the files that a report is sent to and that takes none."""
+    kinds = {hook.slug: str(hook.kind) for page in pages for hook in page.valid.hooks}
+    for page in pages:
+        for position, check in enumerate(page.valid.checks):
+            for message in check.unfit_report_hooks(kinds):
+                yield page.problem(("checks", position, "report", "hooks"), message)
 
 
 def _uncomputed_floors(pages: Sequence[Page]) -> Iterator[Problem]:

@@ -29,6 +29,7 @@ from app.services.catalog.references import (
     API,
     FILE,
     checks_in_force,
+    hook_kinds,
     is_file_managed,
     missing_references,
     references_of,
@@ -210,6 +211,9 @@ class _Application:
         for check in self._documents.checks:
             for problem in missing_references(check, self._slugs_present(check)):
                 yield replace(problem, **self._place(("check", check.slug)))
+            kinds = hook_kinds(self._connection, check) | {hook.slug: hook.kind for hook in self._documents.hooks}
+            for message in check.unfit_report_hooks(kinds):
+                yield Problem(path="report.hooks", message=message, **self._place(("check", check.slug)))
         for check in others:
             for kind, names in references_of(check).items():
                 for name in self._archived[kind].intersection(names):

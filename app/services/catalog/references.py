@@ -29,6 +29,8 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
         kind: definitions.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()
     }
     problems = missing_references(check, present)
+    unfit = check.unfit_report_hooks(hook_kinds(connection, check))
+    problems += [Problem(path="report.hooks", message=message) for message in unfit]
     if not problems:
         suite = require(definitions.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
         if suite.revision != revision:
@@ -100,17 +102,34 @@ def checks_in_force(connection: Connection) -> list[CheckDocument]:
 
 def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:
     """Return the slugs a check refers to, by kind."""
-    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": check.hooks}
+    of_report = check.report.hooks if check.report else ()
+    hooks = tuple(dict.fromkeys((*check.hooks, *of_report)))
+    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": hooks}
 
 
 def missing_references(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:
     """Return a problem for each reference of a check that is not among the present slugs of its kind."""
     return [
-        Problem(path="hooks" if kind == "hook" else kind, message=f"there is no {kind} '{slug}'")
+        Problem(path=_place_of(check, kind, slug), message=f"there is no {kind} '{slug}'")
         for kind, slugs in references_of(check).items()
         for slug in slugs
         if slug not in present[kind]
     ]
+
+
+def _place_of(check: CheckDocument, kind: str, slug: str) -> str:
+    """Return the field of a check that refers to a definition."""
+    if kind != "hook":
+        return kind
+    return "hooks" if slug in check.hooks else "report.hooks"
+
+
+def hook_kinds(connection: Connection, check: CheckDocument) -> dict[str, str]:
+    """Return the kinds of the stored hooks that the reports of a check are sent to, by slug."""
+    hooks = (
+        definitions.find_definition(connection, "hook", slug) for slug in (check.report.hooks if check.report else ())
+    )
+    return {hook.slug: str(hook.body["kind"]) for hook in hooks if hook is not None}
 
 
 def require(definition: Definition | None, name: str) -> Definition:

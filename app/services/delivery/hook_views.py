@@ -78,7 +78,7 @@ def _masked(url: str) -> str:
 def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *, for_readers: bool) -> list[HookLine]:
     users: defaultdict[str, list[str]] = defaultdict(list)
     for check in definitions.list_definitions(connection, "check"):
-        for slug in check.body["hooks"]:
+        for slug in dict.fromkeys([*check.body["hooks"], *(check.body.get("report") or {}).get("hooks", ())]):
             users[slug].append(check.slug)
     counted = hook_stats.count_by_hook(connection, since=to_us(now - LATELY))
     counts = {hook.id: counted.get(hook.id, DeliveryCounts()) for hook in hooks}

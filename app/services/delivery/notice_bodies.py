@@ -18,6 +18,7 @@ from app.services.alerts.alert_links import Links, filled_links
 from app.store.alerts import alerts, incidents
 from app.store.alerts.alerts import AlertRow
 from app.store.catalog import definitions
+from app.store.delivery import report_rows
 from app.store.delivery.outbox import DeliveryRow
 from app.store.engine import Connection, from_us
 from app.store.runs import results
@@ -30,14 +31,49 @@ _GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> Notice:
     """Return the notice of a delivery; its bytes are frozen at the first attempt."""
-    if delivery.incident_id is None or delivery.transition_id is None:
-        data: NoticeData = {
+    data: NoticeData
+    if delivery.report_id is not None:
+        data = _report_data(connection, delivery.report_id, links)
+    elif delivery.incident_id is None or delivery.transition_id is None:
+        data = {
             "summary": f"Test message from Coalmine to hook {hook}",
             "links": {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None},
         }
     else:
         data = _alert_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
     return {"type": delivery.type, "version": 1, "timestamp": shapes.time_text(now), "data": data}
+
+
+def _report_data(connection: Connection, report_id: int, links: Links) -> NoticeData:
+    """Return the data of a scheduled report, rendered when it was due."""
+    content = report_rows.read_content(connection, report_id)
+    run = f"{links.public_url}/runs/{content['run_id']}"
+    since = f"&since={content['since_run_id']}" if content["since_run_id"] else ""
+    return {
+        "summary": content["summary"],
+        "check": content["check"],
+        "suite": content["suite"],
+        "retriever": content["retriever"],
+        "run_id": content["run_id"],
+        "since_run_id": content["since_run_id"],
+        "verdict": content["verdict"],
+        "health_score": content["health_score"],
+        "coverage": content["coverage"],
+        "measure": content["measure"],
+        "value": content["value"],
+        "degraded_total": content["degraded_total"],
+        "lines": content["lines"],
+        "markdown": content["markdown"],
+        "html": content["html"],
+        "links": {
+            "alert": None,
+            "check": f"{links.public_url}/checks/{content['check']}",
+            "run": run,
+            "report": f"{links.public_url}/v1/runs/{content['run_id']}/report?format=html{since}",
+            "dashboard": None,
+            "runbook": None,
+        },
+    }
 
 
 def _alert_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:

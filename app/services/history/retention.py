@@ -25,7 +25,7 @@ Drop = Callable[[Connection, Sequence[Any]], int]
 
 
 def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_size: int = SLICE) -> int:
-    """Delete runs and states older than `days`, alerts, diagnoses and hourly figures older than a year, and orphans.
+    """Delete runs, states and reports older than `days`, alerts, diagnoses and hourly figures of a year, and orphans.
 
     Returns the number of deleted rows. Rankings without a state are searched in
     slices, one a round; texts without a ranking, which takes a pass over all rankings, whenever the slices start over.
@@ -56,6 +56,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (pruning.old_states, pruning.drop_states),
         (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
+        (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
         (partial(rates.old_rates, horizon=to_us(now - RATES_KEPT)), rates.drop_rates),

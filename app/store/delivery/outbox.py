@@ -24,10 +24,12 @@ class DeliveryRow:
     hook_id: int
     hook: str
     alert_id: int | None
-    """The first alert of its incident; None: a test send."""
+    """The first alert of its incident; None: a test send or a report."""
     transition_id: int | None
     """The transition it reports."""
     incident_id: int | None
+    report_id: int | None
+    """The scheduled report it carries."""
     message_id: str
     type: str
     state: str
@@ -63,12 +65,13 @@ DELIVERY: Final = sa.select(deliveries, definitions.c.slug.label("hook")).join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelivery:
-    """A delivery of a transition to a hook, pending unless it says otherwise."""
+    """A delivery of a transition or a report to a hook, pending unless it says otherwise."""
 
     hook_id: int
     alert_id: int | None
     transition_id: int | None
-    incident_id: int
+    incident_id: int | None
+    report_id: int | None = None
     message_id: str
     type: str
     state: str = "pending"
@@ -79,7 +82,7 @@ class NewDelivery:
 
 
 def enqueue_deliveries(connection: Connection, rows: Sequence[NewDelivery]) -> None:
-    """Insert the deliveries of a transition, one per hook; existing ones are skipped."""
+    """Insert the deliveries of a transition or a report, one per hook; existing ones are skipped."""
     insert_new(connection, deliveries, tuple(NewDelivery.__dataclass_fields__), [astuple(row) for row in rows])
     for row in rows:
         if row.state == "pending":

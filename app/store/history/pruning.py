@@ -30,6 +30,7 @@ from app.store.tables import (
     latest,
     marks,
     rankings,
+    reports,
     rescored_rollups,
     rescored_runs,
     rescorings,
@@ -201,6 +202,20 @@ def drop_tests(connection: Connection, old: Sequence[int]) -> int:
     """Delete deliveries with their attempts."""
     connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(old)))
     return connection.execute(sa.delete(deliveries).where(deliveries.c.id.in_(old))).rowcount
+
+
+def old_reports(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find reports older than `horizon` of which nothing is to be sent any more."""
+    waiting = sa.exists().where(deliveries.c.report_id == reports.c.id, deliveries.c.state == "pending")
+    return _ids(connection, sa.select(reports.c.id).where(reports.c.created_at < horizon, ~waiting), limit)
+
+
+def drop_reports(connection: Connection, old: Sequence[int]) -> int:
+    """Delete reports with their deliveries and attempts."""
+    delivery_ids = sa.select(deliveries.c.id).where(deliveries.c.report_id.in_(old))
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(delivery_ids)))
+    connection.execute(sa.delete(deliveries).where(deliveries.c.report_id.in_(old)))
+    return connection.execute(sa.delete(reports).where(reports.c.id.in_(old))).rowcount
 
 
 def old_incidents(connection: Connection, limit: int, *, horizon: int) -> list[int]:

@@ -23,6 +23,8 @@ class JobKind(StrEnum):
     """Judge recorded runs by corrected judgments; the key is the id of the re-scoring."""
     POOL = "pool"
     """Ask the retrievers of an annotation task; the key is its id."""
+    REPORT = "report"
+    """Write a report that is due and put it into the outbox; the key is its id."""
     RETENTION = "retention"
     """Delete what has expired; there is one, with the key 0."""
 

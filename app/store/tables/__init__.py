@@ -39,7 +39,7 @@ from app.store.tables.history import (
     vectors,
 )
 from app.store.tables.jobs import jobs
-from app.store.tables.outbox import alerts, attempts, deliveries, incidents, transitions
+from app.store.tables.outbox import alerts, attempts, deliveries, incidents, reports, transitions
 from app.store.tables.queue import idempotency_keys, next_runs, rates, runs, shards
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
 
@@ -76,6 +76,7 @@ __all__ = [
     "rankings",
     "rates",
     "reanchors",
+    "reports",
     "rescored_rollups",
     "rescored_runs",
     "rescorings",

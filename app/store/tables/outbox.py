@@ -1,4 +1,4 @@
-"""Tables of incidents, alerts with their transitions, and deliveries with their attempts."""
+"""Tables of incidents, alerts with their transitions, reports, and deliveries with their attempts."""
 
 from sqlalchemy import (
     BigInteger,
@@ -102,6 +102,7 @@ deliveries = Table(
     Column("alert_id", Id, ForeignKey("alerts.id")),  # the incident's first; NULL: a test send
     Column("transition_id", Id, ForeignKey("transitions.id")),  # what it is about
     Column("incident_id", Id),
+    Column("report_id", Id),  # NULL: it is no report
     Column("message_id", Text, nullable=False, unique=True),  # the receiver's idempotency key
     Column("type", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -125,6 +126,12 @@ deliveries = Table(
     Index("ix_deliveries_alert", "alert_id"),
     Index("ix_deliveries_incident", "incident_id"),
     Index("ix_deliveries_hook", "hook_id", "id"),
+    Index(
+        "ix_deliveries_report",
+        "report_id",
+        sqlite_where=text("report_id is not null"),
+        postgresql_where=text("report_id is not null"),
+    ),
     # What people are to look at: dead letters by hook.
     Index(
         "ix_deliveries_dead",
@@ -138,6 +145,22 @@ deliveries = Table(
         sqlite_where=text("refresh_at is not null"),
         postgresql_where=text("refresh_at is not null"),
     ),
+)
+
+# Reports on a schedule: which are due, and what they say.
+reports = Table(
+    "reports",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("due_at", BigInteger, nullable=False),  # the instant of its schedule
+    Column("state", Text, nullable=False),  # due, sent or skipped
+    Column("run_id", Id),  # the run it is about
+    Column("content", LargeBinary),  # compressed JSON, of which bodies are made
+    Column("reason", Text),  # why it was skipped
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("check_id", "due_at"),  # N replicas look at the clock, one inserts
+    Index("ix_reports_created", "created_at"),
 )
 
 attempts = Table(

@@ -16,7 +16,7 @@ from app.formats.alerts.rule_documents import RuleDocument
 from app.formats.alerts.rule_yaml import read_rules, rules_yaml
 from app.formats.catalog.documents import CheckDocument
 from app.web.document_forms import FormField, document_body, document_texts, field_labels, form_fields
-from app.web.forms import Form, parse_number
+from app.web.forms import Form, parse_list, parse_number
 
 COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
 FIELDS: Final[Mapping[str, FormField]] = form_fields(CheckDocument)
@@ -57,7 +57,7 @@ LABELS: Final[Mapping[str, str]] = {
     "rules": "Rules as YAML",
 }
 """Labels of the fields."""
-_SHOWN: Final = frozenset({"schedule", "rules", *FIELDS})
+_SHOWN: Final = frozenset({"schedule", "rules", "report", *FIELDS})
 _LONGEST_SLUG = 64
 _PLAIN = {
     COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
@@ -107,6 +107,7 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         **body,
         "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
         "schedule": _schedule(typed),
+        "report": _report(typed),
         "rules": _rules(typed, read_rules(typed.get("rules")), stored),
     }
 
@@ -141,6 +142,14 @@ def _schedule(typed: Form) -> dict[str, Any]:
         zone = typed.stripped("schedule.timezone")
         return {"cron": typed.stripped("schedule.cron"), **({"timezone": zone} if zone else {})}
     return {"every": typed.stripped("schedule.every")}
+
+
+def _report(typed: Form) -> dict[str, Any] | None:
+    """Return the schedule of reports; None without a cron expression."""
+    cron, zone = typed.stripped("report.cron"), typed.stripped("report.timezone")
+    if not cron:
+        return None
+    return {"cron": cron, **({"timezone": zone} if zone else {}), "hooks": parse_list(typed.get("report.hooks"))}
 
 
 def _chosen(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:

@@ -9,12 +9,17 @@ from app.formats.delivery.notices.alertmanager import alertmanager_body
 from app.formats.delivery.notices.apprise import apprise_body
 from app.formats.delivery.notices.email import email_body
 from app.formats.delivery.notices.pagerduty import pagerduty_body
+from app.formats.delivery.notices.report import READY, report_body
 from app.formats.delivery.notices.slack import slack_body
 from app.formats.delivery.notices.webhook import webhook_body
 
 
 def body_of(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write the body of a notice for a hook, frozen at the first attempt. It never holds a secret."""
+    return report_body(hook, notice, message_id) if notice["type"] == READY else _alert_body(hook, notice, message_id)
+
+
+def _alert_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     match HookKind(hook.kind):
         case HookKind.WEBHOOK:
             return webhook_body(notice)

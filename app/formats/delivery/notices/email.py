@@ -22,23 +22,29 @@ _STYLE = "font-family:sans-serif;font-size:14px;color:#111827"
 
 def email_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write a notice as the message this hook sends."""
-    texts, mail = notice_text(notice), hook.mail
+    texts = notice_text(notice)
+    return mail_body(hook, notice, message_id, text=_text(texts), html=_html(texts), thread=texts.dedupe_key)
+
+
+def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: str, thread: str) -> bytes:
+    """Write a message of a plain text and the same as HTML; those with the same `thread`, if any, belong together."""
+    summary, mail = notice_text(notice).summary, hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind
     domain = mail.sender.rpartition("@")[2]
     message = EmailMessage(policy=SMTP)
     message["From"] = mail.sender
     message["To"] = ", ".join(mail.recipients)
-    message["Subject"] = _literal(texts.summary, _LONGEST_SUBJECT)
+    message["Subject"] = _literal(summary, _LONGEST_SUBJECT)
     message["Date"] = format_datetime(datetime.fromisoformat(notice["timestamp"]))
     message["Message-ID"] = f"<{_digest(message_id)}@{domain}>"
-    if texts.dedupe_key:
+    if thread:
         # No message has this id: mail clients thread by references, and a resent opening joins the same thread.
-        message["In-Reply-To"] = message["References"] = f"<{_digest(texts.dedupe_key)}@{domain}>"
+        message["In-Reply-To"] = message["References"] = f"<{_digest(thread)}@{domain}>"
     message["Auto-Submitted"] = "auto-generated"
     message["X-Auto-Response-Suppress"] = "All"
-    message.set_content(_text(texts), cte="quoted-printable")
-    message.add_alternative(_html(texts), subtype="html", cte="quoted-printable")
-    message.set_boundary(f"=_{_digest(message_id + texts.summary)}")
+    message.set_content(text, cte="quoted-printable")
+    message.add_alternative(html, subtype="html", cte="quoted-printable")
+    message.set_boundary(f"=_{_digest(message_id + summary)}")
     return message.as_bytes()
 
 

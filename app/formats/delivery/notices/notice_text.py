@@ -39,11 +39,13 @@ _HEADLINES: Mapping[str, str] = {
     "alert.acknowledged": "acknowledged",
     "alert.resolved": "resolved",
     "hook.test": "test",
+    "report.ready": "report",
 }
 _LINKS: Mapping[str, str] = {
     "alert": "Alert",
     "check": "Check",
     "run": "Run",
+    "report": "Report",
     "dashboard": "Dashboard",
     "runbook": "Runbook",
 }
