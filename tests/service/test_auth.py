@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from anyio.to_thread import current_default_thread_limiter
 from cryptography.fernet import Fernet
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
 from app.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
@@ -28,6 +28,7 @@ from app.services.catalog.api_keys import Scope
 from app.store.engine import from_us
 from app.store.tables import ended_sessions
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
+from tests.support.filled_service import app_of
 from tests.support.living import coalmine
 
 SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
@@ -89,7 +90,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/checks/{slug}/suggested-rules"): (
         WRITE,
         "/checks/docs/suggested-rules",
-        Form({"measure": "MRR", "below": "0.5", "revision": "1"}),
+        Form({"measure": "MRR", "below": "0.5"}),
     ),
     ("POST", "/checks/{slug}/baseline"): (WRITE, "/checks/docs/baseline", Form({"answer": "accept"})),
     ("GET", "/checks/{slug}/canaries/{key}"): (READ, "/checks/docs/canaries/oauth", None),
@@ -243,7 +244,7 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
     _, address, body = ROUTES[route]
     service.client.cookies.clear()
     sent: dict[str, Any] = {"data": body.fields} if isinstance(body, Form) else {"json": body}
-    if isinstance(body, Form) and address.endswith("/edit"):
+    if isinstance(body, Form) and address.endswith(("/edit", "/suggested-rules")):
         _, kinds, slug, _ = address.split("/")
         opened_with = definitions.find(service.service.store, kinds.removesuffix("s"), slug).revision
         sent = {"data": {**body.fields, "revision": str(opened_with)}}
@@ -251,7 +252,10 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
 
 
 def _spare(service: Api) -> None:
+    """Let what routes use up be there, and what they make be gone."""
     headers = bearer(KEYS[ADMIN])
+    for path in ("/v1/checks/made-on-a-page", "/v1/suites/made-on-a-page", "/v1/hooks/newly", "/v1/silences/newly"):
+        assert service.client.delete(path, headers=headers).status_code in {204, 404}
     for path, body in (
         ("/v1/suites/spare", {}),
         ("/v1/suites/docs/canaries/spare", {"query": "?"}),
@@ -263,19 +267,85 @@ def _spare(service: Api) -> None:
         assert service.client.put(path, json=body, headers=headers).is_success
 
 
-def test_no_route_was_forgotten(service: Api) -> None:
-    app = service.client.app
-    assert isinstance(app, FastAPI)
+def _routes_of(app: FastAPI) -> tuple[set[tuple[str, str]], set[str]]:
+    """Give (method, path) of every route, and the paths of what has no methods: mounts and web sockets."""
     found: set[tuple[str, str]] = set()
-    mounts: set[str] = set()
+    others: set[str] = set()
     for route in iter_route_contexts(app.routes):
         if route.methods is None:
-            mounts.add(str(route.path))
+            others.add(str(route.path))
         else:
             found |= {(method, str(route.path)) for method in route.methods - {"HEAD"}}
+    return found, others
+
+
+def test_every_route_has_a_stated_scope(service: Api) -> None:
+    found, others = _routes_of(app_of(service))
     assert found == set(ROUTES)
-    assert mounts == MOUNTS
+    assert others == MOUNTS
     assert {path for (_, path), (scope, _, _) in ROUTES.items() if scope is None} == set(EXEMPT)
+
+
+def test_a_route_without_a_stated_scope_is_noticed_wherever_it_is_added() -> None:
+    app, inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None), APIRouter()
+    inner.add_api_route("/deep", lambda: None, methods=["PATCH"])
+    outer = APIRouter(prefix="/v1")
+    outer.include_router(inner, prefix="/more")
+    app.include_router(outer)
+    app.mount("/mounted", FastAPI())
+    app.add_api_websocket_route("/socket", lambda: None)
+    assert _routes_of(app) == ({("PATCH", "/v1/more/deep")}, {"/mounted", "/socket"})
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=" ".join)
+def test_a_route_is_closed_to_a_revoked_key_and_to_its_sessions(service: Api, route: tuple[str, str]) -> None:
+    _spare(service)
+    for key, session in _revoked(service):
+        answer = _request(service, route, bearer(key))
+        assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+        headers = {"cookie": f"{SESSION_COOKIE}={session}", "x-csrf-token": _csrf(service, session)}
+        answer = _request(service, route, headers)
+        assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+
+
+def _revoked(service: Api) -> list[tuple[str, str]]:
+    """Give a revoked key of each scope, and a session of it."""
+    if not REVOKED:
+        store, now = service.service.store, datetime.now(UTC)
+        for scope in Scope:
+            key = service.key(scope)
+            REVOKED.append((key, _session(service, key)))
+            api_keys.revoke_key(store, api_keys.identify(store, key, now=now).key_prefix or "", now=now)
+    return REVOKED
+
+
+REVOKED: list[tuple[str, str]] = []
+WRITES = [route for route in GUARDED if route[0] != "GET"]
+
+
+@pytest.mark.parametrize("route", WRITES, ids=" ".join)
+def test_a_route_that_changes_something_wants_the_token_of_the_session(service: Api, route: tuple[str, str]) -> None:
+    _spare(service)
+    needed = ROUTES[route][0]
+    assert needed is not None
+    session, other = (_session(service, KEYS[needed]) for _ in range(2))
+    cookie = {"cookie": f"{SESSION_COOKIE}={session}"}
+    for token in (None, "", "guessed", _csrf(service, other)):
+        answer = _request(service, route, cookie if token is None else {**cookie, "x-csrf-token": token})
+        assert answer.status_code == 403, token
+        assert "CSRF token" in answer.json()["detail"], token
+    answer = _request(service, route, {**cookie, "x-csrf-token": _csrf(service, session)})
+    assert answer.status_code < 400 or _is_replayed(answer, route[1]), answer.text
+
+
+@pytest.mark.parametrize("path", sorted({path for _, path in ROUTES}))
+def test_no_other_method_opens_a_route(service: Api, path: str) -> None:
+    declared = {method for method, declared in ROUTES if declared == path}
+    address = next(address for (_, declared), (_, address, _) in ROUTES.items() if declared == path)
+    for method in {"OPTIONS", "PATCH", "TRACE", "CONNECT", "PROPFIND", "GET", "POST", "PUT", "DELETE"} - declared:
+        service.client.cookies.clear()
+        answer = service.client.request(method, address, headers=bearer(KEYS[ADMIN]), follow_redirects=False)
+        assert answer.status_code in {404, 405}, method
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=" ".join)
