@@ -15,7 +15,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-systems packages-test packages-test-systems format dashboards screenshots lock clean
+.PHONY: help install run test test-systems faults packages-test packages-test-systems format dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -35,6 +35,9 @@ test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## for
 # By file: what the tests of one share, such as a server or a walk over the boards, is started once.
 test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems $(NPM)/node_modules/.installed ## the tests that walk through other programs (retrievers, Prometheus, Alertmanager, image, docs) and through faults
 	$(PYTEST) --dist loadfile -m systems
+
+faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs/reliability.md says (hours), and print its table
+	$(BIN)/python -m tests.faults $(FAULTS)
 
 format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 	$(BIN)/ruff format .
