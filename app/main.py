@@ -24,6 +24,8 @@ from app.adapters.probing.pasted_answers import read_pasted
 from app.adapters.probing.probe import RetrieverProbe
 from app.api import deps, service
 from app.api.alerts import silences
+from app.api.annotation import annotating, corpora
+from app.api.annotation import tasks as task_routes
 from app.api.bodies import Gate
 from app.api.catalog import definitions as catalog_routes
 from app.api.catalog import exchange, suites
@@ -168,6 +170,9 @@ def _routes() -> Sequence[BaseRoute]:
         trials.router,
         embedders.router,
         silences.router,
+        task_routes.router,
+        annotating.router,
+        corpora.router,
         diagnoses.router,
         reanchors.router,
         *PAGES,

@@ -17,6 +17,13 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "schedule": {"every": "1h"},
         "rules": [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}],
     },
+    "TaskDocument": {
+        "slug": "truth",
+        "suite": "docs",
+        "retrievers": ["docs-search"],
+        "pool": 10,
+        "strata": [{"to": 30, "sample": 10}, {"to": 100, "sample": 10}],
+    },
     "HookDocument": {"slug": "ops", "kind": "webhook", "url": "https://ops.example.org/coalmine"},
     "SilenceDocument": {
         "slug": "reindex",

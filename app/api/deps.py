@@ -67,11 +67,11 @@ class Access:
     """Recent scrapers by key and Host header: they still get `coalmine_store_up 0` when the store is gone."""
 
 
-def needs(scope: Scope) -> Callable[[RouteT], RouteT]:
-    """Return a decorator that sets the scope of a route, where its method implies another."""
+def needs(scope: Scope, *instead: Scope) -> Callable[[RouteT], RouteT]:
+    """Return a decorator that sets the scope of a route, where its method implies another; any of several will do."""
 
     def mark(route: RouteT) -> RouteT:
-        route.__dict__["needs_scope"] = scope
+        route.__dict__["needs_scope"] = (scope, *instead)
         return route
 
     return mark
@@ -91,7 +91,7 @@ async def authorise(request: Request) -> None:
     identity = await anyio.to_thread.run_sync(identify, request, access, key, session, limiter=access.lookups)
     endpoint = request.scope.get("endpoint")
     default = Scope.READ if request.method in _SAFE else Scope.WRITE
-    api_keys.require(identity, getattr(endpoint, "needs_scope", default))
+    api_keys.require(identity, *getattr(endpoint, "needs_scope", (default,)))
     if session is not None and request.method not in _SAFE:
         await expect_token(request, session["csrf"])
     request.state.identity = identity

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from io import StringIO
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
+from app.formats.catalog.exchange import Source
 from app.formats.fields import Document, Flag, Number, Text, Whole, field_error
 
 LARGEST_ID: Final = 2**63 - 1
@@ -50,6 +53,17 @@ class SuiteFiles(Document):
     """Their ids are documents, not chunks."""
     notes: tuple[str, ...] = ()
     """Notes of the export, ignored, so that its response can be sent as it is."""
+
+
+class TextFiles(Document):
+    """Texts of files by name."""
+
+    files: Annotated[dict[Annotated[str, StringConstraints(max_length=256)], str], Field(min_length=1, max_length=50)]
+
+    @property
+    def sources(self) -> list[Source]:
+        """The files, to be read line by line."""
+        return [Source(name=name, lines=partial(StringIO, text)) for name, text in self.files.items()]
 
 
 class TryRequest(Document):

@@ -91,7 +91,7 @@ async def log_in(request: Request) -> Response:
 
 
 @router.post("/logout")
-@needs(Scope.READ)
+@needs(Scope.READ, Scope.ANNOTATE)
 def log_out(request: Request) -> Response:
     """End the browser's session."""
     close_session(request, request.app.state.access)

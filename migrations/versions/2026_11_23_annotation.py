@@ -34,8 +34,9 @@ def upgrade() -> None:
         sa.Column("archived_at", sa.BigInteger()),
         _foreign_key("tasks", "suite_id", "definitions"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tasks")),
-        sa.UniqueConstraint("slug", name=op.f("uq_tasks_slug")),
     )
+    live = sa.text("archived_at is null")
+    op.create_index("uq_tasks_slug", "tasks", ["slug"], unique=True, sqlite_where=live, postgresql_where=live)
     op.create_table(
         "task_canaries",
         _id("task_id"),

@@ -149,8 +149,9 @@ def test_an_archived_task_is_no_more(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     tasks.archive_task(sqlite_store, "truth", now=desk.world.clock())
     assert tasks.list_tasks(sqlite_store, limit=10) == []
-    with pytest.raises(ConflictError, match="archived"):
+    with pytest.raises(NotFoundError, match="no task 'truth'"):
         desk.next("Ann")
+    assert desk.put(pool=4)["pool"] == 4, "its name is free again"
     with pytest.raises(NotFoundError, match="no task 'nothing'"):
         tasks.load_task(sqlite_store, "nothing")
 

@@ -67,10 +67,15 @@ def test_a_revoked_key_and_its_sessions_end_at_once(store: Store) -> None:
     assert [row.revoked_at is not None for row in api_keys.list_keys(store)] == [True]
 
 
-def test_scopes_include_those_before_them() -> None:
+def test_scopes_include_others_and_that_of_annotators_none() -> None:
     allowed = {(have, need) for have in Scope for need in Scope if have.includes(need)}
-    read, write, admin = Scope
-    assert allowed == {(read, read), (write, read), (write, write), (admin, read), (admin, write), (admin, admin)}
+    annotate, read, write, admin = Scope
+    assert allowed == {
+        (annotate, annotate),
+        (read, read),
+        *((write, one) for one in (annotate, read, write)),
+        *((admin, one) for one in Scope),
+    }
     with pytest.raises(ForbiddenError, match="scope admin"):
         api_keys.require(api_keys.Identity(name="ci", scope=write), admin)
 

@@ -433,7 +433,7 @@ def test_what_receivers_answer_is_only_text(pages: Site) -> None:
 PATH = "T0000/B0000/xoxb-unguessable"
 
 
-@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("scope", [scope for scope in Scope if scope.includes(Scope.READ)])
 def test_the_path_of_a_webhook_may_be_a_password_and_is_for_admins_alone(pages: Site, scope: Scope) -> None:
     url = f"https://hooks.test/{PATH}?token=hush"
     made = pages.client().put("/v1/hooks/chat", json={"kind": "webhook", "url": url})

@@ -1,6 +1,7 @@
 """Who may: every route by scope, nothing beside the exempt ones without a key, and no way around."""
 
 import base64
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -35,7 +36,11 @@ SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
 METRICS_TOKEN = "a-token-only-prometheus-knows"
 HOOK: dict[str, str] = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
 SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
-READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+TASK = {"suite": "docs", "retrievers": ["search"]}
+CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "text": "A text"}'}}
+ITEM = "ITEM"
+"""Stands for an item of the task `truth`."""
+ANNOTATE, READ, WRITE, ADMIN = Scope.ANNOTATE, Scope.READ, Scope.WRITE, Scope.ADMIN
 
 
 @dataclass(frozen=True)
@@ -208,7 +213,41 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("PUT", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", SILENCE),
     ("DELETE", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", None),
     ("POST", "/v1/deliveries/{delivery_id}/replay"): (WRITE, "/v1/deliveries/1/replay", None),
+    ("GET", "/v1/tasks"): (READ, "/v1/tasks", None),
+    ("GET", "/v1/tasks/{slug}"): (READ, "/v1/tasks/truth", None),
+    ("PUT", "/v1/tasks/{slug}"): (WRITE, "/v1/tasks/spare", TASK),
+    ("DELETE", "/v1/tasks/{slug}"): (WRITE, "/v1/tasks/spare", None),
+    ("POST", "/v1/tasks/{slug}/pool"): (WRITE, "/v1/tasks/truth/pool", None),
+    ("GET", "/v1/tasks/{slug}/next"): (ANNOTATE, "/v1/tasks/truth/next", None),
+    ("GET", "/v1/tasks/{slug}/items/{item}"): (ANNOTATE, f"/v1/tasks/truth/items/{ITEM}", None),
+    ("PUT", "/v1/tasks/{slug}/items/{item}/annotation"): (
+        ANNOTATE,
+        f"/v1/tasks/truth/items/{ITEM}/annotation",
+        {"grade": 1},
+    ),
+    ("POST", "/v1/tasks/{slug}/undo"): (ANNOTATE, "/v1/tasks/truth/undo", {}),
+    ("GET", "/v1/tasks/{slug}/agreement"): (READ, "/v1/tasks/truth/agreement", None),
+    ("GET", "/v1/tasks/{slug}/budget"): (READ, "/v1/tasks/truth/budget", None),
+    ("GET", "/v1/tasks/{slug}/disagreements"): (READ, "/v1/tasks/truth/disagreements", None),
+    ("PUT", "/v1/tasks/{slug}/items/{item}/adjudication"): (
+        WRITE,
+        f"/v1/tasks/truth/items/{ITEM}/adjudication",
+        {"grade": 1},
+    ),
+    ("POST", "/v1/tasks/{slug}/adopt"): (WRITE, "/v1/tasks/truth/adopt", None),
+    ("GET", "/v1/tasks/{slug}/annotations"): (READ, "/v1/tasks/truth/annotations", None),
+    ("POST", "/v1/tasks/{slug}/annotations"): (
+        WRITE,
+        "/v1/tasks/truth/annotations",
+        {"files": {"a.csv": "canary,chunk_id,annotator,grade\noauth,c1,Ann,1\n"}},
+    ),
+    ("GET", "/v1/corpora"): (READ, "/v1/corpora", None),
+    ("GET", "/v1/corpora/{corpus}"): (READ, "/v1/corpora/spare", None),
+    ("POST", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", CORPUS),
+    ("DELETE", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", None),
 }
+SIGNING_OUT = ("POST", "/logout")
+"""Takes a key of any scope."""
 GUARDED = [route for route, (scope, _, _) in ROUTES.items() if scope is not None]
 MOUNTS = {"/static"}
 
@@ -231,17 +270,21 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
             opened.run()
         opened.retriever.found = {}
         opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
+        TOKENS.append(opened.pooled_task())
         for scope in Scope:
             KEYS[scope] = opened.key(scope)
         yield opened
 
 
 KEYS: dict[Scope, str] = {}
+TOKENS: list[str] = []
+"""The item that `ITEM` stands for."""
 
 
 def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> Any:
     method, _ = route
     _, address, body = ROUTES[route]
+    address = address.replace(ITEM, TOKENS[-1])
     service.client.cookies.clear()
     sent: dict[str, Any] = {"data": body.fields} if isinstance(body, Form) else {"json": body}
     if isinstance(body, Form) and address.endswith(("/edit", "/suggested-rules")):
@@ -263,8 +306,13 @@ def _spare(service: Api) -> None:
         ("/v1/hooks/spare", HOOK),
         ("/v1/checks/spare", CHECK),
         ("/v1/silences/spare", SILENCE),
+        ("/v1/tasks/spare", TASK),
     ):
         assert service.client.put(path, json=body, headers=headers).is_success
+    assert service.client.post("/v1/corpora/spare", json=CORPUS, headers=headers).is_success
+    for scope in (ANNOTATE, ADMIN):
+        path = f"/v1/tasks/truth/items/{TOKENS[-1]}/annotation"
+        assert service.client.put(path, json={"grade": 1}, headers=bearer(KEYS[scope])).is_success
 
 
 def _routes_of(app: FastAPI) -> tuple[set[tuple[str, str]], set[str]]:
@@ -412,7 +460,9 @@ def _resolved(description: dict[str, Any], response: dict[str, Any]) -> dict[str
     return found
 
 
-@pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "PUT" and "baseline" not in path])
+@pytest.mark.parametrize(
+    "path", [path for method, path in ROUTES if method == "PUT" and not re.search("baseline|/items/", path)]
+)
 def test_what_put_makes_new_is_described(service: Api, path: str) -> None:
     headers = bearer(KEYS[ADMIN])
     _, address, body = ROUTES[("PUT", path)]
@@ -431,7 +481,7 @@ def test_a_route_lets_exactly_its_scope_through(service: Api, route: tuple[str, 
     assert needed is not None
     _spare(service)
     for scope in Scope:
-        if not scope.includes(needed):
+        if not scope.includes(needed) and route != SIGNING_OUT:
             answer = _request(service, route, bearer(KEYS[scope]))
             assert answer.status_code == 403
             assert answer.headers["content-type"] == "application/problem+json"

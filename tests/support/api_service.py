@@ -15,14 +15,17 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.main import Service, create_app, open_service
 from app.services.alerts.alert_links import Links
+from app.services.annotation import pooling
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
 from app.services.delivery.deliveries import SentDelivery
 from app.services.runs import runs
 from app.services.runs.plans import Planner
+from app.store.annotation import tasks
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
+from tests.support.present import present
 from tests.support.world import World
 
 BASE = "http://127.0.0.1:8000"
@@ -149,6 +152,20 @@ class Api:
             )
             assert ended is not None
             self.service.exposition.process.run_ended(ended)
+
+    def pooled_task(self, slug: str = "truth") -> str:
+        """Define a task over the suite `docs` and make its pool; gives an item of the canary `oauth`."""
+        self.put(f"/v1/tasks/{slug}", {"suite": "docs", "retrievers": ["search"], "overlap": 1})
+        assert self.client.post(f"/v1/tasks/{slug}/pool").status_code == 202
+        store = self.service.store
+        with store.read() as connection:
+            task = present(tasks.find_task(connection, slug))
+        assert pooling.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
+        found = self.get(f"/v1/tasks/{slug}/next", annotator="Ann")
+        while found["item"]["query"] != "How do I set up OAuth2?":
+            path = f"/v1/tasks/{slug}/items/{found['item']['id']}/annotation"
+            found = self.put(path, {"grade": 1, "annotator": "Ann", "seconds": 3})
+        return str(found["item"]["id"])
 
     def deliver(self) -> int:
         """Send every delivery that is due; gives how many attempts that took."""

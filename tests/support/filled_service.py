@@ -23,6 +23,9 @@ RULES = [
 ]
 
 
+CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "title": "Fees", "text": "Fees are due monthly."}'}}
+
+
 @contextmanager
 def filled_api(data_dir: Path) -> Iterator[Api]:
     """Open a service with a check that degraded, an open alert, deliveries, a diagnosis, a re-scoring and a silence."""
@@ -42,6 +45,11 @@ def filled_api(data_dir: Path) -> Iterator[Api]:
         alert = opened.get("/v1/alerts", state="firing")["items"][0]["id"]
         assert opened.client.post(f"/v1/alerts/{alert}/acknowledge", json={"note": "on it"}).is_success
         opened.put("/v1/checks/docs/baseline", {"accept": True, "note": "new index"})
+        item = opened.pooled_task()
+        for name, grade in (("Ann", 0), ("Bob", 2)):
+            said = {"annotator": name, "grade": grade, "seconds": 4}
+            opened.put(f"/v1/tasks/truth/items/{item}/annotation", said)
+        assert opened.client.post("/v1/corpora/handbook", json=CORPUS).is_success
         yield opened
 
 
@@ -70,6 +78,8 @@ class Names:
 
     def queries_of(self, path: str) -> dict[str, str]:
         """Give the parameters that a path needs behind its question mark."""
+        if path.endswith(("/next", "/items/{item}")):
+            return {"annotator": "Ann"}
         return {name: f"run:{number}" for name, number in (("a", 1), ("b", 2))} if path == "/v1/compare" else {}
 
     def address(self, path: str) -> str:
@@ -93,9 +103,11 @@ def names_of(service: Api) -> Names:
             "now": runs[0],
             "alert_id": alert["id"],
             "delivery_id": delivery["id"],
+            "item": service.get("/v1/tasks/truth/disagreements")["items"][0]["id"],
+            "corpus": "handbook",
             "rescoring_id": service.get("/v1/checks/docs/rescorings")["items"][0]["id"],
         },
-        slugs={"/v1/retrievers/": "search", "/v1/hooks/": "ops", "/v1/silences/": "night"},
+        slugs={"/v1/retrievers/": "search", "/v1/hooks/": "ops", "/v1/silences/": "night", "/v1/tasks/": "truth"},
     )
 
 

@@ -97,9 +97,9 @@ def page(answer: Response, status: int = 200) -> Page:
     return Page(answer.text)
 
 
-def csrf(client: TestClient) -> str:
+def csrf(client: TestClient, path: str = "/") -> str:
     """Give the token of the session's pages."""
-    return page(client.get("/")).one("meta", name="csrf").get("content")
+    return page(client.get(path)).one("meta", name="csrf").get("content")
 
 
 def idle_worker(world: World) -> Worker:

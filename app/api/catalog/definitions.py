@@ -17,10 +17,12 @@ from app.api.schemas import (
     RescoringRequest,
     RunRequest,
     SuiteFiles,
+    TextFiles,
     TryRequest,
 )
 from app.domain.catalog.views import DefinitionFields, Ownership
 from app.domain.errors import InvalidInputError, Problem
+from app.formats.annotation.task_documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest
 from app.formats.catalog.canary_files import CanaryFile
 from app.formats.catalog.documents import (
     CanaryDocument,
@@ -56,6 +58,11 @@ DOCUMENTS: tuple[type[Document], ...] = (
     SilenceDocument,
     CanaryFile,
     SuiteFiles,
+    TextFiles,
+    TaskDocument,
+    AnnotationRequest,
+    UndoRequest,
+    AdjudicationRequest,
     RunRequest,
     RescoringRequest,
     TryRequest,

@@ -173,6 +173,12 @@ class CorpusView(TypedDict):
     updated_at: TimeText
 
 
+class ImportedAnnotations(TypedDict):
+    """Number of annotations that an import stored."""
+
+    annotations: int
+
+
 class LeftOutCanary(TypedDict):
     """A canary that gets none, and why."""
 

@@ -53,12 +53,10 @@ def archive_task(store: Store, slug: str, *, now: datetime) -> None:
 
 
 def find_task(connection: Connection, slug: str) -> TaskRow:
-    """Return a task in force. Raises NotFoundError, and ConflictError for an archived one."""
+    """Return a task in force. Raises NotFoundError, also for an archived one."""
     task = rows.find_task(connection, slug)
     if task is None:
         raise NotFoundError(f"there is no task '{slug}'")
-    if task.archived_at is not None:
-        raise ConflictError(f"task '{slug}' is archived; choose another name for a new one")
     return task
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import Final
 
 from app.domain.errors import (
     ConfigurationError,
@@ -26,16 +27,24 @@ _USE_RESOLUTION = 60_000_000  # microseconds; recording every use would make eac
 
 
 class Scope(StrEnum):
-    """Scope of a key; each includes those before it."""
+    """Scope of a key: write and admin include those before them; annotate is to grade chunks and nothing else."""
 
+    ANNOTATE = "annotate"
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
 
     def includes(self, needed: "Scope") -> bool:
         """Whether a key of this scope may do what needs `needed`."""
-        order = list(Scope)
-        return order.index(self) >= order.index(needed)
+        return needed in _INCLUDED[self]
+
+
+_INCLUDED: Final = {
+    Scope.ANNOTATE: {Scope.ANNOTATE},
+    Scope.READ: {Scope.READ},
+    Scope.WRITE: {Scope.ANNOTATE, Scope.READ, Scope.WRITE},
+    Scope.ADMIN: set(Scope),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +128,9 @@ def end_session(store: Store, session: str, *, expires_at: datetime, now: dateti
         rows.end_session(connection, _session_digest(session), expires_at=to_us(expires_at), now=to_us(now))
 
 
-def require(identity: Identity, needed: Scope) -> None:
-    """Raise ForbiddenError if the identity's scope does not include `needed`."""
-    if not identity.scope.includes(needed):
+def require(identity: Identity, needed: Scope, *instead: Scope) -> None:
+    """Raise ForbiddenError if the identity's scope includes neither `needed` nor one that does `instead`."""
+    if not any(identity.scope.includes(one) for one in (needed, *instead)):
         raise ForbiddenError(f"this needs a key with scope {needed}; this one has {identity.scope}")
 
 

@@ -90,8 +90,9 @@ def change_task(connection: Connection, task_id: int, *, suite_id: int, body: Ma
 
 
 def find_task(connection: Connection, slug: str) -> TaskRow | None:
-    """Return a task by its slug, also an archived one."""
-    row = connection.execute(_TASKS.where(tasks.c.slug == slug)).one_or_none()
+    """Return the task of this slug that is not archived."""
+    live = sa.and_(tasks.c.slug == slug, tasks.c.archived_at.is_(None))
+    row = connection.execute(_TASKS.where(live)).one_or_none()
     return None if row is None else _task(row)
 
 

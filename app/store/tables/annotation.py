@@ -19,7 +19,7 @@ tasks = Table(
     "tasks",
     metadata,
     id_column(),
-    Column("slug", Text, nullable=False, unique=True),
+    Column("slug", Text, nullable=False),
     Column("suite_id", Id, ForeignKey("definitions.id"), nullable=False),
     Column("body", Text, nullable=False),  # JSON of the task's document; frozen once it is pooled
     Column("created_at", BigInteger, nullable=False),
@@ -27,6 +27,14 @@ tasks = Table(
     Column("pool_requested_at", BigInteger),  # NULL = nobody has asked the retrievers yet
     Column("pooled_at", BigInteger),  # NULL = some canaries have no items yet
     Column("archived_at", BigInteger),
+    # The name of an archived task is free again.
+    Index(
+        "uq_tasks_slug",
+        "slug",
+        unique=True,
+        sqlite_where=text("archived_at is null"),
+        postgresql_where=text("archived_at is null"),
+    ),
 )
 
 # The canaries of a task, frozen when the pool is asked for.
