@@ -78,6 +78,8 @@ async def log_in(request: Request) -> Response:
         refused = _refusal(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
         refused.headers["retry-after"] = str(int(wait) + 1)
         return refused
+    if following == "/" and identity.scope is Scope.ANNOTATE:
+        following = "/annotate"
     response = RedirectResponse(following, status_code=303)
     response.set_cookie(
         SESSION_COOKIE,

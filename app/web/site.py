@@ -5,6 +5,8 @@ from starlette.staticfiles import StaticFiles
 
 from app.web import signing_in
 from app.web.alerts import alerts, silences
+from app.web.annotation import annotate
+from app.web.annotation import tasks as annotation_tasks
 from app.web.catalog import canary_editor, check_editor, importing, suites
 from app.web.comparison import comparisons
 from app.web.delivery import deliveries, hooks
@@ -40,6 +42,8 @@ PAGES = tuple(
         suites,
         canary_editor,
         importing,
+        annotation_tasks,
+        annotate,
         signing_in,
     )
 )

@@ -363,6 +363,7 @@ def test_a_run_is_started_by_who_may_write(pages: Site) -> None:
         ("/deliveries", "Hooks", "true"),
         ("/new-hook", "Hooks", "true"),
         ("/new-silence", "Silences", "true"),
+        ("/tasks", "Tasks", "page"),
     ],
 )
 def test_the_navigation_marks_where_one_is(pages: Site, path: str, marked: str, how: str) -> None:
@@ -381,5 +382,6 @@ NAVIGATION = {
     "Retrievers": "/retrievers",
     "Hooks": "/hooks",
     "Silences": "/silences",
+    "Tasks": "/tasks",
     "API": "/docs",
 }

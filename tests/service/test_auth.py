@@ -213,6 +213,30 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("PUT", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", SILENCE),
     ("DELETE", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", None),
     ("POST", "/v1/deliveries/{delivery_id}/replay"): (WRITE, "/v1/deliveries/1/replay", None),
+    ("GET", "/tasks"): (READ, "/tasks", None),
+    ("POST", "/tasks"): (
+        WRITE,
+        "/tasks",
+        Form(
+            {
+                "slug": "made-on-a-page",
+                "suite": "docs",
+                "retrievers": "search",
+                "pool": "5",
+                "scale": "0-2",
+                "overlap": "0",
+            }
+        ),
+    ),
+    ("GET", "/tasks/{slug}"): (READ, "/tasks/truth", None),
+    ("POST", "/tasks/{slug}/pool"): (WRITE, "/tasks/truth/pool", None),
+    ("POST", "/tasks/{slug}/adjudicate"): (WRITE, "/tasks/truth/adjudicate", Form({"item": ITEM, "grade": "1"})),
+    ("POST", "/tasks/{slug}/adopt"): (WRITE, "/tasks/truth/adopt", None),
+    ("POST", "/tasks/{slug}/archive"): (WRITE, "/tasks/spare/archive", None),
+    ("GET", "/tasks/{slug}/annotations.csv"): (READ, "/tasks/truth/annotations.csv", None),
+    ("GET", "/annotate"): (ANNOTATE, "/annotate", None),
+    ("GET", "/tasks/{slug}/annotate"): (ANNOTATE, "/tasks/truth/annotate", None),
+    ("POST", "/tasks/{slug}/annotate"): (ANNOTATE, "/tasks/truth/annotate", Form({"item": ITEM, "answer": "1"})),
     ("GET", "/v1/tasks"): (READ, "/v1/tasks", None),
     ("GET", "/v1/tasks/{slug}"): (READ, "/v1/tasks/truth", None),
     ("PUT", "/v1/tasks/{slug}"): (WRITE, "/v1/tasks/spare", TASK),
@@ -286,7 +310,9 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
     _, address, body = ROUTES[route]
     address = address.replace(ITEM, TOKENS[-1])
     service.client.cookies.clear()
-    sent: dict[str, Any] = {"data": body.fields} if isinstance(body, Form) else {"json": body}
+    sent: dict[str, Any] = {"json": body}
+    if isinstance(body, Form):
+        sent = {"data": {name: TOKENS[-1] if text == ITEM else text for name, text in body.fields.items()}}
     if isinstance(body, Form) and address.endswith(("/edit", "/suggested-rules")):
         _, kinds, slug, _ = address.split("/")
         opened_with = definitions.find(service.service.store, kinds.removesuffix("s"), slug).revision

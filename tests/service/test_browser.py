@@ -11,6 +11,7 @@ from app.domain.model import Outcome
 from app.services.catalog.api_keys import Scope
 from app.services.runs import rescoring
 from app.store.engine import Store
+from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, unreadable, wider_than_the_screen
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import HTML, site
@@ -60,6 +61,10 @@ PAGES = (
     "/checks/never",
     "/rescorings/1",
     "/rescorings/2",
+    "/tasks",
+    "/tasks/truth",
+    "/tasks/truth/annotate",
+    "/annotate",
 )
 NOT_OURS = "nested-interactive"
 """What Swagger UI nests is its own; its colours are ours to mend."""
@@ -88,6 +93,11 @@ def address(sqlite_store: Store) -> Iterator[str]:
     judged, _ = (rescoring.ask(pages.world.store, slug, since=None, now=now) for slug in ("watch", "down"))
     rescoring.claim(pages.world.store, owner="one", now=now, only=judged)
     assert rescoring.carry_on(pages.world.store, judged, owner="one", clock=pages.world.clock)
+    desk = Desk(world=pages.world)
+    desk.put(retrievers=["search"], overlap=1.0)
+    desk.make_pool()
+    for name in ("Ann", "Bob"):
+        desk.work_through(name, flip=7)
     with served(pages.app()) as found:
         yield found
 

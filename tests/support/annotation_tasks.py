@@ -86,7 +86,7 @@ class Desk:
     ) -> "Desk":
         """Put suite, retrievers and task in force; nobody has asked for the pool."""
         desk = cls(world=World(store=store))
-        described = {**page([canary(key) for key in queries]), "checks": [], "hooks": []}
+        described = page([canary(key) for key in queries], retriever="bm25", hooks=[])
         described["retrievers"] = [{**RETRIEVER, "slug": slug} for slug in ("bm25", "dense")]
         applying.apply(
             store, desk.world.vault, documents(described, file=file), managed_by=owner, now=desk.world.clock.advance(1)

@@ -23,6 +23,7 @@ from app.services.delivery.deliveries import SentDelivery
 from app.services.runs import runs
 from app.services.runs.plans import Planner
 from app.store.annotation import tasks
+from app.store.annotation.tasks import ItemRow, TaskRow
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
 from tests.support.present import present
@@ -155,17 +156,28 @@ class Api:
 
     def pooled_task(self, slug: str = "truth") -> str:
         """Define a task over the suite `docs` and make its pool; gives an item of the canary `oauth`."""
-        self.put(f"/v1/tasks/{slug}", {"suite": "docs", "retrievers": ["search"], "overlap": 1})
-        assert self.client.post(f"/v1/tasks/{slug}/pool").status_code == 202
-        store = self.service.store
-        with store.read() as connection:
-            task = present(tasks.find_task(connection, slug))
-        assert pooling.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
+        self.pooled_task_of_any(slug)
         found = self.get(f"/v1/tasks/{slug}/next", annotator="Ann")
         while found["item"]["query"] != "How do I set up OAuth2?":
             path = f"/v1/tasks/{slug}/items/{found['item']['id']}/annotation"
             found = self.put(path, {"grade": 1, "annotator": "Ann", "seconds": 3})
         return str(found["item"]["id"])
+
+    def pooled_task_of_any(self, slug: str) -> None:
+        """Define a task over whatever the suite `docs` holds, and make its pool."""
+        self.put(f"/v1/tasks/{slug}", {"suite": "docs", "retrievers": ["search"], "overlap": 1})
+        assert self.client.post(f"/v1/tasks/{slug}/pool").status_code == 202
+        store, task = self.service.store, self._task(slug)
+        assert pooling.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
+
+    def items(self, slug: str) -> list[ItemRow]:
+        """Read the items of a task."""
+        with self.service.store.read() as connection:
+            return tasks.list_items(connection, self._task(slug).id)
+
+    def _task(self, slug: str) -> TaskRow:
+        with self.service.store.read() as connection:
+            return present(tasks.find_task(connection, slug))
 
     def deliver(self) -> int:
         """Send every delivery that is due; gives how many attempts that took."""

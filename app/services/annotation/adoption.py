@@ -33,8 +33,10 @@ class _Adopted:
     view: AdoptedCanary
 
 
-def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> AdoptionView:
+def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patches: bool = True) -> AdoptionView:
     """Make the consensus of a task the judgments of its canaries; `dry_run` only says what would change.
+
+    `patches` of files can be left out, which is quicker.
 
     Disputed and open items are left out. A canary that was changed to another query since, or has gone, is left out,
     and a negative one, which expects nothing. Raises NotFoundError, and ConflictError where a canary is changed
@@ -66,7 +68,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False) -> A
     return {
         "adopted": [one.view for one in here],
         "to_commit": [one.view for one in in_files],
-        "patches": patch_files(task.suite, [_file_canary(one) for one in in_files]),
+        "patches": patch_files(task.suite, [_file_canary(one) for one in in_files if patches]),
         "left_out": left_out,
         "checks": checks,
     }

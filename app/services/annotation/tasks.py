@@ -13,15 +13,20 @@ from app.store.catalog import definitions
 from app.store.engine import Connection, Store, to_us
 
 
-def put_task(store: Store, document: TaskDocument, *, by: str, now: datetime) -> tuple[TaskDetail, bool]:
+def put_task(
+    store: Store, document: TaskDocument, *, by: str, now: datetime, only_new: bool = False
+) -> tuple[TaskDetail, bool]:
     """Create a task, or change one whose pool nobody has asked for; and whether it is new.
 
-    Raises InvalidInputError where it names what does not exist, and ConflictError once the pool is asked for.
+    Raises InvalidInputError where it names what does not exist, and ConflictError once the pool is asked for; with
+    `only_new` wherever there is one.
     """
     with store.write() as connection:
         suite_id = _require_references(connection, document)
         body = document.data()
         created = rows.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
+        if only_new and not created:
+            raise ConflictError(f"there is a task '{document.slug}' already")
         task = find_task(connection, document.slug)
         same = created or task.body == body
         if not same and not rows.change_task(connection, task.id, suite_id=suite_id, body=body):

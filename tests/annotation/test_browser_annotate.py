@@ -1,0 +1,142 @@
+"""Annotating in a real browser, by keyboard and by thumb; and what a team gets out of it."""
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from app.store.engine import Store
+from tests.support.annotation_tasks import Desk
+from tests.support.browser import DESKTOP, PHONE, Tab, inaccessible, opened, served, wider_than_the_screen
+from tests.support.pages_service import Site
+
+ANNOTATE = "/tasks/truth/annotate"
+QUERIES = ("refunds", "invoices", "exports", "quotas", "backups", "tokens", "audits", "regions")
+ITEMS = 9 * len(QUERIES)
+
+
+@pytest.fixture
+def desk(sqlite_store: Store) -> Desk:
+    """Give a pooled task of 72 chunks, each for everybody, and a check over its suite that has run."""
+    made = Desk.of(sqlite_store, queries=QUERIES, overlap=1.0)
+    made.make_pool()
+    made.world.run()
+    return made
+
+
+def begin(tab: Tab, name: str) -> Page:
+    """Open the page and say who annotates."""
+    page = tab.open(ANNOTATE)
+    page.get_by_label("Your name").fill(name)
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#told")).to_be_visible()
+    return page
+
+
+def number(page: Page) -> int:
+    """Give the number of the text that is shown."""
+    return int(page.locator("#text").inner_text().split()[1])
+
+
+def press(page: Page, key: str, done: int) -> None:
+    """Press a key, and wait until what it says is stored."""
+    page.keyboard.press(key)
+    expect(page.locator("#told")).to_contain_text(f"{done} of {ITEMS} done")
+
+
+def test_a_team_annotates_by_keyboard_and_adopts(chromium: Browser, desk: Desk) -> None:
+    site = Site(world=desk.world)
+    with served(site.app()) as address:
+        with opened(chromium, address) as tab:
+            page = begin(tab, "Ann")
+            for done in range(1, 51):
+                press(page, "1" if number(page) < 5 else "0", done)
+            shown = page.locator("#text").inner_text()
+            page.reload()
+            expect(page.locator("#told")).to_contain_text(f"50 of {ITEMS} done, about 1 min left")
+            assert page.locator("#text").inner_text() == shown, "it goes on where it was"
+            press(page, "s", 51)
+            press(page, "Backspace", 50)
+            assert page.locator("#text").inner_text() == shown, "the last one is back"
+            assert page.url == f"{address}{ANNOTATE}"
+            for done in range(51, ITEMS + 1):
+                press(page, "1" if number(page) < 5 else "0", done)
+            expect(page.get_by_role("heading", name="Nothing left to annotate")).to_be_visible()
+        with opened(chromium, address) as tab:
+            page = begin(tab, "Bob")
+            for done in range(1, ITEMS + 1):
+                wrong = done % 12 == 0
+                press(page, "1" if (number(page) < 5) != wrong else "0", done)
+        with opened(chromium, address) as tab:
+            page = tab.open("/tasks/truth")
+            ordinal = page.locator("section[aria-labelledby=agreement] dl div", has_text="alpha, ordinal")
+            expect(ordinal.locator("dd")).to_contain_text("0.834 0.695 to 0.944")
+            expect(page.locator("#disagreements + .count")).to_have_text("6")
+            for left in range(5, -1, -1):
+                page.locator("article.item form button[value='1']").first.click()
+                expect(page.locator("#disagreements + .count")).to_have_text(str(left))
+            page.get_by_role("button", name="Adopt judgments").click()
+            expect(page.get_by_role("status").filter(has_text="8 canaries changed")).to_be_visible()
+            page.get_by_role("button", name="Re-score watch").click()
+            expect(page.get_by_role("heading", name="Re-scoring 1")).to_be_visible()
+
+
+def test_a_grade_that_cannot_be_stored_is_told_and_the_chunk_stays(chromium: Browser, desk: Desk) -> None:
+    def fail(route: Route) -> None:
+        route.abort()
+
+    with (
+        served(Site(world=desk.world).app()) as address,
+        opened(chromium, address, expected=("Failed to load",)) as tab,
+    ):
+        page = begin(tab, "Ann")
+        shown = page.locator("#text").inner_text()
+        page.route("**/annotation", fail)
+        page.keyboard.press("1")
+        expect(page.locator("#unsaved")).to_contain_text("Not saved")
+        assert page.locator("#text").inner_text() == shown
+        page.unroute("**/annotation")
+        press(page, "1", 1)
+        expect(page.locator("#unsaved")).to_be_hidden()
+
+
+def test_keys_with_modifiers_and_other_keys_grade_nothing(chromium: Browser, desk: Desk) -> None:
+    with served(Site(world=desk.world).app()) as address, opened(chromium, address) as tab:
+        page = begin(tab, "Ann")
+        for key in ("Control+1", "Alt+2", "3", "9", "x", "Backspace"):  # 3 is beyond the scale
+            page.keyboard.press(key)
+        press(page, "2", 1)
+        page.reload()
+        expect(page.locator("#told")).to_contain_text(f"1 of {ITEMS} done")
+
+
+@pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
+def test_it_is_made_for_thumbs_and_screen_readers(
+    chromium: Browser, desk: Desk, viewport: dict[str, int], colours: str
+) -> None:
+    touch = viewport == PHONE
+    with (
+        served(Site(world=desk.world).app()) as address,
+        opened(chromium, address, viewport=viewport, color_scheme=colours, has_touch=touch) as tab,
+    ):
+        page = begin(tab, "Ann")
+        assert inaccessible(page) == []
+        assert not wider_than_the_screen(page)
+        button = page.get_by_role("button", name="Highly relevant")
+        box = button.bounding_box()
+        assert box is not None
+        assert box["height"] >= 48
+        assert box["y"] + box["height"] <= viewport["height"], "no scrolling to grade"
+        button.click()
+        expect(page.locator("#told")).to_contain_text(f"1 of {ITEMS} done")
+
+
+def test_without_scripts_it_is_a_form(chromium: Browser, desk: Desk) -> None:
+    with (
+        served(Site(world=desk.world).app()) as address,
+        opened(chromium, address, java_script_enabled=False) as tab,
+    ):
+        page = begin(tab, "Ann")
+        for done in range(1, 4):
+            page.get_by_role("button", name="Not relevant").click()
+            expect(page.locator("#told")).to_contain_text(f"{done} of {ITEMS} done")
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator("#told")).to_contain_text(f"2 of {ITEMS} done")
