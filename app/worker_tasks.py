@@ -19,7 +19,7 @@ from app.domain.probing.retrievers import Probe
 from app.job_threads import Do, Places
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling
+from app.services.annotation import pooling, recall
 from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
@@ -119,6 +119,7 @@ class WorkerTasks:
             JobKind.RESCORING: self._rescore,
             JobKind.POOL: self._make_pool,
             JobKind.REPORT: self._report,
+            JobKind.RECALL: self._compute_recall,
             JobKind.RETENTION: self._retain,
         }
 
@@ -133,6 +134,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.RESCORING,), most=1),
             Places(kinds=(JobKind.POOL,), most=1),
             Places(kinds=(JobKind.REPORT,), most=1),
+            Places(kinds=(JobKind.RECALL,), most=1),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -283,6 +285,10 @@ class WorkerTasks:
         """Write a report that is due, for its deliveries to be sent."""
         if scheduled_reports.write_report(self._engine.store, job.key, now=self._now()):
             logger.info("report_written", extra={"report": job.key})
+
+    def _compute_recall(self, job: Job) -> None:
+        """Compute what the annotations of a task say of the recall of its retrievers."""
+        recall.compute_recall(self._engine.store, job.key, now=self._now())
 
     def _retain(self, _job: Job) -> datetime:
         """Delete what has expired, and say when that is to be done again."""

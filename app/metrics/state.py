@@ -188,6 +188,17 @@ def _shared_families(state: State) -> Iterator[Metric]:
         (),
         [((), state.runs_waiting_oldest_seconds)],
     )
+    if state.pooled_recalls:  # most suites have no annotation task
+        yield gauge(
+            "coalmine_pooled_recall_ratio",
+            "Estimated share of what is relevant that a retriever finds, with its 95 % interval as low and high.",
+            ("suite", "retriever", "k", "bound"),
+            [
+                ((one.suite, one.retriever, str(one.k), bound), value)
+                for one in state.pooled_recalls
+                for bound, value in (("estimate", one.value), ("low", one.low), ("high", one.high))
+            ],
+        )
     hooks: Mapping[str, tuple[str, Callable[[HookState], float]]] = {
         "coalmine_deliveries_retrying": (
             "Deliveries not yet made that were attempted three times or more.",

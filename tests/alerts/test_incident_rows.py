@@ -384,7 +384,17 @@ def _rows(store: Store) -> list[Any]:
         return list(connection.execute(sa.select(incident_table).order_by(incident_table.c.id)))
 
 
-_SINCE = ("reports", "adjudications", "annotations", "task_items", "task_canaries", "tasks", "corpus_texts", "corpora")
+_SINCE = (
+    "reports",
+    "pooled_recalls",
+    "adjudications",
+    "annotations",
+    "task_items",
+    "task_canaries",
+    "tasks",
+    "corpus_texts",
+    "corpora",
+)
 """Tables that later releases added, those first that refer to others."""
 
 

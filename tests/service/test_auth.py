@@ -251,6 +251,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("POST", "/v1/tasks/{slug}/undo"): (ANNOTATE, "/v1/tasks/truth/undo", {}),
     ("GET", "/v1/tasks/{slug}/agreement"): (READ, "/v1/tasks/truth/agreement", None),
+    ("GET", "/v1/tasks/{slug}/recall"): (READ, "/v1/tasks/truth/recall", None),
     ("GET", "/v1/tasks/{slug}/budget"): (READ, "/v1/tasks/truth/budget", None),
     ("GET", "/v1/tasks/{slug}/disagreements"): (READ, "/v1/tasks/truth/disagreements", None),
     ("PUT", "/v1/tasks/{slug}/items/{item}/adjudication"): (

@@ -55,6 +55,7 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_deliveries_retrying": (GAUGE, {"hook"}),
     "coalmine_deliveries_dead": (GAUGE, {"hook"}),
     "coalmine_hook_disabled": (GAUGE, {"hook"}),
+    "coalmine_pooled_recall_ratio": (GAUGE, {"suite", "retriever", "k", "bound"}),
 }
 PROCESS: dict[str, tuple[str, set[str]]] = {
     "coalmine_runs": (COUNTER, {"outcome"}),
@@ -126,6 +127,7 @@ def _expect_by_id_and_text(service: Api) -> None:
 def test_every_name_of_the_contract_is_there_with_its_type_and_labels(service: Api) -> None:
     _expect_by_id_and_text(service)
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "canary_metrics": 4})
+    service.annotated_task()
     _busy(service)
     families = {family.name: family for family in text_string_to_metric_families(_scrape(service))}
     assert set(families) == set(STATE) | set(PROCESS)

@@ -15,7 +15,7 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.main import Service, create_app, open_service
 from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling
+from app.services.annotation import pooling, recall
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
@@ -169,6 +169,15 @@ class Api:
         assert self.client.post(f"/v1/tasks/{slug}/pool").status_code == 202
         store, task = self.service.store, self._task(slug)
         assert pooling.make_pool(store, self.service.vault, self.retriever, task.id, clock=_now)
+
+    def annotated_task(self, slug: str = "truth") -> None:
+        """Define a task over the suite `docs`, grade everything, and compute its pooled recall, as a worker does."""
+        self.pooled_task_of_any(slug)
+        found = self.get(f"/v1/tasks/{slug}/next", annotator="Ann")
+        while found["item"] is not None:
+            path = f"/v1/tasks/{slug}/items/{found['item']['id']}/annotation"
+            found = self.put(path, {"grade": 1, "annotator": "Ann", "seconds": 3})
+        recall.compute_recall(self.service.store, self._task(slug).id, now=_now())
 
     def items(self, slug: str) -> list[ItemRow]:
         """Read the items of a task."""

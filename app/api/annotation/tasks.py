@@ -16,12 +16,13 @@ from app.domain.annotation.views import (
     BudgetView,
     DisagreementView,
     ImportedAnnotations,
+    RecallView,
     TaskDetail,
     TaskView,
 )
 from app.formats.annotation.task_documents import AdjudicationRequest, TaskDocument
 from app.formats.validation_messages import parse_document
-from app.services.annotation import adoption, annotation_files, pooling, results, tasks
+from app.services.annotation import adoption, annotation_files, pooling, recall, results, tasks
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -85,6 +86,16 @@ def get_agreement(store: StoreDep, slug: str) -> AgreementView:
 def get_budget(store: StoreDep, slug: str) -> BudgetView:
     """Show what is done and what is left: items by state, grades to make, hours at the median pace."""
     return results.load_budget(store, slug)
+
+
+@router.get("/tasks/{slug}/recall")
+def get_pooled_recall(store: StoreDep, slug: str) -> RecallView:
+    """Estimate the recall of the retrievers beyond the pool: pooled recall for k up to `pool`, each with its interval.
+
+    Over the canaries whose chunks are all decided. It is a share of what `frame` says, stands beside R@k and enters no
+    verdict.
+    """
+    return recall.load_recall(store, slug)
 
 
 @router.get("/tasks/{slug}/disagreements")

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from app.domain.annotation.consensus import ConsensusState
 from app.domain.diagnosis.views import FilePatch
+from app.domain.history.run_views import PooledRecallView
 from app.domain.views import TimeText
 
 
@@ -171,6 +172,15 @@ class CorpusView(TypedDict):
     name: str
     texts: int
     updated_at: TimeText
+
+
+class RecallView(TypedDict):
+    """Pooled recall of the retrievers of a task, over the canaries whose chunks are all decided."""
+
+    queries: int
+    undecided: int
+    """Canaries with open or disputed chunks."""
+    estimates: list[PooledRecallView]
 
 
 class ImportedAnnotations(TypedDict):

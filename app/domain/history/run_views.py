@@ -200,6 +200,26 @@ class RunResults(TypedDict):
     results: list[ResultView]
 
 
+class PooledRecallView(TypedDict):
+    """Estimated share of what is relevant that a retriever finds in its first k, from the annotations of a task.
+
+    `value` and its 95 % interval (`low`, `high`) are null where unknown: a sample without a grade.
+    """
+
+    retriever: str
+    k: int
+    value: float | None
+    low: float | None
+    high: float | None
+    found: int
+    relevant: float | None
+    """Estimated number of relevant texts."""
+    queries: int
+    frame: str
+    """What it is a share of."""
+    task: str
+
+
 class ReportView(TypedDict):
     """A run of a check with its worst canaries, intervals of its means, and what changed since another run."""
 
@@ -210,6 +230,8 @@ class ReportView(TypedDict):
     intervals: MeanIntervalsView
     since: ReportChange | None
     """Null where no other run is named."""
+    pooled_recall: list[PooledRecallView]
+    """Of the retriever, from the newest annotation task on the suite; stands beside recall, never in its place."""
 
 
 class FullReport(ReportView):

@@ -3,10 +3,11 @@
 An undefined number is shown as a dash, never as 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from app.domain.counts import counted
 from app.domain.model import ROUNDING
 from app.domain.runs.measures import RECALL_BY
 from app.formats.plain_text import Table, number, plain
@@ -74,6 +75,19 @@ def recall_gap_lines(measures: Mapping[str, Any]) -> list[str]:
     if by_passage is None or by_passage - by_id < _WORTH_A_NOTE - ROUNDING:
         return []
     return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts have other ids"]
+
+
+def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line on the estimate at the deepest k of each retriever, with its interval and what it is a share of."""
+    deepest: dict[str, Mapping[str, Any]] = {}
+    for one in recalls:
+        if one["value"] is not None and one["k"] >= deepest.get(one["retriever"], one)["k"]:
+            deepest[one["retriever"]] = one
+    return [
+        f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f}) "
+        f"{one['frame']}, by {counted(one['queries'], 'query')} of task {one['task']}"
+        for one in deepest.values()
+    ]
 
 
 def cutoff_table(

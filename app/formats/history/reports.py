@@ -16,7 +16,13 @@ from app.domain.counts import counted
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.domain.probing.probe_failures import outcome_word
 from app.formats.history.report_changes import change_lines, change_tables
-from app.formats.history.report_measures import category_cutoff_tables, lead_line, measure_tables, recall_gap_lines
+from app.formats.history.report_measures import (
+    category_cutoff_tables,
+    lead_line,
+    measure_tables,
+    pooled_recall_lines,
+    recall_gap_lines,
+)
 from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.formats.runs.explanations import not_returned, why_degraded
 
@@ -139,7 +145,8 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
 
 def note_lines(report: Mapping[str, Any]) -> list[str]:
     """Return notes from several numbers of a report: chunks under other ids, minimums above all scores."""
-    return [*recall_gap_lines(report["run"]["measures"]), *_minimum_lines(report)]
+    pooled = pooled_recall_lines(report.get("pooled_recall", ()))
+    return [*recall_gap_lines(report["run"]["measures"]), *pooled, *_minimum_lines(report)]
 
 
 def _minimum_lines(report: Mapping[str, Any]) -> list[str]:

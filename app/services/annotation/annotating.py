@@ -11,6 +11,7 @@ from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, P
 from app.services.annotation.tasks import document_of, find_task
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
+from app.store.annotation.recalls import defer_recall
 from app.store.annotation.tasks import ItemRow, TaskRow
 from app.store.engine import Connection, Store, to_us
 
@@ -48,6 +49,7 @@ def annotate(
             seconds=seconds,
             at=to_us(now),
         )
+        defer_recall(connection, task.id, to_us(now))
     return next_item(store, slug, annotator=annotator)
 
 
@@ -59,6 +61,7 @@ def undo(store: Store, slug: str, *, annotator: str, now: datetime) -> NextItem:
     with store.write() as connection:
         task = find_task(connection, slug)
         item_id = annotations.withdraw_last(connection, task_id=task.id, annotator=annotator, at=to_us(now))
+        defer_recall(connection, task.id, to_us(now))
         if item_id is None:
             raise ConflictError(f"{annotator} has no annotation in task '{slug}' that could be taken back")
     with store.read() as connection:

@@ -24,6 +24,7 @@ from app.services.annotation.tasks import find_task
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
 from app.store.annotation.annotations import AnnotationRow
+from app.store.annotation.recalls import defer_recall
 from app.store.annotation.tasks import ItemRow, TaskRow
 from app.store.engine import Connection, Store, to_us
 
@@ -151,6 +152,7 @@ def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now:
         if not annotations.is_annotated(connection, item.id):
             raise ConflictError(f"nobody has annotated item '{token[:40]}' yet; annotate it first")
         annotations.save_adjudication(connection, task_id=task.id, item_id=item.id, grade=grade, by=by, at=to_us(now))
+        defer_recall(connection, task.id, to_us(now))
 
 
 def _missing(item: ItemRow, found: TaskGrades, people: int) -> int:

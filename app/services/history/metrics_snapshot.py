@@ -9,6 +9,8 @@ from app.domain.catalog.schedules import interval_seconds, next_due
 from app.domain.model import Verdict
 from app.services.lookup import schedule_of
 from app.store.alerts import alerts
+from app.store.annotation import recalls
+from app.store.annotation.recalls import RecallRow
 from app.store.catalog import definitions
 from app.store.delivery import outbox
 from app.store.detection.detectors import DetectionRow
@@ -74,6 +76,7 @@ class State:
     """Number of due runs that no worker has started."""
     runs_waiting_oldest_seconds: float
     hooks: tuple[HookState, ...]
+    pooled_recalls: tuple[RecallRow, ...] = ()
 
 
 class StateReader:
@@ -155,6 +158,7 @@ class StateReader:
             runs_waiting=shared.runs_waiting,
             runs_waiting_oldest_seconds=shared.runs_waiting_oldest_seconds,
             hooks=shared.hooks,
+            pooled_recalls=shared.pooled_recalls,
         )
 
 
@@ -190,6 +194,7 @@ class _Shared:
     runs_waiting: int
     runs_waiting_oldest_seconds: float
     hooks: tuple[HookState, ...]
+    pooled_recalls: tuple[RecallRow, ...]
 
 
 def _read_shared(connection: Connection, now: datetime) -> _Shared:
@@ -201,6 +206,7 @@ def _read_shared(connection: Connection, now: datetime) -> _Shared:
         runs_waiting=waiting,
         runs_waiting_oldest_seconds=_age(now, since),
         hooks=_hooks(connection),
+        pooled_recalls=tuple(recalls.list_recalls(connection)),
     )
 
 

@@ -12,6 +12,7 @@ from app.domain.history.run_views import FullReport, ResultView
 from app.services.catalog.run_inputs import load_guide
 from app.services.comparison import run_comparison
 from app.services.history import result_views
+from app.services.history.pooled_recall_views import load_recalls
 from app.services.lookup import find_run
 from app.store.engine import Store
 
@@ -30,6 +31,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
     with store.read() as connection:
         check_version = find_run(connection, run_id).check_version_id
         guide = None if check_version is None else load_guide(connection, check_version).body()
+        pooled = load_recalls(connection, str(whole["run"]["suite"]), str(whole["run"]["retriever"]))
     by_category: dict[str, list[ResultView]] = {}
     for result in found:
         by_category.setdefault(result["category"], []).append(result)
@@ -42,6 +44,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
             "categories": {name: mean_intervals(members) for name, members in by_category.items()},
         },
         "since": None if since is None else _change(store, since, run_id, version=version),
+        "pooled_recall": pooled,
         "results": found,
     }
 

@@ -25,6 +25,8 @@ class JobKind(StrEnum):
     """Ask the retrievers of an annotation task; the key is its id."""
     REPORT = "report"
     """Write a report that is due and put it into the outbox; the key is its id."""
+    RECALL = "recall"
+    """Compute the pooled recall of an annotation task; the key is its id."""
     RETENTION = "retention"
     """Delete what has expired; there is one, with the key 0."""
 

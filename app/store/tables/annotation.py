@@ -111,6 +111,23 @@ adjudications = Table(
     ),
 )
 
+# What the annotations of a task say of the recall of its retrievers, computed once they change.
+pooled_recalls = Table(
+    "pooled_recalls",
+    metadata,
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True, autoincrement=False),
+    Column("retriever", Text, primary_key=True),
+    Column("k", Integer, primary_key=True, autoincrement=False),
+    Column("queries", Integer, nullable=False),  # whose chunks are all decided
+    Column("found", Integer, nullable=False),
+    Column("relevant", Float(53)),  # estimated; NULL = unknown
+    Column("value", Float(53)),
+    Column("low", Float(53)),
+    Column("high", Float(53)),
+    Column("frame", Text, nullable=False),  # what it is a share of
+    Column("at", BigInteger, nullable=False),
+)
+
 corpora = Table(
     "corpora",
     metadata,

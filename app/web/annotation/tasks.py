@@ -18,7 +18,7 @@ from app.domain.annotation.views import AdoptionView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.validation_messages import parse_document
-from app.services.annotation import adoption, annotation_files, corpora, pooling, results, tasks
+from app.services.annotation import adoption, annotation_files, corpora, pooling, recall, results, tasks
 from app.services.catalog import definitions
 from app.store.engine import Store
 from app.web.annotation.annotate import GRADES
@@ -154,6 +154,7 @@ def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | 
         grades=GRADES[: grade_limit(task["scale"]) + 1],
         budget=results.load_budget(store, slug),
         agreement=results.load_agreement(store, slug),
+        recall=recall.load_recall(store, slug),
         disagreements=disagreements[:_SHOWN_DISAGREEMENTS],
         disputed=sum(one["adjudicated"] is None for one in disagreements),
         adopted=adopted,

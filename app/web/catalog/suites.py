@@ -23,6 +23,7 @@ from app.formats.catalog.exchange import FORMATS
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions, exporting, suite_definitions
 from app.services.history import suite_views
+from app.services.history.pooled_recall_views import load_suite_recalls
 from app.services.history.suite_views import CanaryFilter
 from app.store.engine import Store
 from app.web.catalog.setup_steps import list_setup_steps
@@ -155,4 +156,5 @@ def _suite(
         saved=saved,
         setup=list_setup_steps(store, suite=slug) if saved and not view.checks else (),
         refused=refused,
+        pooled_recall=load_suite_recalls(store, slug),
     )

@@ -1,0 +1,82 @@
+"""Rows of pooled recall: what the annotations of a task say of its retrievers, replaced whenever they change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_new
+from app.store.jobs.jobs import defer
+from app.store.jobs.values import JobKind, NewJob
+from app.store.tables import definitions, pooled_recalls, tasks
+
+_PAUSE: Final = 30_000_000
+"""Microseconds: grades come every few seconds, and are counted together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallEstimate:
+    """Pooled recall of a retriever at a depth; None = unknown."""
+
+    retriever: str
+    k: int
+    queries: int
+    found: int
+    relevant: float | None
+    value: float | None
+    low: float | None
+    high: float | None
+    frame: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRow(RecallEstimate):
+    """The same as stored, with its task and suite."""
+
+    task: str
+    suite: str
+    at: int
+
+
+def defer_recall(connection: Connection, task_id: int, now: int) -> None:
+    """Have the pooled recall of a task computed soon, once for all annotations until then."""
+    defer(connection, [NewJob(JobKind.RECALL, task_id, run_at=now + _PAUSE)])
+
+
+def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[RecallEstimate], at: int) -> None:
+    """Store the pooled recall of a task in the place of what was computed before."""
+    connection.execute(sa.delete(pooled_recalls).where(pooled_recalls.c.task_id == task_id))
+    values = [[getattr(one, name) for name in RecallEstimate.__dataclass_fields__] for one in estimates]
+    columns = ("task_id", *RecallEstimate.__dataclass_fields__, "at")
+    insert_new(connection, pooled_recalls, columns, [(task_id, *row, at) for row in values])
+
+
+def list_recalls(
+    connection: Connection, *, suite: str | None = None, retriever: str | None = None, known: bool = True
+) -> list[RecallRow]:
+    """Return pooled recall of the newest task for each suite and retriever, the deepest k first.
+
+    `known`: only where it is known.
+    """
+    statement = (
+        sa.select(pooled_recalls, tasks.c.slug.label("task"), definitions.c.slug.label("suite"))
+        .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
+        .join(definitions, definitions.c.id == tasks.c.suite_id)
+        .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None))
+        .order_by(definitions.c.slug, pooled_recalls.c.retriever, tasks.c.id.desc(), pooled_recalls.c.k.desc())
+    )
+    if suite is not None:
+        statement = statement.where(definitions.c.slug == suite)
+    if retriever is not None:
+        statement = statement.where(pooled_recalls.c.retriever == retriever)
+    if known:
+        statement = statement.where(pooled_recalls.c.value.is_not(None))
+    newest: dict[tuple[str, str], str] = {}
+    rows = [_row(row) for row in connection.execute(statement)]
+    return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
+
+
+def _row(row: Any) -> RecallRow:
+    return RecallRow(**{name: getattr(row, name) for name in RecallRow.__dataclass_fields__})

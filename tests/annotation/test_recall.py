@@ -1,0 +1,142 @@
+"""Pooled recall of a task: by hand, only over what is decided, and shown wherever recall is, never in its place."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.formats.history.report_measures import pooled_recall_lines
+from app.services.annotation import recall, tasks
+from app.services.history.pooled_recall_views import load_suite_recalls
+from app.store.annotation import tasks as rows
+from app.store.engine import Store, to_us
+from app.store.jobs.local_rows import at_hand
+from app.store.jobs.values import JobKind
+from tests.support.annotation_tasks import Desk
+from tests.support.api_service import Api, api
+from tests.support.present import present
+
+
+def pooled(store: Store, **changes: object) -> Desk:
+    desk = Desk.of(store)
+    desk.put(**changes)
+    desk.make_pool()
+    return desk
+
+
+def compute(desk: Desk) -> None:
+    with desk.store.read() as connection:
+        task = present(rows.find_task(connection, "truth"))
+    recall.compute_recall(desk.store, task.id, now=desk.world.clock())
+
+
+def test_the_estimate_scales_what_the_samples_hold(store: Store) -> None:
+    desk = pooled(store)
+    desk.work_through("Ann")  # texts 0 to 4 are relevant
+    expected = 0.0
+    with store.read() as connection:
+        canaries = rows.list_task_canaries(connection, present(rows.find_task(connection, "truth")).id)
+    for canary in canaries:
+        mine = [item for item in desk.items() if item.canary_id == canary.canary_id]
+        for stratum, size in enumerate(present(canary.sizes)):
+            drawn = [int(item.text.split()[1]) < 5 for item in mine if item.stratum == stratum]
+            expected += size * sum(drawn) / len(drawn)
+    found = recall.load_recall(store, "truth")
+    assert (found["queries"], found["undecided"]) == (4, 0)
+    by_place = {(one["retriever"], one["k"]): one for one in found["estimates"]}
+    assert set(by_place) == {(slug, k) for slug in ("bm25", "dense") for k in (1, 3)}
+    bm25, dense = by_place["bm25", 3], by_place["dense", 3]
+    assert bm25["relevant"] == pytest.approx(expected, abs=1e-6)
+    assert (bm25["found"], dense["found"]) == (12, 8)  # 0, 1, 2; and 3, 2, 5 of which 5 is not relevant
+    assert bm25["value"] == pytest.approx(12 / expected, abs=1e-6)
+    assert present(bm25["low"]) < present(bm25["value"]) < present(bm25["high"])
+    assert bm25["frame"] == "of the relevant texts among the top 30 of bm25, dense"
+
+
+def test_only_queries_whose_chunks_are_all_decided_count(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store)
+    assert recall.load_recall(sqlite_store, "truth")["queries"] == 0
+    for _ in range(9):
+        desk.say("Ann", present(desk.next("Ann")["item"])["id"], 1)
+    found = recall.load_recall(sqlite_store, "truth")
+    assert (found["queries"], found["undecided"]) == (1, 3)
+    last = max(desk.items(), key=lambda item: item.id)
+    for item in desk.items():
+        if item.canary_id == last.canary_id:
+            desk.say("Bob", item.token, None if item.token == last.token else 0)
+    assert recall.load_recall(sqlite_store, "truth")["queries"] >= 1
+
+
+def test_a_disputed_chunk_leaves_its_query_undecided(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=1.0)
+    desk.work_through("Ann")
+    item = present(desk.next("Bob")["item"])
+    desk.say("Bob", item["id"], int(int(item["text"].split()[1]) >= 5))
+    assert recall.load_recall(sqlite_store, "truth")["undecided"] == 1
+
+
+def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store)
+    found = desk.next("Ann")
+    strata = {item.token: item.stratum for item in desk.items()}
+    while (item := found["item"]) is not None:
+        found = desk.say("Ann", item["id"], None if strata[item["id"]] == 2 else 1)
+    estimates = recall.load_recall(sqlite_store, "truth")["estimates"]
+    assert {one["value"] for one in estimates} == {None}
+    assert {one["low"] for one in estimates} == {None}
+
+
+def test_an_annotation_has_it_computed_once_a_while(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store)
+    desk.work_through("Ann")
+    with sqlite_store.read() as connection:
+        waiting = at_hand(connection, [JobKind.RECALL], to_us(desk.world.clock.advance(60)))
+    assert len(waiting) == 1
+
+
+def test_the_newest_task_speaks_for_a_suite_until_it_is_archived(store: Store) -> None:
+    desk = pooled(store)
+    desk.work_through("Ann")
+    compute(desk)
+    compute(desk)
+    shown = load_suite_recalls(store, "suite")
+    assert [(one["retriever"], one["k"]) for one in shown] == [("bm25", 3), ("bm25", 1), ("dense", 3), ("dense", 1)]
+    assert {one["task"] for one in shown} == {"truth"}
+    assert load_suite_recalls(store, "other") == []
+    tasks.archive_task(store, "truth", now=desk.world.clock())
+    assert load_suite_recalls(store, "suite") == []
+
+
+def test_a_line_says_what_it_is_a_share_of(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store)
+    desk.work_through("Ann")
+    compute(desk)
+    lines = pooled_recall_lines(load_suite_recalls(sqlite_store, "suite"))
+    assert len(lines) == 2
+    assert lines[0].startswith("pooled recall@3 of bm25 0.")
+    assert lines[0].endswith("of the relevant texts among the top 30 of bm25, dense, by 4 queries of task truth")
+
+
+@pytest.fixture
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Give a service whose one task is graded."""
+    with api(tmp_path_factory.mktemp("recall")) as opened:
+        opened.docs()
+        opened.run()
+        opened.annotated_task()
+        yield opened
+
+
+def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
+    estimate = service.get("/v1/tasks/truth/recall")["estimates"]
+    assert [one["k"] for one in estimate] == [1, 3, 5, 10]
+    assert estimate[-1]["value"] == 1
+    for path in ("/suites/docs", "/tasks/truth"):
+        assert "Pooled recall" in service.client.get(path).text
+    report = service.get("/v1/runs/1/report")
+    assert [one["k"] for one in report["pooled_recall"]] == [10, 5, 3, 1]
+    markdown = service.client.get("/v1/runs/1/report", params={"format": "markdown"}).text
+    assert r"pooled recall\@10 of search 1.00 \(1.00 to 1.00\)" in markdown
+    assert "ooled recall@10" in service.client.get("/v1/runs/1/report", params={"format": "html"}).text
+    service.refresh()
+    exposed = service.client.get("/metrics").text
+    assert 'coalmine_pooled_recall_ratio{bound="estimate",k="10",retriever="search",suite="docs"} 1.0' in exposed
