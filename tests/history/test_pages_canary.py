@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.diagnosis.views import DiagnosisEvidence
 from app.domain.model import Outcome
 from app.formats.diagnosis import diagnosis_sentences
 from app.services.catalog.api_keys import Scope
@@ -347,7 +348,7 @@ def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -
 
 
 def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
-    evidence = {
+    evidence: DiagnosisEvidence = {
         "asked": {"repeat": 3, "deep": 1, "known_item": 0, "control": 0},
         "failed": ["timeout", "timeout", "refused, HTTP 503"],
         "ranks": {"before": 1, "run": None, "repeats": [2], "deep": None, "known_items": [], "control": None},

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,16 +62,18 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
     worse = np.full(count, UNMEASURED, np.int8) if baseline is None else worse_than(baseline.floors, observation.ndcg)
     now = np.stack([lost, np.where(lost == UNMEASURED, UNMEASURED, worse).astype(np.int8)])
     newly = (lost == 1) & (state.last[0] == 0)
-    changes = _counted(state, observation, now, newly, warming_up=baseline is None)
+    after = _counted(state, observation, now, newly, warming_up=baseline is None)
     scopes: dict[str, float] = {}
     if baseline is not None:
         bets = bet(baseline.rates, known, state.last, now, members)
-        changes["canaries"] = paid(state.canaries, bets.canaries)
-        changes["grouped"] = paid(state.grouped, bets.groups)
-        changes["fleet"] = paid(state.fleet, bets.fleet)
-        scopes = _scopes(changes, baseline, members)
-        changes["evidence"] = sum(scopes.values()) / len(scopes) if scopes else 0.0
-    after = replace(state, **changes)
+        after = replace(
+            after,
+            canaries=paid(state.canaries, bets.canaries),
+            grouped=paid(state.grouped, bets.groups),
+            fleet=paid(state.fleet, bets.fleet),
+        )
+        scopes = _scopes(after, baseline, members)
+        after = replace(after, evidence=sum(scopes.values()) / len(scopes) if scopes else 0.0)
     names, strength = (np.zeros(count, np.int8), np.zeros(count)) if baseline is None else _named(after, known)
     calm = warm_up.calm(after.passes, after.misses) & ~known
     return RunEvidence(
@@ -136,43 +138,43 @@ def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[st
 
 def _counted(
     state: State, observation: Observation, now: Fails, newly: NDArray[np.bool_], *, warming_up: bool
-) -> dict[str, Any]:
-    """Return the updated counters of the state; `identical` and `lately` only serve the warm-up."""
+) -> State:
+    """Return the state with updated counters; `identical` and `lately` only serve the warm-up."""
     last = np.where(now == UNMEASURED, state.last, now)
     passes, misses, streak = warm_up.counted_on(state, observation.lost)
-    changes: dict[str, Any] = {
-        "observed": state.observed + 1,
-        "last": last,
-        "passes": passes,
-        "misses": misses,
-        "streak": streak,
-        "longest": max(state.longest, int(state.streak[observation.lost == 0].max(initial=0))),
-        "failing": int(np.count_nonzero(last[0] == 1)),
-        "newly": int(np.count_nonzero(newly)),
-        "identical": 0,
-        "since": state.since + 1 if state.open else 0,
-        "good": state.good if state.open else 0,
-        "evidence": 0.0,
-    }
-    if warming_up:
-        both = (observation.lost != UNMEASURED) & (state.last[0] != UNMEASURED)
-        flipped = (observation.lost != state.last[0]) & both
-        moved = np.abs(observation.ndcg - state.lately) > _SAME  # False where one of them is NaN
-        same = not flipped.any() and not moved.any()
-        changes["identical"] = state.identical + 1 if same else 1
-        lately = np.where(np.isnan(observation.ndcg), state.lately, observation.ndcg)
-        changes["lately"] = lately.astype(np.float32)
-    return changes
+    counted = replace(
+        state,
+        observed=state.observed + 1,
+        last=last,
+        passes=passes,
+        misses=misses,
+        streak=streak,
+        longest=max(state.longest, int(state.streak[observation.lost == 0].max(initial=0))),
+        failing=int(np.count_nonzero(last[0] == 1)),
+        newly=int(np.count_nonzero(newly)),
+        identical=0,
+        since=state.since + 1 if state.open else 0,
+        good=state.good if state.open else 0,
+        evidence=0.0,
+    )
+    if not warming_up:
+        return counted
+    both = (observation.lost != UNMEASURED) & (state.last[0] != UNMEASURED)
+    flipped = (observation.lost != state.last[0]) & both
+    moved = np.abs(observation.ndcg - state.lately) > _SAME  # False where one of them is NaN
+    same = not flipped.any() and not moved.any()
+    lately = np.where(np.isnan(observation.ndcg), state.lately, observation.ndcg)
+    return replace(counted, identical=state.identical + 1 if same else 1, lately=lately.astype(np.float32))
 
 
-def _scopes(levels: Mapping[str, Level], baseline: Baseline, members: Members) -> dict[str, float]:
+def _scopes(state: State, baseline: Baseline, members: Members) -> dict[str, float]:
     """Average of the accounts of each level over signals and bets, without groups that have no known canary."""
     if not baseline.known.any():
         return {}
-    scopes = {"canaries": _mean(levels["canaries"], baseline.known)}
+    scopes = {"canaries": _mean(state.canaries, baseline.known)}
     if len(members.groups) and (alive := _alive(baseline, members)).any():
-        scopes["groups"] = _mean(levels["grouped"], alive)
-    fleet = levels["fleet"].accounts
+        scopes["groups"] = _mean(state.grouped, alive)
+    fleet = state.fleet.accounts
     return {**scopes, "check": float(fleet.sum(dtype=np.float64)) / fleet.size}
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NotRequired
+from typing import Literal, NotRequired, final
 
 from typing_extensions import TypedDict
 
@@ -87,6 +87,65 @@ class StoredDrift(TypedDict):
     median_z: float | None
     overlap: float | None
     canaries: int
+
+
+class IndexChange(TypedDict):
+    """The first change of the index version since a fault began; `run` came with it."""
+
+    run: str
+    before: str
+    now: str
+
+
+class StoredFirstRun(TypedDict):
+    """The run that a guard compares with until there is a baseline."""
+
+    run: str
+    coverage: float | None
+
+
+@final
+class StoredDifference(TypedDict):
+    """A drop as stored; see `Difference`."""
+
+    pairs: int
+    before: float
+    now: float
+    difference: float
+    low: float
+    high: float
+    confidence: float
+
+
+@final
+class UnknownDrop(TypedDict):
+    """Why there is no difference to the baseline, as stored."""
+
+    unknown: str
+
+
+class StoredReading(TypedDict, total=False):
+    """What there is to say of a run besides its columns; what is empty is absent."""
+
+    reason: str
+    scopes: dict[str, float]
+    severity: Severity | None
+    change: str | None
+    good: int
+    groups: list[str]
+    warming: str
+    anew: str
+    """Why the detector began anew with what it measures."""
+    unknown: int
+    usual: list[int]
+    index_change: IndexChange | None
+    drops: dict[str, StoredDifference | UnknownDrop]
+    """By rule key."""
+    drift: StoredDrift | None
+    first: StoredFirstRun | None
+    culprits: StoredCulprits
+    alerted: bool
+    """Whether a standing alert kept baselines from being learned of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ def near_duplicates(evidence: Evidence) -> Finding | None:
         return None
     copies = {name for pair in pairs for name in (pair.one, pair.other)}
     reason = f"{len(copies)} of the top 5 hits are near copies of one another under different ids{fall_text(evidence)}"
-    similarities = [[pair.one, pair.other, round(pair.similarity, 3)] for pair in pairs]
+    similarities = [(pair.one, pair.other, round(pair.similarity, 3)) for pair in pairs]
     return Finding(cause=Cause.DUPLICATES, reason=reason, evidence={"near_copies": similarities})
 
 

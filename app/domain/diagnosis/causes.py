@@ -4,7 +4,6 @@ The rules are in `answer_causes` and `chunk_causes`; which questions are asked, 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from app.domain.counts import counted
 from app.domain.diagnosis import answer_causes, chunk_causes
@@ -12,6 +11,7 @@ from app.domain.diagnosis.evidence import Evidence, collect_evidence
 from app.domain.diagnosis.findings import Finding, latest_rank, outcome_text
 from app.domain.diagnosis.score_changes import change_of
 from app.domain.diagnosis.values import Case, Diagnosis, Kind, Question
+from app.domain.diagnosis.views import DiagnosisEvidence
 from app.domain.model import Answer, Ranking
 
 
@@ -63,7 +63,7 @@ def _control_rank(now: Ranking | None, control: Ranking | None) -> int | None:
     return control.ids.index(now.ids[0]) + 1
 
 
-def _basic_evidence(evidence: Evidence) -> dict[str, Any]:
+def _basic_evidence(evidence: Evidence) -> DiagnosisEvidence:
     """Evidence of every diagnosis: ranks, counts and scores by kind of question."""
     healthy = evidence.case.healthy
     change = change_of(healthy, evidence.today) if healthy is not None else None

@@ -12,6 +12,7 @@ from app.domain.diagnosis.near_copies import near_copies
 from app.domain.diagnosis.quality.vocabulary import LITTLE, word_overlap
 from app.domain.diagnosis.reanchoring import reanchor
 from app.domain.diagnosis.values import Reanchor
+from app.domain.diagnosis.views import TextMatch
 from app.domain.model import Cause
 from app.domain.number_text import percent_text
 from app.domain.runs.wrong_fields import WRONG_FIELDS, named_by
@@ -57,7 +58,7 @@ def _rechunked_finding(moved: Sequence[Reanchor], gone: Sequence[int]) -> Findin
     where = "another chunk holds" if len(best.chunks) == 1 else f"{len(best.chunks)} other chunks hold"
     reason = f"The expected chunk is gone, and {where} its text ({percent_text(best.similarity)} of its word 3-grams): "
     reason += "the documents were re-cut"
-    matches = [
+    matches: list[TextMatch] = [
         {"judgment": one.index, "id": part.id, "document": part.document, "similarity": part.similarity}
         for one in moved
         for part in one.chunks

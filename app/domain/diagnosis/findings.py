@@ -1,12 +1,11 @@
 """Findings of the cause rules, and what several rules share: the rank now, how far a chunk fell, whether it is gone."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from app.domain.diagnosis.evidence import Evidence
 from app.domain.diagnosis.values import Reanchor
-from app.domain.model import EMPTY, Answer, Cause
+from app.domain.diagnosis.views import DiagnosisEvidence
+from app.domain.model import Answer, Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +14,7 @@ class Finding:
 
     cause: Cause
     reason: str
-    evidence: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    evidence: DiagnosisEvidence = field(default_factory=DiagnosisEvidence)
     reanchors: tuple[Reanchor, ...] = ()
 
 

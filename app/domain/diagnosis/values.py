@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
+from app.domain.diagnosis.views import DiagnosisEvidence
 from app.domain.model import EMPTY, Canary, Cause, Judgment, Ranking
 from app.domain.probing.retrievers import Scale
 
@@ -102,8 +102,8 @@ class Diagnosis:
     cause: Cause
     reason: str
     """A sentence for people without its full stop. It quotes no retrieved text, id or document."""
-    evidence: Mapping[str, Any]
-    """Its evidence as JSON; see `causes`. It has retrieved ids, not texts."""
+    evidence: DiagnosisEvidence
+    """It has retrieved ids, not texts."""
     persistent: bool | None
     """Whether a repeat still has the fault; False = every repeat was healthy, None = none was answered."""
     rank_before: int | None = None

@@ -68,6 +68,14 @@ class DiagnosisEvidence(TypedDict, total=False):
     score_at_k: float
 
 
+class StoredDiagnosis(DiagnosisEvidence, total=False):
+    """The evidence as it is stored, beside what a view shows on its own."""
+
+    persistent: bool | None
+    rank_before: int | None
+    rank_now: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisView:
     """The last diagnosis of a canary of a check."""
@@ -106,6 +114,13 @@ class StoredJudgment(TypedDict):
     document: str | None
     text: str | None
     grade: int
+
+
+class RetrievedTexts(TypedDict):
+    """Retrieved texts of the chunk that is gone, and of the one for each proposal."""
+
+    old: str
+    new: list[str]
 
 
 class ReanchorOutcome(TypedDict):

@@ -5,13 +5,15 @@ Detection supplies the baseline; `alerts.conditions` compares a difference with 
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.comparison.significance import FEWEST_PAIRS, Difference, paired_difference
 from app.domain.counts import counted
+from app.domain.detection.views import StoredDifference, UnknownDrop
 from app.domain.model import Rule, RuleKind
 from app.domain.runs.measures import parse_measure
 
@@ -49,16 +51,14 @@ def watched_column(rule: Rule, k: int) -> str:
     return str(parse_measure(rule.measure))
 
 
-def drop_as_json(drop: Difference | str) -> dict[str, Any]:
+def drop_as_json(drop: Difference | str) -> StoredDifference | UnknownDrop:
     """Return a drop as stored JSON."""
-    if isinstance(drop, str):
-        return {"unknown": drop}
-    return {name: getattr(drop, name) for name in Difference.__dataclass_fields__}
+    return {"unknown": drop} if isinstance(drop, str) else cast("StoredDifference", asdict(drop))
 
 
-def drop_from_json(stored: Mapping[str, Any]) -> Difference | str:
+def drop_from_json(stored: StoredDifference | UnknownDrop) -> Difference | str:
     """Return a drop from its stored JSON."""
-    return str(stored["unknown"]) if "unknown" in stored else Difference(**stored)
+    return stored["unknown"] if "unknown" in stored else Difference(**stored)
 
 
 def _compute_drop(

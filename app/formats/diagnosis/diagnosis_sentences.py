@@ -3,13 +3,13 @@
 It reads the evidence of a diagnosis, whose ids may be hostile; nothing here is markup.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.domain.alerts.advice import CAUSE_ADVICE
 from app.domain.counts import counted
 from app.domain.diagnosis.values import Kind
+from app.domain.diagnosis.views import DiagnosisEvidence
 from app.domain.model import Cause
 from app.domain.number_text import percent_text
 from app.domain.probing.probe_failures import outcome_word
@@ -27,10 +27,10 @@ class QuestionRow:
     """Hits of the answer; None = not stored."""
 
 
-def probed(evidence: Mapping[str, Any]) -> list[QuestionRow]:
+def probed(evidence: DiagnosisEvidence) -> list[QuestionRow]:
     """List the stored rankings and the questions, each with the rank of the expected chunk."""
-    ranks, returned, counts = (evidence.get(name) or {} for name in ("ranks", "returned", "asked"))
-    if not ranks:
+    ranks, returned, counts = evidence.get("ranks"), evidence.get("returned"), evidence.get("asked") or {}
+    if not ranks or not returned:
         return []
     rows = [
         QuestionRow(
@@ -75,7 +75,7 @@ def probed(evidence: Mapping[str, Any]) -> list[QuestionRow]:
     return rows
 
 
-def findings(evidence: Mapping[str, Any]) -> list[str]:
+def findings(evidence: DiagnosisEvidence) -> list[str]:
     """Return the rest of the evidence in sentences without full stops."""
     return list(_findings(evidence))
 
@@ -85,9 +85,9 @@ def advice(cause: Cause) -> str:
     return CAUSE_ADVICE[cause]
 
 
-def _findings(evidence: Mapping[str, Any]) -> Iterator[str]:
-    if evidence.get("failed"):
-        yield f"not answered: {', '.join(map(_failure_text, evidence['failed']))}"
+def _findings(evidence: DiagnosisEvidence) -> Iterator[str]:
+    if failed := evidence.get("failed"):
+        yield f"not answered: {', '.join(map(_failure_text, failed))}"
     change, chunks = evidence.get("score_change"), evidence.get("scores_compared", 0)
     if change is not None:
         yield f"the scores of {counted(chunks, 'chunk')} found then and now differ by {change:.1%} in the median"

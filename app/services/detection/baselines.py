@@ -3,10 +3,8 @@
 Each choice is a row that stays. A detector takes it over with the next run, see detectors.
 """
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, cast
 
 from app.domain.detection import Settings, unpack_state, warming_note, warming_summary
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
@@ -17,7 +15,7 @@ from app.domain.detection.views import (
     DetectorView,
     DriftKind,
     LearnedBaseline,
-    StoredDrift,
+    StoredReading,
     WarmUpView,
 )
 from app.domain.errors import ConflictError, InvalidInputError, Problem
@@ -221,9 +219,8 @@ def _warm_up(row: DetectorRow | None, detection: DetectionRow | None, waits: str
 
 
 def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
-    body: Mapping[str, Any] = {} if detection is None else detection.body
-    culprits = body.get("culprits", {"total": 0, "named": []})
-    drift = body.get("drift")
+    body: StoredReading = {} if detection is None else detection.body
+    drift, severity = body.get("drift"), body.get("severity")
     return DetectorView(
         run=str(row.run_id),
         evidence=None if detection is None else shapes.number(detection.evidence),
@@ -231,13 +228,13 @@ def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
         threshold=1 / Settings().alpha,
         open=detection is not None and detection.open,
         since_run=None if detection is None or detection.since_run is None else str(detection.since_run),
-        severity=None if body.get("severity") is None else Severity(body["severity"]),
+        severity=None if severity is None else Severity(severity),
         reason=body.get("reason"),
         lost=None if detection is None else detection.lost,
         worse=None if detection is None else detection.worse,
         usual=body.get("usual"),
         unknown=body.get("unknown", 0),
         groups=body.get("groups", []),
-        culprits=culprits,
-        drift=None if drift is None else cast("StoredDrift", {**drift, "kind": DriftKind(drift["kind"])}),
+        culprits=body.get("culprits") or {"total": 0, "named": []},
+        drift=None if drift is None else {**drift, "kind": DriftKind(drift["kind"])},
     )

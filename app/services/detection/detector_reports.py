@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, cast
 
 from app.domain.alerts.guard import FirstRun
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Reading
+from app.domain.detection.views import IndexChange, StoredDrift, StoredReading
 from app.domain.runs.drops import drop_as_json
 
 CULPRITS: Final = 50
@@ -20,50 +21,51 @@ def body_of(
     keys: Sequence[str],
     *,
     since_run: int | None,
-    index_change: Mapping[str, Any] | None,
+    index_change: IndexChange | None,
     drops: Mapping[str, Difference | str],
-    drift: Mapping[str, Any] | None,
+    drift: StoredDrift | None,
     anew: str = "",
     first: FirstRun | None = None,
-) -> dict[str, Any]:
+) -> StoredReading:
     """Write down what there is to say of a run besides the columns; `keys` are those of the watched canaries.
 
     `anew`: why the detector began anew with what it measures, said while it warms up; `first`: what a guard compares
     with until then.
     """
-    body: dict[str, Any] = {"reason": reason_of(reading, since_run, index_change)}
-    fields: dict[str, Any] = {
+    fields: StoredReading = {
         "scopes": {name: float(f"{value:.6g}") for name, value in reading.scopes.items()},
         "severity": reading.severity,
         "change": reading.change,
         "good": reading.good,
         "groups": list(reading.groups),
-        "warming": reading.warming,
-        "anew": reading.warming and anew,
+        "warming": reading.warming or "",
+        "anew": anew if reading.warming else "",
         "unknown": reading.unknown,
-        "usual": reading.usual and list(reading.usual),
+        "usual": list(reading.usual or ()),
         "index_change": index_change,
         "drops": {key: drop_as_json(drop) for key, drop in drops.items()},
         "drift": drift,
-        "first": first and {"run": str(first.run_id), "coverage": first.coverage},
+        "first": None if first is None else {"run": str(first.run_id), "coverage": first.coverage},
     }
-    body |= {name: value for name, value in fields.items() if value}
     if reading.culprits:
-        named = [
-            {"key": keys[one.position], "signal": str(one.signal), "evidence": one.evidence}
-            for one in reading.culprits[:CULPRITS]
-        ]
-        body["culprits"] = {"total": len(reading.culprits), "named": named}
-    return body
+        fields["culprits"] = {
+            "total": len(reading.culprits),
+            "named": [
+                {"key": keys[one.position], "signal": one.signal.value, "evidence": one.evidence}
+                for one in reading.culprits[:CULPRITS]
+            ],
+        }
+    stated = {name: value for name, value in fields.items() if value}
+    return cast("StoredReading", {"reason": reason_of(reading, since_run, index_change), **stated})
 
 
-def first_run_of(body: Mapping[str, Any]) -> FirstRun | None:
+def first_run_of(body: StoredReading) -> FirstRun | None:
     """Run that a guard compared with, as kept beside a run; None where a baseline stood or nobody kept it."""
     first = body.get("first")
     return None if first is None else FirstRun(run_id=int(first["run"]), coverage=first["coverage"])
 
 
-def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractSet[str]:
+def withholding(alerted: AbstractSet[str], body: StoredReading) -> AbstractSet[str]:
     """Say which of the rules with a standing alert keep baselines from being learned of a run.
 
     What cannot be told for want of a baseline must not keep one from being learned.
@@ -71,7 +73,7 @@ def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractS
     return alerted - {key for key, drop in body.get("drops", {}).items() if "unknown" in drop}
 
 
-def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str, Any] | None) -> str:
+def reason_of(reading: Reading, since_run: int | None, index_change: IndexChange | None) -> str:
     """Give the sentence of a reading without its full stop, with since when that holds."""
     sentence = reading.reason.removesuffix(".")
     if not reading.open or since_run is None:
@@ -86,7 +88,7 @@ def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str
 
 def index_change_of(
     marks: Sequence[tuple[int, str]], since_run: int, run_id: int, now: str | None
-) -> dict[str, str] | None:
+) -> IndexChange | None:
     """Find the first change of the index version from `since_run` on; None = there was none.
 
     `marks` are the runs with which versions came, oldest first; `now` is what the run itself says, which has no mark.

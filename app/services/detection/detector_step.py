@@ -4,11 +4,10 @@
 `save_detector` after its alerts are known, since baselines are never learned of runs during which one stands.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from app.domain.detection import (
     pack_baseline,
     unpack_baseline,
 )
-from app.domain.detection.views import Action
+from app.domain.detection.views import Action, IndexChange, StoredDrift
 from app.domain.model import RuleKind
 from app.domain.runs.drops import NO_BASELINE, Column, drops
 from app.domain.runs.measures import MEASURES_VERSION
@@ -224,14 +223,14 @@ def _since(connection: Connection, check_id: int, run_id: int, reading: Reading)
     return detectors.nth_newest_run(connection, check_id, reading.since - 1) or run_id
 
 
-def _index_change(connection: Connection, run: EndingRun, since_run: int | None) -> Mapping[str, str] | None:
+def _index_change(connection: Connection, run: EndingRun, since_run: int | None) -> IndexChange | None:
     if since_run is None:
         return None
     marks = detectors.marks_since(connection, run.check_id, since_run)
     return detector_reports.index_change_of(marks, since_run, run.id, run.index_version)
 
 
-def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> Mapping[str, Any] | None:
+def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> StoredDrift | None:
     baseline = None if baseline_id is None else detectors.find_baseline(connection, baseline_id)
     if baseline is None:
         return None

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Final, cast
+from typing import Final
 
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.questions import questions
 from app.domain.diagnosis.values import Diagnosis, Reanchor
-from app.domain.diagnosis.views import DiagnosisEvidence, DiagnosisView, ReanchorState
+from app.domain.diagnosis.views import DiagnosisView, ReanchorState
 from app.domain.errors import InvalidInputError, NotFoundError
 from app.domain.model import Answer, Cause, Judgment, RunStatus, Verdict
 from app.domain.probing.retrievers import Probe
@@ -242,7 +242,7 @@ def _document(judgment: Judgment) -> JudgmentDocument:
 
 def diagnosis_view(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:
     """Return a stored diagnosis as JSON on the wire."""
-    evidence = dict(found.evidence)
+    evidence = found.evidence.copy()
     proposed = [
         row
         for row in stored.proposals_of(connection, [found.canary_id], ("proposed",))
@@ -260,6 +260,6 @@ def diagnosis_view(connection: Connection, slug: str, key: str, found: Diagnosis
         persistent=evidence.pop("persistent", None),
         rank_before=evidence.pop("rank_before", None),
         rank_now=evidence.pop("rank_now", None),
-        evidence=cast("DiagnosisEvidence", evidence),
+        evidence=evidence,
         reanchors=[str(row.id) for row in proposed],
     )

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from app.domain.diagnosis.views import ReanchorDecision, ReanchorOutcome, ReanchorState, ReanchorView, StoredJudgment
 from app.domain.errors import InvalidInputError, Problem
@@ -260,7 +259,7 @@ def _outcome(row: ReanchorRow, state: ReanchorState) -> ReanchorOutcome:
     return {"id": str(row.id), "key": row.key, "state": state}
 
 
-def _judgment_view(judgment: Mapping[str, Any]) -> StoredJudgment:
+def _judgment_view(judgment: StoredJudgment) -> StoredJudgment:
     return {
         "id": judgment["id"],
         "document": judgment["document"],

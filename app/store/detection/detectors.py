@@ -4,13 +4,14 @@ What canaries did in past runs, of which baselines are learned, is read by past.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.detection.views import StoredReading
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
@@ -68,7 +69,7 @@ class DetectionRow:
     open: bool
     since_run: int | None
     learns: bool
-    body: Mapping[str, Any]
+    body: StoredReading
     """Empty where there is nothing else to say."""
 
 
@@ -183,7 +184,7 @@ def save_detection(connection: Connection, row: DetectionRow) -> None:
     insert_new(connection, detections, (*values, "body"), [(*values.values(), body)])
 
 
-def withhold_detection(connection: Connection, run_id: int, *, body: Mapping[str, Any]) -> None:
+def withhold_detection(connection: Connection, run_id: int, *, body: StoredReading) -> None:
     """Keep baselines from being learned of a run after all, once its alerts are known."""
     mine = sa.update(detections).where(detections.c.run_id == run_id)
     connection.execute(mine.values(learns=False, body=json.dumps(body)))

@@ -4,13 +4,14 @@ What is asked and concluded is diagnosis's in services; who accepts a proposal, 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.diagnosis.views import RetrievedTexts, StoredDiagnosis, StoredJudgment
 from app.store.engine import blocks, insert_one, sql_literal
 from app.store.jobs.jobs import defer
 from app.store.jobs.values import JobKind, NewJob
@@ -41,7 +42,7 @@ class DiagnosisRow:
     requested_by: str | None
     cause: str
     reason: str
-    evidence: Mapping[str, Any]
+    evidence: StoredDiagnosis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +56,16 @@ class ReanchorRow:
     canary_version_id: int
     key: str
     hash: bytes
-    judgment: Mapping[str, Any]
-    proposals: Sequence[Mapping[str, Any]]
+    judgment: StoredJudgment
+    proposals: Sequence[StoredJudgment]
     """One judgment, or two where its passage was cut in two."""
     similarity: float
     state: str
     created_at: int
     decided_at: int | None
     decided_by: str | None
-    texts: Mapping[str, Any] | None
-    """`old` and `new`, a list parallel to the proposals: retrieved texts; None in rows of older releases."""
+    texts: RetrievedTexts | None
+    """None in rows of older releases."""
 
 
 def save_diagnosis(connection: Connection, **values: Any) -> int:
