@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates, Slice
 from app.domain.alerts.rules import DEGRADED_SHARE
+from app.domain.history.run_views import DegradedName, RunDetails, SliceView
 from app.domain.model import EmbedderChange, Outcome, RunStatus, Step, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import FailedProbe
+from app.domain.probing.views import LatencyView, ProbeSummary, StoredFinding
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import RunOutcome
 from app.domain.runs.run_responses import RunResponses, measured_latencies
@@ -55,33 +57,33 @@ def stored_aggregates(run: RunRow) -> Aggregates:
     return with_embedder(aggregates, run.embedder)
 
 
-def with_embedder(aggregates: Aggregates, finding: Mapping[str, Any] | None) -> Aggregates:
+def with_embedder(aggregates: Aggregates, finding: StoredFinding | None) -> Aggregates:
     """Return the aggregates with a stored finding on the embedder; None = there is no embedder."""
     kind, reason = embedder_finding(finding)
     return replace(aggregates, embedder=kind, embedder_reason=reason)
 
 
-def embedder_finding(finding: Mapping[str, Any] | None) -> tuple[EmbedderChange | None, str | None]:
+def embedder_finding(finding: StoredFinding | None) -> tuple[EmbedderChange | None, str | None]:
     """Return `kind` and `reason` of a stored finding on the embedder; None = there is no embedder."""
     if finding is None:
         return None, None
     return None if finding["kind"] is None else EmbedderChange(finding["kind"]), finding["reason"]
 
 
-def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> dict[str, Any]:
+def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
     """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
     aggregates = outcome.aggregates
-    degraded = [
+    degraded: list[DegradedName] = [
         {
             "key": inputs.canaries[position].key,
             "query": inputs.canaries[position].query,
-            "reasons": [str(reason) for reason in unpack_reasons(int(outcome.canary_reasons[position]))],
+            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
         }
         for position in outcome.degraded.tolist()
     ]
     return {
-        "categories": {name: _slice(part) for name, part in aggregates.categories.items()},
-        "tags": {name: _slice(part) for name, part in aggregates.tags.items()},
+        "categories": {name: slice_view(part) for name, part in aggregates.categories.items()},
+        "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
         **probe_summary(aggregates.probes, outcome.latencies, responses.failures.values()),
         "degraded": degraded,
     }
@@ -89,7 +91,7 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
 
 def probe_summary(
     probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
-) -> dict[str, Any]:
+) -> ProbeSummary:
     """Return probes by outcome, the failures before the retriever by step, and the latency."""
     steps: dict[str, Counter[str]] = {}
     for failure in failures:
@@ -98,11 +100,11 @@ def probe_summary(
     return {
         "probes": dict(probes),
         "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
-        "latency_seconds": latency_summary(latencies),
+        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
     }
 
 
-def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping[int, Failure]) -> dict[str, Any]:
+def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping[int, Failure]) -> ProbeSummary:
     """Return `probe_summary` of a run stored by a release that did not store it."""
     probes = Counter(str(failure.outcome) for failure in failures.values())
     if run.measured:
@@ -110,7 +112,8 @@ def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping
     return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
 
 
-def _slice(part: Slice) -> Mapping[str, Any]:
+def slice_view(part: Slice) -> SliceView:
+    """Return the view of a category or tag, its numbers in full."""
     return {
         "canaries": part.canaries,
         "measured": part.measured,

@@ -1,9 +1,9 @@
 """Runs, their inputs and their canary states, as recorded or with the numbers of a re-scoring; read only."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -163,7 +163,7 @@ def without_relevance(state: StateRow) -> StateRow:
 
 def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
     """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
-    summary = found.summary or {}
+    before, after = (found.summary["before"], found.summary["after"]) if found.summary else (None, None)
     return {
         "id": str(found.id),
         "check": found.check,
@@ -176,8 +176,8 @@ def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
         "progress": {"runs_done": done, "runs_total": total},
         "note": found.note,
         "failure": found.failure,
-        "before": _side(summary.get("before")),
-        "after": _side(summary.get("after")),
+        "before": _side(before),
+        "after": _side(after),
     }
 
 
@@ -187,15 +187,13 @@ def _status(found: Rescoring) -> Literal["queued", "running", "finished", "faile
     return "queued" if found.claimed_by is None else "running"
 
 
-def _side(stored: Mapping[str, Any] | None) -> RescoringSide | None:
+def _side(stored: RescoringSide | None) -> RescoringSide | None:
     if stored is None:
         return None
     return {
-        "runs": stored["runs"],
+        **stored,
         "coverage": shapes.number(stored["coverage"]),
         "health_score": shapes.number(stored["health_score"]),
-        "degraded": stored["degraded"],
-        "verdicts": stored["verdicts"],
     }
 
 

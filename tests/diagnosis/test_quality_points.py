@@ -19,8 +19,9 @@ from app.domain.diagnosis.quality.recall import recall
 from app.domain.diagnosis.quality.suite import suite_reach
 from app.domain.diagnosis.quality.trend import slow_drift, theil_sen
 from app.domain.diagnosis.quality.vocabulary import content_words, vocabulary
-from app.domain.model import Canary, Category, Judgment, Ranking
+from app.domain.model import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
 from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
+from app.domain.probing.views import StoredFinding, StoredPair
 from app.domain.runs.matching import match, prepare
 from tests.support.fakes import hits
 
@@ -165,27 +166,40 @@ def test_a_thousand_copies_of_one_text_are_all_found() -> None:
 # --- embeddings ----------------------------------------------------------------------------------------------
 
 
-def _finding(similar: float, dissimilar: float, *, kind: str | None = "same", outcome: str = "ok") -> dict[str, object]:
-    pairs = [
+def _finding(
+    similar: float,
+    dissimilar: float,
+    *,
+    kind: EmbedderChange | None = EmbedderChange.SAME,
+    outcome: Outcome = Outcome.OK,
+) -> StoredFinding:
+    pairs: list[StoredPair] = [
         {"key": "close", "similar": True, "cosine": similar, "reference": similar, "agreement": 1.0},
         {"key": "far", "similar": False, "cosine": dissimilar, "reference": dissimilar, "agreement": 1.0},
     ]
-    return {"outcome": outcome, "kind": kind, "pairs": pairs if outcome == "ok" else []}
+    return {
+        "outcome": outcome,
+        "http_status": None,
+        "kind": kind,
+        "reason": "",
+        "dimensions": None,
+        "pairs": pairs if outcome is Outcome.OK else [],
+    }
 
 
 @pytest.mark.parametrize(
     ("finding", "mark"),
     [
         (None, Mark.UNKNOWN),
-        (_finding(0.9, 0.1, outcome="timeout", kind=None), Mark.UNKNOWN),
+        (_finding(0.9, 0.1, outcome=Outcome.TIMEOUT, kind=None), Mark.UNKNOWN),
         (_finding(0.9, 0.1), Mark.GOOD),
-        (_finding(0.9, 0.1, kind="drifted"), Mark.GOOD),
-        (_finding(0.9, 0.1, kind="swapped"), Mark.REVIEW),
+        (_finding(0.9, 0.1, kind=EmbedderChange.DRIFTED), Mark.GOOD),
+        (_finding(0.9, 0.1, kind=EmbedderChange.SWAPPED), Mark.REVIEW),
         (_finding(0.9, 0.85), Mark.REVIEW),
         (_finding(0.5, 0.6), Mark.REVIEW),
     ],
 )
-def test_an_embedder_is_good_where_it_tells_pairs_apart(finding: dict[str, object] | None, mark: Mark) -> None:
+def test_an_embedder_is_good_where_it_tells_pairs_apart(finding: StoredFinding | None, mark: Mark) -> None:
     section = embedding_quality(finding)
     assert section.mark is mark
     assert (section.advice is not None) is (mark is Mark.REVIEW)

@@ -8,7 +8,7 @@ from app.domain.catalog.measure_guide import MeasureGuideView
 from app.domain.comparison.views import Sides
 from app.domain.history.report_views import MeanIntervalsView, ReportChange
 from app.domain.model import Category, Level, Outcome, Reason, RunStatus, Step, Trigger, Verdict
-from app.domain.probing.views import StoredFinding
+from app.domain.probing.views import LatencyView, StoredFinding
 from app.domain.views import TimeText
 
 
@@ -32,12 +32,23 @@ class SliceView(TypedDict):
     measures: dict[str, float | None]
 
 
-class LatencyView(TypedDict):
-    """Latency of measured probes in seconds; null where nothing was measured."""
+class DegradedName(TypedDict):
+    """A degraded canary of a stored run; where runs are listed only its query."""
 
-    p50: float | None
-    p95: float | None
-    max: float | None
+    key: NotRequired[str]
+    query: str
+    reasons: NotRequired[list[Reason]]
+
+
+class RunDetails(TypedDict, total=False):
+    """What is stored beside the row of a run; absent where it measured nothing, or a release did not store it."""
+
+    categories: dict[str, SliceView]
+    tags: dict[str, SliceView]
+    probes: dict[str, int]
+    probes_by_step: dict[str, dict[str, int]]
+    latency_seconds: LatencyView
+    degraded: list[DegradedName]
 
 
 class RunDocument(TypedDict):

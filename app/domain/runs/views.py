@@ -24,6 +24,13 @@ class RescoringSide(TypedDict):
     verdicts: dict[str, int]
 
 
+class RescoringTotals(TypedDict):
+    """The runs of a re-scoring as they were, and as they are by it."""
+
+    before: RescoringSide
+    after: RescoringSide
+
+
 class RescoringView(TypedDict):
     """Re-scoring of recorded runs of a check with present judgments; `before` and `after` are set once it finished."""
 

@@ -10,7 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, overload
 
 from app.domain.errors import NotFoundError
-from app.domain.history.run_views import HitView, JudgmentView, ReportDocument, ResultView, RunDocument, SliceView
+from app.domain.history.run_views import (
+    HitView,
+    JudgmentView,
+    ReportDocument,
+    ResultView,
+    RunDetails,
+    RunDocument,
+    SliceView,
+)
 from app.domain.model import (
     Answer,
     Canary,
@@ -88,11 +96,11 @@ def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: number(value) for name, value in values.items()}
 
 
-def slice_shape(part: Mapping[str, Any]) -> SliceView:
+def slice_shape(part: SliceView) -> SliceView:
     """Return the view of the aggregates of a category or tag."""
     return {
-        "canaries": part.get("canaries"),
-        "measured": part.get("measured"),
+        "canaries": part["canaries"],
+        "measured": part["measured"],
         "health_score": number(part["health_score"]),
         "coverage": number(part["coverage"]),
         "measures": numbers(part["measures"]),
@@ -115,15 +123,15 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
     reasons: Sequence[str],
     counts: Mapping[str, int | None],
     means: Mapping[str, float | None],
-    body: Mapping[str, Any],
+    body: RunDetails,
+    embedder: StoredFinding | None = None,
     suite_hash: str | None,
     config_hash: str | None,
     measures_version: str | None,
 ) -> RunDocument:
     """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
 
-    `body` is the JSON stored beside the row: `degraded`, `categories`, `tags`, `probes`, `probes_by_step` (failures
-    before the retriever), `latency_seconds` and, where there is one, the finding on the `embedder`.
+    `body` is the JSON stored beside the row, `embedder` the finding on one.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {
@@ -158,15 +166,15 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "measures_version": measures_version,
         "probes": body.get("probes", {}),
         "probes_by_step": body.get("probes_by_step", {}),
-        "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
-        "embedder": finding_shape(body.get("embedder")),
+        "latency_seconds": body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
+        "embedder": finding_shape(embedder),
     }
 
 
 _OWN = ("health_score", "coverage", "degraded_share")
 
 
-def finding_shape(stored: Mapping[str, Any] | None) -> StoredFinding | None:
+def finding_shape(stored: StoredFinding | None) -> StoredFinding | None:
     """Return the view of a run's finding on the embedder; None where there is none."""
     if stored is None:
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import cast
 
 from app.domain.alerts.rules import DEGRADED_SHARE
 from app.domain.catalog.schedules import interval_seconds, next_due
@@ -260,14 +261,14 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
             for name, part in body.get("categories", {}).items()
         },
         index_version=run.index_version,
-        latencies=body.get("latency_seconds", {}),
+        latencies=cast("Mapping[str, float | None]", body.get("latency_seconds", {})),
         last_run=run.finished_at / 1e6 if run.finished_at else None,
         last_success=newest_decided.finished_at / 1e6
         if newest_decided is not None and newest_decided.finished_at is not None
         else None,
         embedding_canaries={
             (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
-            for pair in (run.embedder or {}).get("pairs", ())
+            for pair in (run.embedder["pairs"] if run.embedder else ())
         },
         evidence=_evidence(rows.detection),
         top_scores=scores,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.domain.errors import NotFoundError
-from app.domain.history.run_views import RunDocument, RunProgress, RunView
+from app.domain.history.run_views import RunDetails, RunDocument, RunProgress, RunView, SliceView
 from app.domain.model import Outcome, RunStatus
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.run_inputs import RunInputs
@@ -13,7 +13,7 @@ from app.domain.runs.run_outcomes import evaluate
 from app.domain.runs.run_responses import RunResponses
 from app.formats.history import shapes
 from app.services import score_details
-from app.services.aggregates import run_body, stored_aggregates, stored_probes
+from app.services.aggregates import run_body, slice_view, stored_aggregates, stored_probes
 from app.services.catalog.suite_snapshots import load_suites
 from app.services.lookup import find_check, find_run
 from app.services.runs.plans import asked_in
@@ -89,20 +89,21 @@ def list_runs(
         suites_by_version = load_suites(connection, degraded)
         views: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
-        probes = history.probes_of_runs(connection, [row.id for row in unsummarised])
-        older = {row.id: stored_probes(row, *probes[row.id]) for row in unsummarised if row.id in probes}
+        by_run = history.probes_of_runs(connection, [row.id for row in unsummarised])
+        older = {row.id: stored_probes(row, *by_run[row.id]) for row in unsummarised if row.id in by_run}
         for row in rows:
             suite = suites_by_version.get(row.suite_version_id or 0)
-            body = {
-                **(row.probes or older.get(row.id, {})),
+            body: RunDetails = {
                 "degraded": [{"query": suite.canaries[place].query} for place in row.degraded_places] if suite else [],
                 "categories": _categories(row),
             }
+            if probes := row.probes or older.get(row.id):
+                body = {**body, **probes}
             views.append({**_run(connection, row, body), "progress": _progress(connection, row)})
         return views
 
 
-def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> RunDocument:
+def _run(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
     check = _document(connection, row)
     return shapes.run_shape(
         id=str(row.id),
@@ -119,7 +120,8 @@ def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> RunDoc
         reasons=row.reasons,
         counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
         means=row.aggregates,
-        body={**body, "embedder": row.embedder},
+        body=body,
+        embedder=row.embedder,
         suite_hash=row.suite_hash,
         config_hash=row.config_hash,
         measures_version=row.measures_version,
@@ -134,16 +136,10 @@ def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
     return {"done": asked_in(staged, total), "total": total}
 
 
-def _categories(row: RunRow) -> dict[str, dict[str, Any]]:
+def _categories(row: RunRow) -> dict[str, SliceView]:
     """Return the categories of a run from its row, which has no counts."""
     return {
-        name: {
-            "canaries": None,
-            "measured": None,
-            "health_score": part.health_score,
-            "coverage": part.coverage,
-            "measures": part.measures,
-        }
+        name: {**slice_view(part), "canaries": None, "measured": None}
         for name, part in stored_aggregates(row).categories.items()
     }
 
@@ -156,7 +152,7 @@ def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
 
 def _recompute_body(
     connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
-) -> dict[str, Any]:
+) -> RunDetails:
     """Return the details of an older run from its states: categories, tags, probes and latency."""
     latencies, failures = history.probes_of(connection, row.id)
     views = [states.get(canary_id) for canary_id in inputs.canary_ids]

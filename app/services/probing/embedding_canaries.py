@@ -1,11 +1,9 @@
 """Checks the embedder of a retriever in every run: its vectors of known texts against those of its reference."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any
 from urllib.parse import urlsplit
 
 from app.domain.model import EmbedderChange, Outcome
@@ -20,7 +18,7 @@ from app.domain.probing.embeddings import (
     watched_embedder,
 )
 from app.domain.probing.retrievers import Embedder, Retriever
-from app.domain.probing.views import EmbedderReference, EmbedderView
+from app.domain.probing.views import EmbedderReference, EmbedderView, StoredFinding
 from app.formats.history import shapes
 from app.services.catalog.references import require
 from app.store.catalog import definitions
@@ -38,8 +36,7 @@ class EmbedderRecord:
 
     embedder_id: int
     outcome: Outcome
-    body: Mapping[str, Any]
-    """JSON: `outcome, http_status, kind, reason, dimensions, pairs`."""
+    body: StoredFinding
 
 
 def check_embedder(
@@ -140,9 +137,9 @@ def _host(embedder: Embedder) -> str:
     return urlsplit(embedder.endpoint.url).netloc.rpartition("@")[2]
 
 
-def _failure_body(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
+def _failure_body(embedded: EmbeddingResult, reason: str) -> StoredFinding:
     return {
-        "outcome": str(embedded.outcome),
+        "outcome": embedded.outcome,
         "http_status": embedded.http_status,
         "kind": None,
         "reason": reason,
@@ -151,11 +148,11 @@ def _failure_body(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
     }
 
 
-def _finding_body(finding: EmbedderFinding) -> dict[str, Any]:
+def _finding_body(finding: EmbedderFinding) -> StoredFinding:
     return {
-        "outcome": str(Outcome.OK),
+        "outcome": Outcome.OK,
         "http_status": None,
-        "kind": str(finding.kind),
+        "kind": finding.kind,
         "reason": finding.reason,
         "dimensions": finding.dimensions,
         "pairs": [

@@ -4,11 +4,12 @@ A check is compared by three ids, which costs one short row each; its numbers ar
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.history.run_views import RunDetails
 from app.store.catalog import definitions as catalog
 from app.store.catalog.definitions import Definition
 from app.store.detection import detectors as detection
@@ -38,7 +39,7 @@ class CheckRows(NamedTuple):
     check: Definition
     run: RunRow | None
     """The newest ended run."""
-    body: Mapping[str, Any]
+    body: RunDetails
     """Its stored details."""
     detection: DetectionRow | None
     """The detector's result for its last run."""

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from app.domain.probing.views import StoredFinding
 from app.store.engine import hold_content, ids_of, insert_new
 from app.store.tables import definition_versions, embedder_findings, embedders, run_embedders, runs
 
@@ -33,7 +34,7 @@ class EmbedderRow:
     """Its reference, by text; None = it is not learned yet, or no more."""
     learned_at: int | None
     learned_run: int | None
-    finding: Mapping[str, Any] | None
+    finding: StoredFinding | None
     """What was found last."""
     seen_run: int | None
     """When that was."""
@@ -90,7 +91,7 @@ def forget(connection: Connection, retriever_id: int) -> None:
     connection.execute(sa.update(embedders).where(embedders.c.retriever_id == retriever_id).values(**values))
 
 
-def save_finding(connection: Connection, run_id: int, embedder_id: int, body: Mapping[str, Any]) -> None:
+def save_finding(connection: Connection, run_id: int, embedder_id: int, body: StoredFinding) -> None:
     """Keep what a run found of its embedder; equal findings are stored once."""
     hold_content(connection)
     text = json.dumps(body)
@@ -108,7 +109,7 @@ def save_finding(connection: Connection, run_id: int, embedder_id: int, body: Ma
     connection.execute(sa.update(embedders).where(mine, newer).values(**values))
 
 
-def _sort(body: Mapping[str, Any]) -> tuple[Any, Any]:
+def _sort(body: StoredFinding) -> tuple[Any, Any]:
     return body["outcome"], body["kind"]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.history.run_views import RunDetails
 from app.domain.model import Ranking
 from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
 from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
@@ -315,7 +316,7 @@ def unpacked_positions(packed: bytes | None) -> list[int]:
     return places
 
 
-def save_latest(connection: Connection, check_id: int, run_id: int, body: Mapping[str, Any]) -> None:
+def save_latest(connection: Connection, check_id: int, run_id: int, body: RunDetails) -> None:
     """Keep the newest ended run of a check in full."""
     upsert(connection, latest, ["check_id"], check_id=check_id, run_id=run_id, body=json.dumps(body))
 

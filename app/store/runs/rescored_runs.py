@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from app.domain.runs.views import RescoringSide, RescoringTotals
 from app.store.engine import blocks, bytes_at, hold_content, insert_new
 from app.store.runs.results import layout_names
 from app.store.runs.rollups import fold
@@ -141,12 +142,12 @@ def suite_versions_of(connection: Connection, rescoring_id: int) -> list[int]:
     return list(connection.execute(sa.select(runs.c.suite_version_id).join(rescored_runs, mine).distinct()).scalars())
 
 
-def summary(connection: Connection, rescoring_id: int) -> dict[str, dict[str, Any]]:
+def summary(connection: Connection, rescoring_id: int) -> RescoringTotals:
     """Sum up the runs of a re-scoring as they were and as they are by it."""
     return {"before": _side(connection, rescoring_id, runs), "after": _side(connection, rescoring_id, rescored_runs)}
 
 
-def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> dict[str, Any]:
+def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> RescoringSide:
     mine = sa.and_(rescored_runs.c.run_id == runs.c.id, rescored_runs.c.rescoring_id == rescoring_id)
 
     def select(*columns: sa.ColumnElement[Any]) -> Any:
@@ -155,8 +156,8 @@ def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> dict[st
     verdicts = connection.execute(select(table.c.verdict, sa.func.count()).group_by(table.c.verdict)).all()
     degraded = connection.execute(select(sa.func.coalesce(sa.func.sum(table.c.degraded), 0))).scalar_one()
     layouts = connection.execute(select(table.c.layout_id).distinct()).scalars().all()
-    side: dict[str, Any] = {"runs": sum(count for _, count in verdicts)}
-    for name in ("coverage", "health_score"):
+
+    def mean(name: str) -> float | None:
         parts: list[NDArray[np.float64]] = [np.zeros(0)]
         for layout in layouts:
             names = layout_names(connection, layout)
@@ -166,8 +167,15 @@ def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> dict[st
                 parts.append(np.frombuffer(b"".join(map(bytes, raw))))
         values = np.concatenate(parts)
         values = values[~np.isnan(values)]
-        side[name] = float(values.mean()) if len(values) else None
-    return {**side, "degraded": int(degraded), "verdicts": {str(verdict): count for verdict, count in verdicts}}
+        return float(values.mean()) if len(values) else None
+
+    return {
+        "runs": sum(count for _, count in verdicts),
+        "coverage": mean("coverage"),
+        "health_score": mean("health_score"),
+        "degraded": int(degraded),
+        "verdicts": {str(verdict): count for verdict, count in verdicts},
+    }
 
 
 _BEGUN = sa.select(*[states.c[name] for name in BegunState.__dataclass_fields__])

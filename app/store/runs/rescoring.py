@@ -4,7 +4,7 @@ What came of it is in rescored.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,7 +13,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.probing.views import StoredFinding
 from app.domain.runs.run_inputs import RunVersions
+from app.domain.runs.views import RescoringTotals
 from app.store.engine import NOW, Moment, blocks, insert_one
 from app.store.jobs.jobs import at_hand, defer
 from app.store.jobs.values import JobKind, NewJob
@@ -47,7 +49,7 @@ class Rescoring:
     created_at: int
     finished_at: int | None
     note: str | None
-    summary: Mapping[str, Any] | None
+    summary: RescoringTotals | None
     claimed_by: str | None
     attempts: int
     """How often in a row it was begun and did not get on, the present attempt included."""
@@ -71,7 +73,7 @@ class PendingRun:
     status: str
     verdict: str
     reasons: Sequence[str]
-    embedder: Mapping[str, Any] | None
+    embedder: StoredFinding | None
     latencies: bytes
     failures: bytes | None
     unscored: bytes | None

@@ -16,7 +16,9 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from app.domain.history.run_views import RunDetails
 from app.domain.model import Ranking
+from app.domain.probing.views import ProbeSummary, StoredFinding
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, sql_literal
@@ -70,9 +72,9 @@ class RunRow:
     degraded_positions: bytes | None
     aggregates: Mapping[str, float | None]
     """By name of the layout; None = nothing was measured."""
-    embedder: Mapping[str, Any] | None
+    embedder: StoredFinding | None
     """Finding about the retriever's embedder; None = it has none."""
-    probes: Mapping[str, Any] | None = None
+    probes: ProbeSummary | None = None
     """How its probes ended and how long they took, as runs show it; None = see `probes_of`."""
 
     @property
@@ -196,9 +198,7 @@ def newest_known(connection: Connection, check_id: int) -> RunRow | None:
     return _run(row) if row else None
 
 
-def latest_bodies(
-    connection: Connection, check_ids: Sequence[int] | None = None
-) -> dict[int, tuple[int, Mapping[str, Any]]]:
+def latest_bodies(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, tuple[int, RunDetails]]:
     """Read the newest ended run of every check, or of a few hundred at most, in full: check id to (run id, body)."""
     statement = sa.select(latest)
     if check_ids is not None:
@@ -206,13 +206,13 @@ def latest_bodies(
     return {row.check_id: (row.run_id, _latest(row.body)) for row in connection.execute(statement)}
 
 
-def latest_body(connection: Connection, check_id: int) -> tuple[int, Mapping[str, Any]] | None:
+def latest_body(connection: Connection, check_id: int) -> tuple[int, RunDetails] | None:
     """Read the newest ended run of a check in full: its id and body."""
     row = connection.execute(sa.select(latest).where(latest.c.check_id == check_id)).one_or_none()
     return (row.run_id, _latest(row.body)) if row else None
 
 
-_latest = msgspec.json.Decoder(dict[str, Any]).decode
+_latest = msgspec.json.Decoder().decode
 """It names every degraded canary: with json this took a third of the time of a check's health."""
 
 

@@ -1,10 +1,10 @@
 """Embedding quality: whether the embedder of a retriever gives similar texts closer vectors than dissimilar ones."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.domain.diagnosis.quality.evidence import Example, Mark, Section, unknown
 from app.domain.model import EmbedderChange, Outcome
+from app.domain.probing.views import StoredFinding
 
 NAME: Final = "embedding_quality"
 NARROW: Final = 0.1
@@ -12,7 +12,7 @@ NARROW: Final = 0.1
 _SAME_MODEL = {EmbedderChange.SAME, EmbedderChange.DRIFTED}
 
 
-def embedding_quality(finding: Mapping[str, Any] | None) -> Section:
+def embedding_quality(finding: StoredFinding | None) -> Section:
     """Section on the embedder's finding of the newest run: `outcome, kind, reason, pairs`.
 
     Good where the model is the one it was, and every similar pair is closer than every dissimilar one, by more than a
@@ -48,7 +48,7 @@ def embedding_quality(finding: Mapping[str, Any] | None) -> Section:
     return Section(name=NAME, mark=mark, reason=reason, numbers=numbers, examples=examples, advice=advice)
 
 
-def _judged(kind: str, gap: float, *, confused: int) -> tuple[str, str | None]:
+def _judged(kind: EmbedderChange | None, gap: float, *, confused: int) -> tuple[str, str | None]:
     if kind not in _SAME_MODEL:
         note = f"the embedder is not the one it was ({kind})"
         return note, "Embed queries and documents with one model: bring the old one back, or embed the documents again."
