@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from app.domain.diagnosis.views import DiagnosisEvidence
-from app.domain.model import Outcome
+from app.domain.history.views import CanaryState
+from app.domain.model import Outcome, Reason, Verdict
 from app.formats.diagnosis import diagnosis_sentences
 from app.services.catalog.api_keys import Scope
 from app.services.history.canary_views import FailedRuns, load_canary
@@ -371,15 +372,19 @@ def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
 # The band
 
 
-def states(*given: tuple[str, int, int | None]) -> list[dict[str, Any]]:
+def states(*given: tuple[str, int, int | None]) -> list[CanaryState]:
     """Make states, oldest first, of (verdict, minutes of beginning, of end)."""
-    at = [
+    at: list[CanaryState] = [
         {
-            "verdict": verdict,
-            "reasons": ["missing"] if verdict == "degraded" else [],
+            "verdict": Verdict(verdict),
+            "reasons": [Reason.MISSING] if verdict == "degraded" else [],
             "first_run": str(begin),
             "from": (NOW + timedelta(minutes=begin)).isoformat(),
+            "last_run": None if end is None else str(end),
             "until": None if end is None else (NOW + timedelta(minutes=end)).isoformat(),
+            "top_score": None,
+            "measures": {},
+            "ranking": [],
         }
         for verdict, begin, end in given
     ]
@@ -426,7 +431,7 @@ def test_the_shortest_state_can_still_be_pressed() -> None:
 
 def test_a_band_of_nothing_is_empty() -> None:
     assert layout_band([], [], NOW) == []
-    forgotten = [{**one, "from": None} for one in states(("healthy", 0, None))]
+    forgotten: list[CanaryState] = [{**one, "from": None} for one in states(("healthy", 0, None))]
     assert layout_band(forgotten, [], NOW) == []
 
 

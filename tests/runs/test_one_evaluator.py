@@ -329,7 +329,7 @@ def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
         key = described["key"]
         trial = try_canary(world.probe, world.store, world.vault, CHECK, key, run_id="trial", clock=world.clock)
         mine = {name.removeprefix(f"{key} "): value for name, value in told.items() if name.startswith(f"{key} ")}
-        assert not _differences(_result(trial["result"]), mine)
+        assert not _differences(_result(trial.result), mine)
         tried = trials.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
         assert tried["outcome"] == mine["outcome"]
         assert [hit["id"] for hit in tried["hits"]] == [hit["id"] for hit in mine["ranking"]]

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, overload
+from typing import Final, overload
 
 from app.domain.errors import NotFoundError
 from app.domain.history.run_views import (
@@ -28,7 +28,6 @@ from app.domain.model import (
     Ranking,
     Reason,
     RunStatus,
-    Step,
     Trigger,
     Verdict,
 )
@@ -190,11 +189,8 @@ def finding_shape(stored: StoredFinding | None) -> StoredFinding | None:
 
 def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     canary: Canary,
+    probe: Answer,
     *,
-    outcome: Outcome,
-    latency_seconds: float | None,
-    http_status: int | None = None,
-    detail: str | None = None,
     ranking: Ranking | None = None,
     prepared: Prepared | None = None,
     match: Match | None = None,
@@ -203,27 +199,26 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     reasons: Sequence[Reason] = (),
     scorer: Scorer | None = None,
     k: int,
-    step: str = Step.RETRIEVER,
     asked_at: datetime | None = None,
     since_run: str | None = None,
     rbo: float | None = None,
 ) -> ResultView:
     """Return the view of one canary's part of a run: with evidence where its probe measured, else with the failure.
 
-    The age of its hits is counted up to `asked_at`, the start of the run; `rbo` is the overlap of its ranking with the
-    baseline's.
+    `probe` is how it ended; `ranking` has the hits. The age of its hits is counted up to `asked_at`, the start of the
+    run; `rbo` is the overlap of its ranking with the baseline's.
     """
-    measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
+    measured = probe.outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
     shape: ResultView = {
         "key": canary.key,
         "query": canary.query,
         "category": canary.category,
         "tags": list(canary.tags),
-        "outcome": outcome,
-        "step": Step(step),
-        "http_status": http_status,
-        "detail": detail,
-        "latency_seconds": number(latency_seconds),
+        "outcome": probe.outcome,
+        "step": probe.step,
+        "http_status": probe.http_status,
+        "detail": probe.detail,
+        "latency_seconds": number(probe.latency_seconds),
         "verdict": _verdict(measured=measured, reasons=reasons),
         "reasons": list(reasons) if measured else [],
         "top_score": number(top_score) if measured else None,
@@ -299,17 +294,6 @@ def judgment_shape(judgment: Judgment) -> JudgmentView:
     if judgment.document is not None:
         shape = {"document": judgment.document, **shape}
     return shape if judgment.id is None else {"id": judgment.id, **shape}
-
-
-def probe_fields(answer: Answer) -> dict[str, Any]:
-    """Return the arguments of `result_shape` that describe a probe."""
-    return {
-        "outcome": answer.outcome,
-        "latency_seconds": answer.latency_seconds,
-        "http_status": answer.http_status,
-        "detail": answer.detail,
-        "step": answer.step,
-    }
 
 
 def report_shape(

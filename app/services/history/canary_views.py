@@ -5,10 +5,12 @@ Nothing here writes or sends requests.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from app.domain.errors import NotFoundError
-from app.domain.model import Canary, Outcome, Ranking, Verdict
+from app.domain.history.run_views import HitView, JudgmentView
+from app.domain.history.views import CanaryState
+from app.domain.model import Canary, Level, Outcome, Ranking, Verdict
 from app.domain.probing.relevance import measures_relevance
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import forbidden_ranks
@@ -39,6 +41,35 @@ _RUNS = 60
 """Number of runs that are searched for failed probes."""
 
 
+class ComparedHit(HitView):
+    """A hit compared with those of another answer."""
+
+    other: int | None
+    """Its rank in the other answer; None = it is not in it."""
+    move: Literal["up", "down", "same", "new", "gone"] | None
+    """In the direction of time; None = there is no other answer."""
+    forbidden: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPlace:
+    """Where an answer satisfies a judgment, and by which level; all None where it does not."""
+
+    rank: int | None = None
+    level: Level | None = None
+    id: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedChunk:
+    """A judgment with its place in the latest and the last healthy answer; None where there is no such answer."""
+
+    judgment: JudgmentView
+    now: ChunkPlace | None
+    well: ChunkPlace | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAnswer:
     """The answer of one state of a canary, with its hits compared with those of another answer."""
@@ -51,9 +82,7 @@ class CanaryAnswer:
     since: str | None
     until: str | None
     top_score: float | None
-    hits: Sequence[Mapping[str, Any]]
-    """Hits of `shapes.ranking_shape` with `other` (rank in the other answer, None = absent), `move` (up, down, same,
-    new or gone) and `forbidden`."""
+    hits: Sequence[ComparedHit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +113,15 @@ class CanaryDetail:
     """Verdict of the newest ended run; None = no run has measured it yet."""
     failure: FailedRuns | None
     """Failure of the newest run."""
-    history: Sequence[Mapping[str, Any]]
-    """Its states, newest first, as in `charts.canary_history`."""
+    history: Sequence[CanaryState]
+    """Its states, newest first."""
     gaps: Sequence[FailedRuns]
     """Failures of the newest runs, oldest first."""
     now: CanaryAnswer | None
     """The latest answer to its present query; None = there is none."""
     well: CanaryAnswer | None
     """The latest other healthy answer to its present query; None = there is none."""
-    expected: Sequence[Mapping[str, Any]]
-    """Each `judgment` with its place `{rank, level, id, text}` in `now` and `well`; None where there is no such answer,
-    rank None where that answer lacks it."""
+    expected: Sequence[ExpectedChunk]
     wrong_field: str | None
     """Sentence that its judgments name the wrong field, by the latest answer; None = that answer does not show it."""
     expectations_changed: bool
@@ -189,11 +216,11 @@ class _StateEvidence:
 
 
 def compare_hits(
-    hits: Sequence[Mapping[str, Any]], others: Sequence[str] | None, *, newest: bool, forbidden: Sequence[int] = ()
-) -> list[dict[str, Any]]:
+    hits: Sequence[HitView], others: Sequence[str] | None, *, newest: bool, forbidden: Sequence[int] = ()
+) -> list[ComparedHit]:
     """Return the hits with their rank among the ids of another answer, and their move; None = there is no other.
 
-    Moves are in the direction of time: a hit only in the older answer is gone, one only in the newer is new.
+    A hit only in the older answer is gone, one only in the newer is new.
     """
     places = {chunk: rank for rank, chunk in enumerate(others or (), 1)}
     return [
@@ -207,7 +234,7 @@ def compare_hits(
     ]
 
 
-def _move(rank: int, other: int | None, *, newest: bool) -> str:
+def _move(rank: int, other: int | None, *, newest: bool) -> Literal["up", "down", "same", "new", "gone"]:
     if other is None:
         return "new" if newest else "gone"
     before, now = (other, rank) if newest else (rank, other)
@@ -302,30 +329,21 @@ def _answer(
     )
 
 
-def _expected(canary: Canary, now: _StateEvidence | None, well: _StateEvidence | None) -> list[dict[str, Any]]:
+def _expected(canary: Canary, now: _StateEvidence | None, well: _StateEvidence | None) -> list[ExpectedChunk]:
     prepared = prepare(canary.judgments)
-    sides = {
-        name: (side.ranking, match(prepared, side.ranking))
-        for name, side in (("now", now), ("well", well))
-        if side is not None
-    }
+    sides = [None if side is None else (side.ranking, match(prepared, side.ranking)) for side in (now, well)]
+    places = [
+        [None if side is None else _place(*side, index) for side in sides] for index in range(len(canary.judgments))
+    ]
     return [
-        {
-            "judgment": shapes.judgment_shape(judgment),
-            **{name: _place(*sides[name], index) if name in sides else None for name in ("now", "well")},
-        }
-        for index, judgment in enumerate(canary.judgments)
+        ExpectedChunk(judgment=shapes.judgment_shape(judgment), now=in_latest, well=in_healthy)
+        for judgment, (in_latest, in_healthy) in zip(canary.judgments, places, strict=True)
     ]
 
 
-def _place(ranking: Ranking, found: Match, index: int) -> dict[str, Any]:
-    """Return where an answer satisfies a judgment, and by which level; all None where it does not."""
+def _place(ranking: Ranking, found: Match, index: int) -> ChunkPlace:
     rank = found.first[index]
     if rank is None:
-        return {"rank": None, "level": None, "id": None, "text": None}
-    return {
-        "rank": rank,
-        "level": str(LEVELS[found.first_level[index] - 1]),
-        "id": ranking.ids[rank - 1],
-        "text": ranking.texts[rank - 1],
-    }
+        return ChunkPlace()
+    level = LEVELS[found.first_level[index] - 1]
+    return ChunkPlace(rank=rank, level=level, id=ranking.ids[rank - 1], text=ranking.texts[rank - 1])

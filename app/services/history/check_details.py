@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.domain.alerts.views import AlertView, FleetView
 from app.domain.catalog.schedules import next_due, spread
-from app.domain.history.run_views import ResultView
+from app.domain.history.run_views import ResultView, RunView
 from app.domain.model import Verdict
 from app.domain.probing.relevance import measures_relevance
 from app.domain.runs.verdicts import is_relevance_judged
@@ -25,6 +26,7 @@ from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertFilter
 from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
+from app.store.diagnosis.diagnoses import DiagnosisRow
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.history import check_summaries, degraded_at_run
 from app.store.runs import rescored_runs, rescoring, results
@@ -92,6 +94,22 @@ class Version:
     failed: bool
 
 
+class DegradedResult(ResultView):
+    """A degraded canary of a run, with its ranks when last healthy and now."""
+
+    rank_before: int | None
+    rank_now: int | None
+    degraded_since: str | None
+    """The first run of the period."""
+    diagnosis: DiagnosisRow | None
+
+
+class SummarizedAlert(AlertView):
+    """An alert with its summary."""
+
+    summary: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDetail:
     """A check with the evidence of its newest ended run, in the API's shapes."""
@@ -100,18 +118,18 @@ class CheckDetail:
     definition: Mapping[str, Any]
     managed_by: str
     source: str | None
-    run: Mapping[str, Any] | None
+    run: RunView | None
     k: int
     """The k of the newest ended run, else of the definition."""
-    degraded: Sequence[Mapping[str, Any]]
-    """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
-    fleet: Mapping[str, Any] | None
+    degraded: Sequence[DegradedResult]
+    """The worst degraded canaries, at most `SHOWN_CANARIES`."""
+    fleet: FleetView | None
     """What the canaries degraded since the oldest unresolved alert have in common; None = there are none."""
-    failed: Sequence[Mapping[str, Any]]
+    failed: Sequence[ResultView]
     """Canaries whose probe failed, at most `SHOWN_CANARIES`."""
-    unresolved: Sequence[Mapping[str, Any]]
-    resolved: Sequence[Mapping[str, Any]]
-    runs: Sequence[Mapping[str, Any]]
+    unresolved: Sequence[SummarizedAlert]
+    resolved: Sequence[AlertView]
+    runs: Sequence[RunView]
     """The newest runs; of a measures version, those in the re-scoring with its numbers."""
     versions: Sequence[Version]
     """The re-scorings of the check, newest first."""
@@ -232,8 +250,8 @@ def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
     return by_check
 
 
-def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[str, Any]], Explanation | None]:
-    """Return the unresolved alerts of a check, each with its `summary`, and the explanation of a run.
+def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[SummarizedAlert], Explanation | None]:
+    """Return the unresolved alerts of a check, and the explanation of a run.
 
     The explanation covers the canaries degraded since the first of these alerts began.
     """
@@ -244,14 +262,16 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[
         run_ids = list(dict.fromkeys([*mine, *explained_runs(rows)]))
         explained = dict(zip(run_ids, alert_evidence.explain_all(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
-    shapes = [{**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows]
-    ordered = sorted(shapes, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+    found: list[SummarizedAlert] = [
+        {**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows
+    ]
+    ordered = sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
     return ordered, explained[mine[0]] if mine else None
 
 
 def _degraded(
-    store: Store, run_id: str, unresolved: Sequence[Mapping[str, Any]], why: Explanation | None
-) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
+    store: Store, run_id: str, unresolved: Sequence[SummarizedAlert], why: Explanation | None
+) -> tuple[list[DegradedResult], FleetView | None]:
     """Return the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
     begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
     with store.read() as connection:
@@ -260,7 +280,7 @@ def _degraded(
         keys = [canary["key"] for canary in worst]
         since = _degraded_since(connection, int(run_id), keys)
     by_key = {result["key"]: result for result in result_views.results(store, run_id, keys=keys)[0]} if keys else {}
-    degraded = [
+    degraded: list[DegradedResult] = [
         {
             **by_key[canary["key"]],
             "rank_before": canary["rank_before"],

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import ConflictError
 from app.domain.history.run_views import ResultView, RunResults
-from app.domain.model import Canary, Outcome, Reason, Verdict
+from app.domain.model import Answer, Canary, Outcome, Reason, Step, Verdict
 from app.domain.runs.matching import Match
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.tally import RELEVANCE, pack_reasons, unpack_reasons
@@ -177,22 +177,21 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
         canary = inputs.canaries[position]
         failure = judged.failures.get(position, _MEASURED)
         known = failure.outcome != Outcome.SKIPPED and len(judged.latencies)
-        common: dict[str, Any] = {
-            "outcome": Outcome(failure.outcome),
-            "http_status": failure.http_status,
-            "detail": failure.detail,
-            "step": failure.step,
-            "latency_seconds": float(judged.latencies[position]) if known else None,
-            "k": inputs.yardstick.k,
-            "asked_at": from_us(row.started_at) if row.started_at is not None else None,
-        }
+        probe = Answer(
+            outcome=Outcome(failure.outcome),
+            latency_seconds=float(judged.latencies[position]) if known else nan,
+            http_status=failure.http_status,
+            detail=failure.detail,
+            step=Step(failure.step),
+        )
         if state is None or failure.outcome != Outcome.OK:
-            views.append(shapes.result_shape(canary, **common))
+            views.append(shapes.result_shape(canary, probe, k=inputs.yardstick.k))
             continue
         ranking = rankings[state.ranking_id]
         views.append(
             shapes.result_shape(
                 canary,
+                probe,
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
                 prepared=inputs.panel.prepared[position],
                 match=Match.from_bytes(state.matched),
@@ -202,7 +201,8 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
                 scorer=inputs.yardstick.scorer,
                 since_run=str(state.first_run),
                 rbo=alike.get(state.canary_id),
-                **common,
+                k=inputs.yardstick.k,
+                asked_at=from_us(row.started_at) if row.started_at is not None else None,
             )
         )
     return views

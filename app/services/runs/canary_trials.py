@@ -1,10 +1,11 @@
 """Trying a canary: its query put to the retriever once, and the answer judged as a run would. Nothing is stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.domain.errors import ConflictError
+from app.domain.history.run_views import ResultView
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
@@ -18,10 +19,21 @@ from app.store.catalog import definitions, suites
 from app.store.engine import Store
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryTrial:
+    """What one request for a canary found."""
+
+    result: ResultView
+    index_version: str | None
+    reasons: Sequence[str]
+    """Reasons of the verdict of a run with this result alone."""
+    asked_at: datetime
+
+
 def try_canary(
     probe: Probe, store: Store, vault: Vault, slug: str, key: str, *, run_id: str, clock: Callable[[], datetime]
-) -> dict[str, Any]:
-    """Ask for a canary once, as it and its check are defined now: `result` as in a run, `index_version`, `asked_at`.
+) -> CanaryTrial:
+    """Ask for a canary once, as it and its check are defined now.
 
     Whether it regressed only runs show. It takes no longer than the retriever's time-outs allow: nothing is asked
     twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
@@ -44,9 +56,9 @@ def try_canary(
     )
     asked_at = clock()
     report = gate.measure(target, probe, run_id=run_id, clock=clock)
-    return {
-        "result": report["results"][0],
-        "index_version": report["run"]["index_version"],
-        "reasons": report["run"]["reasons"],
-        "asked_at": asked_at,
-    }
+    return CanaryTrial(
+        result=report["results"][0],
+        index_version=report["run"]["index_version"],
+        reasons=report["run"]["reasons"],
+        asked_at=asked_at,
+    )

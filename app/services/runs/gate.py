@@ -254,9 +254,10 @@ def _result(
 ) -> ResultView:
     result, yardstick, canary = outcome.results.get(position), inputs.yardstick, inputs.canaries[position]
     if result is None:
-        return shapes.result_shape(canary, k=yardstick.k, **shapes.probe_fields(answer))
+        return shapes.result_shape(canary, answer, k=yardstick.k)
     return shapes.result_shape(
         canary,
+        answer,
         ranking=responses.rankings[position],
         prepared=inputs.panel.prepared[position],
         match=result.match,
@@ -266,5 +267,4 @@ def _result(
         scorer=yardstick.scorer,
         k=yardstick.k,
         asked_at=responses.started_at,
-        **shapes.probe_fields(answer),
     )

@@ -1,10 +1,8 @@
 """The page of a canary: expected chunks, rankings, diagnosis, states, and accepting a baseline."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -25,8 +23,9 @@ from app.formats.validation_messages import parse_document
 from app.services.detection import baselines, suggested_rules
 from app.services.diagnosis import diagnoses
 from app.services.history import canary_views
-from app.services.history.canary_views import CanaryDetail
+from app.services.history.canary_views import CanaryDetail, ComparedHit
 from app.services.runs import canary_trials
+from app.services.runs.canary_trials import CanaryTrial
 from app.store.engine import Store
 from app.web.forms import parse_number, read_form, read_revision
 from app.web.history.timelines import layout_band
@@ -57,12 +56,11 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
         run_id=f"try-{uuid4().hex}",
         clock=lambda: datetime.now(UTC),
     )
-    more: dict[str, Any]
     try:
-        more = {"trial": await anyio.to_thread.run_sync(ask, limiter=PROBE_LIMITER)}
+        show = partial(_canary, trial=await anyio.to_thread.run_sync(ask, limiter=PROBE_LIMITER))
     except (ConflictError, InvalidInputError) as error:
-        more = {"refused": str(error), "status": error_status(error)}
-    return await anyio.to_thread.run_sync(partial(_canary, request, store, slug, key, **more))
+        show = partial(_canary, refused=str(error), status=error_status(error))
+    return await anyio.to_thread.run_sync(show, request, store, slug, key)
 
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
@@ -84,13 +82,15 @@ async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Respo
     """Accept the present state as the baseline, or unpin a baseline."""
     typed = await read_form(request)
     note, answer = typed.get("note"), typed.get("answer")
-    who: dict[str, Any] = {"by": request.state.identity.name, "now": datetime.now(UTC)}
+    by, now = request.state.identity.name, datetime.now(UTC)
     if answer == "accept":
-        who["note"] = parse_document(BaselineRequest, {"accept": True, "note": note or None}).note
-    elif answer != "follow":
+        accepted = parse_document(BaselineRequest, {"accept": True, "note": note or None})
+        choose = partial(baselines.accept, store, slug, by=by, note=accepted.note, now=now)
+    elif answer == "follow":
+        choose = partial(baselines.follow, store, slug, by=by, now=now)
+    else:
         raise InvalidInputError([Problem(path="answer", message="is 'accept' or 'follow'")])
-    choose = baselines.accept if answer == "accept" else baselines.follow
-    await anyio.to_thread.run_sync(partial(choose, store, slug, **who))
+    await anyio.to_thread.run_sync(choose)
     return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
 
 
@@ -120,7 +120,7 @@ def _canary(
     slug: str,
     key: str,
     *,
-    trial: Mapping[str, Any] | None = None,
+    trial: CanaryTrial | None = None,
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
@@ -143,7 +143,8 @@ def _canary(
         wrong_field_advice=diagnosis_sentences.advice(Cause.WRONG_FIELD),
         advice=diagnosis_sentences.advice(diagnosis.cause) if diagnosis else "",
         evidence=json.dumps(diagnosis.evidence, indent=2, ensure_ascii=False) if diagnosis else "",
-        trial=None if trial is None else _compare_trial(trial, detail),
+        trial=trial,
+        trial_hits=None if trial is None else _compare_hits(trial, detail),
         refused=refused,
     )
 
@@ -158,12 +159,11 @@ def _is_current(asked_about: int, detail: CanaryDetail) -> bool:
     return well is None or well.last_run is None or asked_about > int(well.last_run)
 
 
-def _compare_trial(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
-    """Return a trial with its hits compared with those of the latest run."""
-    result = trial["result"]
+def _compare_hits(trial: CanaryTrial, detail: CanaryDetail) -> list[ComparedHit]:
+    """Return the hits of a trial compared with those of the latest run."""
     others = None if detail.now is None else [hit["id"] for hit in detail.now.hits]
-    hits = canary_views.compare_hits(result["ranking"], others, newest=True, forbidden=result["forbidden_ranks"])
-    return {**trial, "hits": hits}
+    result = trial.result
+    return canary_views.compare_hits(result["ranking"], others, newest=True, forbidden=result["forbidden_ranks"])
 
 
 def _last_diagnosis(store: Store, slug: str, key: str) -> DiagnosisView | None:

@@ -1,9 +1,8 @@
 """The page of a check: verdict with reasons, measures over time, degraded canaries by cause. It only reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -13,6 +12,7 @@ from app.api.deps import StoreDep
 from app.domain.alerts.advice import CAUSE_ADVICE
 from app.domain.catalog.measure_guide import Use
 from app.domain.diagnosis.views import ReanchorState
+from app.domain.history.run_views import RunView
 from app.domain.model import Cause
 from app.domain.runs.measures import RECALL_BY
 from app.formats.alerts.rule_documents import rules_in_force
@@ -25,6 +25,7 @@ from app.services.catalog import suite_power
 from app.services.detection import baselines, suggested_rules
 from app.services.diagnosis import reanchoring
 from app.services.history import charts, check_details
+from app.services.history.check_details import DegradedResult
 from app.web.banners import banners_of
 from app.web.history.badges import draw, make_badge
 from app.web.parameters import Version
@@ -92,12 +93,12 @@ class CauseGroup:
     advice: str
     reason: str
     """The reason, if all have the same; else empty."""
-    members: Sequence[Mapping[str, Any]]
+    members: Sequence[DegradedResult]
 
 
-def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[CauseGroup]:
+def _by_cause(degraded: Sequence[DegradedResult]) -> list[CauseGroup]:
     """Return canaries grouped by cause, in their order; those not diagnosed are last."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[DegradedResult]] = {}
     for result in degraded:
         found.setdefault(str(result["diagnosis"].cause) if result["diagnosis"] else "", []).append(result)
     groups = []
@@ -109,14 +110,14 @@ def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[CauseGroup]:
     return groups
 
 
-def _measures(run: Mapping[str, Any] | None) -> list[str]:
+def _measures(run: RunView | None) -> list[str]:
     """Return the measures of charts: those of the newest run, recall by id only where it is defined."""
     kept = run["measures"] if run else {}
     shown = [name for name, value in kept.items() if value is not None or name.partition("@")[0] not in RECALL_BY]
     return [*_OWN_MEASURES, *(name for name in shown if name not in _OWN_MEASURES)]
 
 
-def _category_measures(run: Mapping[str, Any] | None, k: int) -> list[str]:
+def _category_measures(run: RunView | None, k: int) -> list[str]:
     """Return the columns of the table of categories: recall, NDCG and MRR where the run has them."""
     kept = [part["measures"] for part in run["categories"].values()] if run else []
     return [name for name in (f"R@{k}", f"NDCG@{k}", "MRR") if any(name in measures for measures in kept)]

@@ -1,10 +1,10 @@
 """Layout of a canary's state history as a band: position, width and state of each segment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from app.domain.history.views import CanaryState
 from app.domain.model import Verdict
 from app.domain.probing.probe_failures import outcome_word
 from app.services.history.canary_views import FailedRuns
@@ -35,7 +35,7 @@ class BandSegment:
     wide: bool
 
 
-def layout_band(states: Sequence[Mapping[str, Any]], gaps: Sequence[FailedRuns], now: datetime) -> list[BandSegment]:
+def layout_band(states: Sequence[CanaryState], gaps: Sequence[FailedRuns], now: datetime) -> list[BandSegment]:
     """Return the segments, oldest first, of states (newest first) and of the failed runs between them.
 
     Longer segments are wider, though not in proportion, so that the shortest can be pressed. States whose runs were
@@ -81,7 +81,7 @@ class _Period:
     run: str
 
 
-def _spans(states: Sequence[Mapping[str, Any]], now: datetime) -> list[_Period]:
+def _spans(states: Sequence[CanaryState], now: datetime) -> list[_Period]:
     """Return the periods of states, each until the next begins."""
     periods: list[_Period] = []
     end = now
