@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -171,11 +171,11 @@ def _count_differing(runs: Sequence[ReplayedRun]) -> int:
     return sum(now != then for now, then in pairs)
 
 
-def _result_json(result: ReplayResult) -> dict[str, Any]:
+def _result_json(result: ReplayResult) -> dict[str, object]:
     return {"alarms": result.alarms, "closed": result.closed, "culprits": list(result.culprits)}
 
 
-def _write_json_line(document: Mapping[str, Any]) -> None:
+def _write_json_line(document: Mapping[str, object]) -> None:
     """Write JSON in ASCII: keys of others may hold characters that a terminal obeys."""
     typer.echo(json.dumps(document))
 

@@ -6,11 +6,10 @@ The bundled ones are the documentation of DataForge, a product that does not exi
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from app.demo.analysis import cut
 
@@ -93,7 +92,7 @@ def _passage(place: str, line: bytes) -> Chunk:
     )
 
 
-def _text(place: str, fields: dict[str, Any], name: str) -> str:
+def _text(place: str, fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name, "")
     if not isinstance(value, str):
         raise CorpusError(f"{place}: {name!r} must be a string")

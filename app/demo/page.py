@@ -3,12 +3,11 @@
 import html
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from app.demo.faults import EFFECTS, SIZES, FaultKind
 
 
-def render(base: str, report: Mapping[str, Any]) -> str:
+def render(base: str, report: Mapping[str, object]) -> str:
     """Return the page for a demo reachable at `base`, in the state that `report` describes (the body of GET /fault)."""
     state = json.dumps(report, indent=2)
     return _PAGE.format(
@@ -20,7 +19,7 @@ def render(base: str, report: Mapping[str, Any]) -> str:
     )
 
 
-def _post(base: str, path: str, body: Mapping[str, Any]) -> str:
+def _post(base: str, path: str, body: Mapping[str, object]) -> str:
     return f"curl {base}{path} -H 'content-type: application/json' -d '{json.dumps(body)}'"
 
 

@@ -151,7 +151,7 @@ class _Switch:
                 fault=fault, retriever=self._healthy if remaining == self.chunks else Retriever(remaining)
             )
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, object]:
         """Describe the state: the fault, the index version and how many chunks it holds of how many."""
         state = self.state
         return {
@@ -169,7 +169,7 @@ async def _body(request: Request) -> bytes:
     return await request.body()
 
 
-def _result(hit: Hit) -> dict[str, Any]:
+def _result(hit: Hit) -> dict[str, object]:
     chunk = hit.chunk
     metadata = {"source": chunk.document, "topic": chunk.topic, "title": chunk.title}
     return {"id": chunk.id, "score": hit.score, "text": chunk.text, "metadata": metadata}

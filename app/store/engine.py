@@ -63,7 +63,7 @@ class Store:
         older release.
         """
         self.cache = ByteCache()
-        options: dict[str, Any] = {_BODIES: bodies, _CACHE: self.cache}
+        options: dict[str, object] = {_BODIES: bodies, _CACHE: self.cache}
         self.engine = create_engine(url, busy_milliseconds).execution_options(**options)
         self._writer = self.engine.execution_options(**{WRITES: True})
         self._reader = self.engine

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "2026_11_23_reports"
-down_revision = "2026_11_23_annotation"
+down_revision = "2026_11_23_pooled_recall"
 branch_labels = None
 depends_on = None
 

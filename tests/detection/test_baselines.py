@@ -157,7 +157,7 @@ def test_drops_are_told_against_the_pinned_run(world: World) -> None:
     _pin(world, low.id)
     (run,) = carry_out(world, 1)
     told = seen(world)[run.id].body["drops"]["drop-coverage"]
-    assert (told["before"], told["now"]) == (pytest.approx(0.6), 1.0)
+    assert (told["before"], told["now"]) == pytest.approx((0.6, 1.0))
 
 
 def test_drops_are_told_on_once_a_pinned_baseline_moves_again(world: World) -> None:
@@ -167,7 +167,7 @@ def test_drops_are_told_on_once_a_pinned_baseline_moves_again(world: World) -> N
     _follow(world)
     (run,) = carry_out(world, 1, KEYS[:8])
     told = seen(world)[run.id].body["drops"]["drop-coverage"]
-    assert (told["before"], told["now"]) == (1.0, pytest.approx(0.6))
+    assert (told["before"], told["now"]) == pytest.approx((1.0, 0.6))
 
 
 def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(world: W
     assert pinned not in seen(world)
     (run,) = carry_out(world, 1, KEYS[:9])
     told = seen(world)[run.id].body["drops"]["drop-coverage"]
-    assert (told["before"], told["now"], told["pairs"]) == (1.0, pytest.approx(0.55), 20)
+    assert (told["before"], told["now"], told["pairs"]) == pytest.approx((1.0, 0.55, 20))
     assert [alert["state"] for alert in world.alerts()] == ["firing"]
 
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_compared_does_not_keep_a_baseline_from_being_learned(on_
     define(on_sqlite, rules=[drop])
     broken = carry_out(on_sqlite, 2, KEYS[:12])
     told = seen(on_sqlite)[broken[-1].id].body["drops"]["drop-coverage"]
-    assert (told["before"], told["now"], told["pairs"]) == (1.0, pytest.approx(0.4), 20)
+    assert (told["before"], told["now"], told["pairs"]) == pytest.approx((1.0, 0.4, 20))
     assert [alert["kind"] for alert in on_sqlite.alerts()] == ["drop"]
     define(on_sqlite, rules=[drop], k=3)  # nothing to compare with any more, though its alert stands
     last = carry_out(on_sqlite, LEARNED, KEYS[:12])

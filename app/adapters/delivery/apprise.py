@@ -12,9 +12,9 @@ import time
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import app
+from app.adapters.delivery.apprise_process import AppriseRequest
 from app.adapters.delivery.receiver_answers import HookError
 from app.domain.addresses import AddressPolicy
 from app.domain.delivery.hooks import Hook, Message, Receipt
@@ -37,7 +37,7 @@ def send_apprise(
         detail = "Apprise is not installed here: pip install 'coalmine[apprise]'; nothing was sent"
         return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail)
     started = time.monotonic()
-    request = {
+    request: AppriseRequest = {
         "url": hook.url,
         "message": json.loads(message.body),
         "allow": [str(entry) for entry in policy.allow],
@@ -69,7 +69,7 @@ def _environment() -> dict[str, str]:
 
 def _receipt(output: bytes, seconds: float) -> Receipt:
     try:
-        output_document: dict[str, Any] = json.loads(output)
+        output_document = json.loads(output)
         outcome, reason = str(output_document["outcome"]), str(output_document["reason"])
     except (ValueError, KeyError, TypeError):
         outcome, reason = "broken", ""

@@ -11,12 +11,32 @@ import socket
 import sys
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from app.domain.addresses import AddressPolicy, parse_allow
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _LOCAL = frozenset({"blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"})
 """Services of this machine alone, some of which bypass audit hooks."""
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn"})
+
+
+class AppriseMessage(TypedDict):
+    """A message as Apprise takes it."""
+
+    title: str
+    body: str
+    type: str
+
+
+class AppriseRequest(TypedDict):
+    """What the process reads: a message, its service, and where it may connect to."""
+
+    url: str
+    message: AppriseMessage
+    allow: list[str]
+    deny_private: bool
+    only_allowed: bool
 
 
 def main() -> None:
@@ -28,7 +48,7 @@ def main() -> None:
     os.write(output, json.dumps({"outcome": outcome, "reason": reason}).encode())
 
 
-def send(request: dict[str, Any]) -> tuple[str, str]:
+def send(request: AppriseRequest) -> tuple[str, str]:
     """Send a message under guard."""
     if request["url"].partition("://")[0].lower() in _LOCAL:
         return "blocked", "a service of this machine"

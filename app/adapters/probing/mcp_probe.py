@@ -29,6 +29,7 @@ from app.adapters.probing.credentials import CredentialError, Keyring, masked
 from app.adapters.probing.redaction import Redaction, secret_headers
 from app.adapters.probing.request_templates import Plan, compile_retriever, request_headers
 from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read_answer
+from app.adapters.probing.templates import Value
 from app.adapters.transport import exchange
 from app.adapters.wire import NO_AUTH, Failure, NoAnswerError, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
@@ -153,7 +154,7 @@ class _SessionRun:
         self._threads.shutdown()
 
     async def _ask(self, session: "Session", item: ProbeQuery, vectors: Vectors) -> Answer:
-        values: dict[str, Any] = {"query": item.query.encode(errors="replace").decode()}  # no halves of characters
+        values: dict[str, Value] = {"query": item.query.encode(errors="replace").decode()}  # no halves of characters
         if vectors:
             values["vector"] = vectors[item.query]
         body = b"{}" if self._plan.body is None else self._plan.body.render(**values)

@@ -13,7 +13,7 @@ from jmespath.exceptions import JMESPathError
 
 from app.adapters.probing.jmespath_paths import Path
 from app.adapters.probing.response_mapping import Reader
-from app.adapters.probing.templates import Template, json_template, url_template
+from app.adapters.probing.templates import Template, Value, json_template, url_template
 from app.adapters.wire import Request, header_line
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.http_headers import OWN_HEADERS
@@ -148,7 +148,7 @@ def build_requests(
     headers = request_headers(plan, context, user_agent)
     url = None if plan.url.names else plan.url.render().decode()
     nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
-    values: dict[str, Any] = {}
+    values: dict[str, Value] = {}
     for item in queries:
         values["query"] = item.query
         if vectors:

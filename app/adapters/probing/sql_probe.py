@@ -113,7 +113,7 @@ class _Connector:
 
     async def query(self, item: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> Answer:
         """Answer one query."""
-        values: dict[str, Any] = {"query": item.query, "k": self._asking.k}
+        values: dict[str, object] = {"query": item.query, "k": self._asking.k}
         if "vector" in self._plan.names:
             values["vector"] = json.dumps(list(vectors[item.query]))
         values = {name: values[name] for name in self._plan.names}

@@ -1,14 +1,13 @@
 """Routes for handling alerts: silences, acknowledgement, evaluation of rules, replay of dead deliveries."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.answers import answers_with
 from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import After, Limit, body_schema, definition_shape, wake, with_name
-from app.api.catalog.views import SilenceView
+from app.api.catalog.views import DefinitionJson, SilenceView
 from app.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.api.schemas import AcknowledgeRequest, Page
 from app.domain.alerts.views import CheckAlerting
@@ -86,7 +85,7 @@ def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
     return HookReplay(hook=slug, replayed=done.replayed, overtaken=done.overtaken)
 
 
-def _shown(store: Store, slug: str) -> dict[str, Any]:
+def _shown(store: Store, slug: str) -> DefinitionJson:
     row, state = silencing.state(store, slug, _now())
     return {**definition_shape(row), **state}
 

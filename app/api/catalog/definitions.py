@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.answers import answers_with
 from app.api.bodies import Content
-from app.api.catalog.views import CheckView, HookView, RetrieverView
+from app.api.catalog.views import CheckView, DefinitionJson, HookView, RetrieverView
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import (
     AcknowledgeRequest,
@@ -288,14 +288,14 @@ def _put(
     slug: str,
     body: Any,
     response: Response,
-) -> dict[str, Any]:
+) -> DefinitionJson:
     document = with_name(body, "slug", slug)
     saved, created = definitions.save(store, vault, kind, model, document, now=_now())
     response.status_code = 201 if created else 200
     return definition_shape(saved)
 
 
-def with_name(body: Any, field: str, name: str) -> dict[str, Any]:
+def with_name(body: Any, field: str, name: str) -> DefinitionJson:
     """Return the body with the name of the path; raise InvalidInputError where the body has another.
 
     Fields that responses add are dropped, so that a response can be sent back.
@@ -312,13 +312,13 @@ def without_read_only(body: Any) -> Any:
     return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
 
 
-def definition_page(rows: list[Definition], limit: int) -> Page[dict[str, Any]]:
+def definition_page(rows: list[Definition], limit: int) -> Page[DefinitionJson]:
     """Return a page of definitions, of which one more than the limit was read."""
     items = [definition_shape(row) for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
 
-def definition_shape(row: Definition) -> dict[str, Any]:
+def definition_shape(row: Definition) -> DefinitionJson:
     """Return the view of a definition, without secrets."""
     return {**public_json(row.body, secrets_set=row.secrets is not None), **definition_fields(row)}
 

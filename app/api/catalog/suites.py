@@ -17,7 +17,7 @@ from app.api.catalog.definitions import (
     with_name,
     without_read_only,
 )
-from app.api.catalog.views import CanaryView
+from app.api.catalog.views import CanaryView, DefinitionJson
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import Page
 from app.domain.catalog.views import SavedCanaries, SuiteDetail, SuiteView
@@ -139,6 +139,6 @@ def _suite(row: Definition) -> SuiteView:
     return {"slug": row.slug, **definition_fields(row)}
 
 
-def _canary(row: CanaryRow) -> dict[str, Any]:
+def _canary(row: CanaryRow) -> DefinitionJson:
     warning = no_expectation_reason(CanaryDocument.model_validate(row.body))
     return {**row.body, **ownership(row), "warnings": [] if warning is None else [warning]}

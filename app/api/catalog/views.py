@@ -25,11 +25,13 @@ from app.formats.fields import Document
 
 _SHOWN: Final = "x-shown"
 
-RetrieverView: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({_SHOWN: "RetrieverView"})]
-CheckView: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({_SHOWN: "CheckView"})]
-HookView: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({_SHOWN: "HookView"})]
-SilenceView: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({_SHOWN: "SilenceView"})]
-CanaryView: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({_SHOWN: "CanaryView"})]
+DefinitionJson: TypeAlias = dict[str, Any]
+"""A definition as its document describes it, with the fields that responses add."""
+RetrieverView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "RetrieverView"})]
+CheckView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "CheckView"})]
+HookView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "HookView"})]
+SilenceView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "SilenceView"})]
+CanaryView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "CanaryView"})]
 
 
 class _SilenceFields(DefinitionFields, SilenceState):

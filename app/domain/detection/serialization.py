@@ -27,7 +27,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def pack_state(state: State) -> bytes:
     """Write a state; `unpack_state` gives an equal one."""
-    plain: dict[str, Any] = {}
+    plain: dict[str, object] = {}
     arrays: dict[str, NDArray[Any]] = {}
     for field in fields(state):
         value = getattr(state, field.name)
@@ -65,7 +65,7 @@ def pack_baseline(baseline: Baseline) -> tuple[bytes, bytes]:
     """
     if baseline.failures is None:
         raise ValueError("The baseline was read without its failures, so it is not to be written.")
-    plain: dict[str, Any] = {
+    plain: dict[str, object] = {
         "runs": baseline.runs,
         "deterministic": baseline.deterministic,
         "usual": list(baseline.usual),
@@ -101,7 +101,7 @@ def _failures(data: bytes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     return np.unpackbits(bits, count=count).reshape(shape).astype(np.bool_)
 
 
-def _put_keys(plain: dict[str, Any], arrays: dict[str, NDArray[Any]], keys: tuple[Key, ...]) -> None:
+def _put_keys(plain: dict[str, object], arrays: dict[str, NDArray[Any]], keys: tuple[Key, ...]) -> None:
     """Numbers, the usual keys, are kept as an array."""
     if {*map(type, keys)} <= {int}:
         arrays["keys"] = np.array(keys, np.int64)
@@ -114,7 +114,7 @@ def _keys(plain: Mapping[str, Any], arrays: Arrays) -> tuple[Key, ...]:
     return tuple(plain["keys"]) if "keys" in plain else tuple(arrays["keys"].tolist())
 
 
-def _packed(kind: str, plain: Mapping[str, Any], arrays: Arrays) -> bytes:
+def _packed(kind: str, plain: Mapping[str, object], arrays: Arrays) -> bytes:
     """Write the length of the head, the head and the arrays, all little-endian, compressed together."""
     ordered = {name: array.astype(array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()}
     shapes = {name: [array.dtype.str, list(array.shape)] for name, array in ordered.items()}

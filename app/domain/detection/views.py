@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NotRequired, final
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -104,10 +104,10 @@ class StoredFirstRun(TypedDict):
     coverage: float | None
 
 
-@final
-class StoredDifference(TypedDict):
-    """A drop as stored; see `Difference`."""
+class StoredDrop(TypedDict, total=False):
+    """A `Difference` to the baseline, or only `unknown`: why there is none."""
 
+    unknown: str
     pairs: int
     before: float
     now: float
@@ -115,13 +115,6 @@ class StoredDifference(TypedDict):
     low: float
     high: float
     confidence: float
-
-
-@final
-class UnknownDrop(TypedDict):
-    """Why there is no difference to the baseline, as stored."""
-
-    unknown: str
 
 
 class StoredReading(TypedDict, total=False):
@@ -139,7 +132,7 @@ class StoredReading(TypedDict, total=False):
     unknown: int
     usual: list[int]
     index_change: IndexChange | None
-    drops: dict[str, StoredDifference | UnknownDrop]
+    drops: dict[str, StoredDrop]
     """By rule key."""
     drift: StoredDrift | None
     first: StoredFirstRun | None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from app.domain.comparison.significance import FEWEST_PAIRS, Difference, paired_difference
 from app.domain.counts import counted
-from app.domain.detection.views import StoredDifference, UnknownDrop
+from app.domain.detection.views import StoredDrop
 from app.domain.model import Rule, RuleKind
 from app.domain.runs.measures import parse_measure
 
@@ -51,14 +51,24 @@ def watched_column(rule: Rule, k: int) -> str:
     return str(parse_measure(rule.measure))
 
 
-def drop_as_json(drop: Difference | str) -> StoredDifference | UnknownDrop:
+def drop_as_json(drop: Difference | str) -> StoredDrop:
     """Return a drop as stored JSON."""
-    return {"unknown": drop} if isinstance(drop, str) else cast("StoredDifference", asdict(drop))
+    return {"unknown": drop} if isinstance(drop, str) else cast("StoredDrop", asdict(drop))
 
 
-def drop_from_json(stored: StoredDifference | UnknownDrop) -> Difference | str:
+def drop_from_json(stored: StoredDrop) -> Difference | str:
     """Return a drop from its stored JSON."""
-    return stored["unknown"] if "unknown" in stored else Difference(**stored)
+    if "unknown" in stored:
+        return stored["unknown"]
+    return Difference(
+        pairs=stored["pairs"],
+        before=stored["before"],
+        now=stored["now"],
+        difference=stored["difference"],
+        low=stored["low"],
+        high=stored["high"],
+        confidence=stored["confidence"],
+    )
 
 
 def _compute_drop(

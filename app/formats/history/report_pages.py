@@ -35,7 +35,7 @@ def page_policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _section(report: Mapping[str, Any]) -> dict[str, Any]:
+def _section(report: Mapping[str, Any]) -> dict[str, object]:
     run = report["run"]
     comparison = report.get("comparison")
     return {

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_files import Documents
@@ -210,10 +209,10 @@ class _Application:
         others = self._other_checks()
         for check in self._documents.checks:
             for problem in missing_references(check, self._slugs_present(check)):
-                yield replace(problem, **self._place(("check", check.slug)))
+                yield self._placed(problem, ("check", check.slug))
             kinds = hook_kinds(self._connection, check) | {hook.slug: hook.kind for hook in self._documents.hooks}
             for message in check.unfit_report_hooks(kinds):
-                yield Problem(path="report.hooks", message=message, **self._place(("check", check.slug)))
+                yield self._placed(Problem(path="report.hooks", message=message), ("check", check.slug))
         for check in others:
             for kind, names in references_of(check).items():
                 for name in self._archived[kind].intersection(names):
@@ -222,10 +221,10 @@ class _Application:
         for check in [*self._documents.checks, *(other for other in others if other.suite in self._plans.saved)]:
             suite = self._plans.floors.get(check.suite, NO_FLOORS)
             for key, message in check.uncomputed_floors(suite):
-                place = self._place(("canary", check.suite, key), ("check", check.slug))
-                yield Problem(path="floors", message=message, **place)
+                problem = Problem(path="floors", message=message)
+                yield self._placed(problem, ("canary", check.suite, key), ("check", check.slug))
             for message in check.unknown_canaries(suite.keys):
-                yield Problem(path="rules", message=message, **self._place(("check", check.slug)))
+                yield self._placed(Problem(path="rules", message=message), ("check", check.slug))
 
     def _silence_problems(self, rules_before: Collection[CheckRules]) -> Iterator[Problem]:
         checks = [*self._documents.checks, *self._other_checks()] if self._names_rules else []
@@ -238,7 +237,7 @@ class _Application:
             changed=self._changed,
             now=self._now,
         )
-        return (replace(problem, **self._place(("silence", silence.slug))) for silence, problem in problems)
+        return (self._placed(problem, ("silence", silence.slug)) for silence, problem in problems)
 
     def _other_checks(self) -> list[CheckDocument]:
         """Return the checks that remain besides those of the documents."""
@@ -259,8 +258,8 @@ class _Application:
         stored = {row.slug for row in definitions.list_definitions(self._connection, kind)}
         return (stored | {document.slug for document in self._by_kind[kind]}) - self._archived[kind]
 
-    def _place(self, *identities: tuple[str, ...]) -> dict[str, Any]:
-        """Return file and line of the first of these that a file defines."""
+    def _placed(self, problem: Problem, *identities: tuple[str, ...]) -> Problem:
+        """Return a problem with file and line of the first of these that a file defines."""
         places = (self._documents.sources.get(identity) for identity in identities)
         place = next((one for one in places if one is not None), None)
-        return {} if place is None else {"file": place.file, "line": place.line}
+        return problem if place is None else replace(problem, file=place.file, line=place.line)

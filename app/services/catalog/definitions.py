@@ -140,7 +140,7 @@ def find(store: Store, kind: str, slug: str) -> Definition:
         return require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
 
 
-def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str, Any]:
+def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str, str]:
     """Return the secrets of an API-managed definition. Raises ConfigurationError if encrypted under another key."""
     return _decrypt(vault, _find(store, kind, slug))
 
@@ -170,7 +170,7 @@ def _find(store: Store, kind: str, slug: str) -> Definition | None:
         return definitions.find_definition(connection, kind, slug)
 
 
-def _decrypt(vault: Vault, before: Definition | None) -> dict[str, Any]:
+def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 

@@ -38,16 +38,16 @@ class Vault:
         self._first = Fernet(_derive(keys[0]))
         self._fernet = MultiFernet([self._first, *[Fernet(_derive(part)) for part in keys[1:]]])
 
-    def encrypt(self, secrets: Mapping[str, Any]) -> bytes | None:
+    def encrypt(self, secrets: Mapping[str, object]) -> bytes | None:
         """Return the ciphertext; None where there are no secrets."""
         return self._fernet.encrypt(json.dumps(secrets).encode()) if secrets else None
 
-    def decrypt(self, token: bytes | None) -> dict[str, Any]:
+    def decrypt(self, token: bytes | None) -> dict[str, str]:
         """Return the secrets of a ciphertext. Raises ConfigurationError where it was encrypted under another key."""
         if token is None:
             return {}
         try:
-            secrets: dict[str, Any] = json.loads(self._fernet.decrypt(bytes(token)))
+            secrets: dict[str, str] = json.loads(self._fernet.decrypt(bytes(token)))
         except InvalidToken as error:
             raise ConfigurationError(_UNREADABLE) from error
         return secrets

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from app.domain.addresses import AddressPolicy, LookUp, hook_warning, literal
 from app.domain.delivery.hooks import HookKind
+from app.domain.delivery.views import DeliveryView
 from app.formats.catalog.secret_fields import hook_for_readers
 from app.formats.delivery.hook_documents import PAGERDUTY_URL
 from app.services.alerts import alert_views
@@ -36,7 +37,7 @@ class HookLine:
     dead: int
     failures: int
     """Failed attempts of the last day."""
-    newest: Mapping[str, Any] | None
+    newest: DeliveryView | None
     """Its newest delivery."""
 
 

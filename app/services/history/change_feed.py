@@ -7,7 +7,6 @@ check; the history has them.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from app.domain.errors import NotFoundError
 from app.domain.model import RunStatus
@@ -48,7 +47,7 @@ class Event:
     """A server-sent event: its name, and its data in the API's shape."""
 
     name: str
-    data: Mapping[str, Any]
+    data: Mapping[str, object]
     last: bool = False
     """Whether the stream ends after it."""
 
@@ -63,7 +62,7 @@ class ChangeSnapshot:
     runs: Mapping[int, FollowedRun] = field(default_factory=dict)
     shards: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     """Failed probes by run and shard, of active runs."""
-    rescorings: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    rescorings: Mapping[int, RescoringView] = field(default_factory=dict)
 
 
 def find_topic(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, ChangeSnapshot]:
@@ -158,8 +157,8 @@ def _rescoring_event(snapshot: ChangeSnapshot, rescoring_id: int) -> Event:
     if found is None:
         return Event(name="ended", data={"rescoring": str(rescoring_id), "status": None}, last=True)
     if found["finished_at"] is not None:
-        data = {name: found[name] for name in ("check", "status", "measures_version")}
-        return Event(name="ended", data={"rescoring": str(rescoring_id), **data}, last=True)
+        ended = {name: found[name] for name in ("check", "status", "measures_version")}
+        return Event(name="ended", data={"rescoring": str(rescoring_id), **ended}, last=True)
     progress = found["progress"]
     data = {"done": progress["runs_done"], "total": progress["runs_total"], "status": found["status"]}
     return Event(name="progress", data=data)

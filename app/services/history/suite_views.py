@@ -1,10 +1,10 @@
 """The page views of suites: their canaries, and the state of each in every check on the suite."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from app.domain.catalog.suite_power import coverage_note
+from app.domain.catalog.views import ReachView
 from app.domain.model import Canary, Verdict
 from app.domain.runs.suite_snapshot import Member
 from app.domain.runs.tally import RELEVANCE, unpack_reasons
@@ -60,7 +60,7 @@ class SuiteView:
 
     definition: Definition
     note: str | None
-    reach: Mapping[str, Any]
+    reach: ReachView
     checks: tuple[str, ...]
     is_scheduled: bool
     """Whether any of the checks is enabled."""

@@ -1,7 +1,7 @@
 """Preview of a response mapping: hits, relevance, warnings, and the chunks of a canary. Nothing is stored."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from app.domain.counts import counted
@@ -87,9 +87,7 @@ def load_canary(store: Store, suite: str, key: str) -> CanaryDocument:
     return CanaryDocument.model_validate(suite_definitions.find_canary(store, suite, key).body)
 
 
-def _warnings(
-    retriever: Retriever, trial: Mapping[str, Any], relevance_from: str | None, *, decided: bool
-) -> list[str]:
+def _warnings(retriever: Retriever, trial: TrialView, relevance_from: str | None, *, decided: bool) -> list[str]:
     """Return sentences without full stops on doubtful hits, besides the remarks of the trial."""
     hits, warnings = trial["hits"], []
     if retriever.response.id is None and hits:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.domain.history.run_views import RunDetails
+from app.domain.probing.views import LatencyView
 from app.store.catalog import definitions
 from app.store.engine import Store, from_us
 from app.store.runs import results
@@ -21,7 +23,7 @@ class RetrieverCheck:
     ended_at: datetime | None
     outcomes: Mapping[str, int]
     """Number of probes by outcome; empty where the run could not be executed."""
-    latency: Mapping[str, float | None]
+    latency: LatencyView | None
 
 
 def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
@@ -31,7 +33,7 @@ def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
         newest = results.latest_bodies(connection)
         times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
         for check in definitions.list_definitions(connection, "check"):
-            run_id, body = newest.get(check.id, (None, {}))
+            run_id, body = newest.get(check.id, (None, RunDetails()))
             checks.setdefault(str(check.body["retriever"]), []).append(
                 _retriever_check(check.slug, check.body, run_id, body, times)
             )
@@ -42,7 +44,7 @@ def _retriever_check(
     check: str,
     definition: Mapping[str, Any],
     run_id: int | None,
-    body: Mapping[str, Any],
+    body: RunDetails,
     times: Mapping[int, int],
 ) -> RetrieverCheck:
     at = times.get(run_id) if run_id is not None else None
@@ -52,5 +54,5 @@ def _retriever_check(
         run_id=None if run_id is None else str(run_id),
         ended_at=None if at is None else from_us(at),
         outcomes=body.get("probes", {}),
-        latency=body.get("latency_seconds", {}),
+        latency=body.get("latency_seconds"),
     )

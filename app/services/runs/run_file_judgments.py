@@ -52,7 +52,7 @@ def judged_by_rank(
 def _by_name(canary: CanaryDocument, lost: Counter[str], *, as_documents: bool) -> CanaryDocument | None:
     """Reduce a canary to what names can answer; None where nothing is left of it."""
     identity = "document" if as_documents else "id"
-    blank: dict[str, Any] = {"id": None, "document": None, "text": None}
+    blank: dict[str, None] = {"id": None, "document": None, "text": None}
 
     def named(chunks: Sequence[Any]) -> tuple[Any, ...]:
         named_chunks = [chunk for chunk in chunks if getattr(chunk, identity) is not None]

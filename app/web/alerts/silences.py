@@ -1,10 +1,8 @@
 """Pages of silences: the list by state, one silence with its affected checks, and the form with a preview."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -14,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog.definitions import wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
+from app.domain.alerts.views import SilenceState
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.model import Severity
 from app.formats.alerts.silence_documents import SilenceDocument
@@ -46,7 +45,7 @@ class Line:
     """One silence of the list."""
 
     definition: Definition
-    state: Mapping[str, Any]
+    state: SilenceState
     group: str
     matchers_text: str
 
@@ -189,7 +188,7 @@ def _offered(store: Store, form: Form) -> dict[str, list[str]]:
     return {name: [*names, *(one for one in form.all(name) if one not in names)] for name, names in options.items()}
 
 
-def _line(row: Definition, state: Mapping[str, Any]) -> Line:
+def _line(row: Definition, state: SilenceState) -> Line:
     if state["active"]:
         group = "on"
     elif row.body["window"] is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -59,7 +59,7 @@ class EditState:
     row: CanaryRow | None
     typed: Form
     problems: tuple[Problem, ...] = ()
-    trial: Mapping[str, Any] | None = None
+    trial: TrialView | None = None
     yaml: str = ""
     spare: Mapping[str, int] | None = None
     """Number of empty rows to add, by the name of the list."""
@@ -213,7 +213,7 @@ def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> Tri
 
 def _add_ticked_hits(typed: Form) -> Form:
     """Return the form with the ticked hits as expected chunks: by id and, to match a renamed chunk, by text."""
-    chunks: list[dict[str, Any]] = []
+    chunks: list[dict[str, str]] = []
     for place in typed.all("found"):
         values = {name: typed.get(f"found[{place}].{name}") for name in ("id", "text", "grade")}
         is_generated = values["id"].startswith("text:")  # made for hits without ids, so of no use elsewhere

@@ -1,7 +1,7 @@
 """The fields of a canary's form: those of its document, and its chunks as numbered rows."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument
 from app.web.document_forms import FormField, field_labels, form_fields, read_rows, rows_texts
@@ -27,7 +27,7 @@ def renumber_rows(typed: Form) -> Form:
     return Form(texts=texts, lists=typed.lists)
 
 
-def add_chunks(typed: Form, chunks: Iterable[Mapping[str, Any]]) -> Form:
+def add_chunks(typed: Form, chunks: Iterable[Mapping[str, object]]) -> Form:
     """Return the form with additional expected chunks, except those it has already."""
     rows = read_rows(FIELDS["expected_chunks"], typed)
     existing = {tuple(row.get(name) for name in _IDENTITY) for row in rows}

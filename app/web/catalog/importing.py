@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -36,6 +36,7 @@ from app.formats.fields import one_line
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, suite_power
 from app.services.catalog.api_keys import Scope
+from app.services.catalog.changes import Change
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
 from app.store.engine import Store
@@ -129,8 +130,24 @@ def _handle_import(
         return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
     warnings = [text_of(warning) for warning in find_warnings(documents)]
     thin = suite_power.notes_on_plan(store, documents, managed_by=API)
-    plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warnings, *notes, *thin]}
-    return _page(request, typed, staged, plan={**plan, "canaries": _canaries(documents)})
+    plan = ImportPlan(
+        changes=changes[:_SHOWN_CHANGES],
+        total=len(changes),
+        notes=[*warnings, *notes, *thin],
+        canaries=_canaries(documents),
+    )
+    return _page(request, typed, staged, plan=plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What an import would change."""
+
+    changes: Sequence[Change]
+    """The first of them."""
+    total: int
+    notes: Sequence[str]
+    canaries: Mapping[str, CanaryDocument]
 
 
 def _canaries(documents: Documents) -> dict[str, CanaryDocument]:
@@ -198,8 +215,8 @@ def _read_documents(store: Store, typed: Form, files: Mapping[str, str]) -> tupl
     refuse_other(form, FORMS, "format")
     if form == "coalmine":
         return from_canary_files(store, files), ()
-    body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}
-    suite_files = parse_document(SuiteFiles, body)
+    as_documents = bool(typed.get("as_documents"))
+    suite_files = parse_document(SuiteFiles, {"files": dict(files), "as_documents": as_documents})
     assigned = _columns(typed, files) if form == "csv" else ()
     unknown = [one.name for one in assigned if not one.column]
     if unknown:
@@ -251,7 +268,7 @@ def _page(
     typed: Form,
     staged: Sequence[ImportFile],
     *,
-    plan: Mapping[str, Any] | None = None,
+    plan: ImportPlan | None = None,
     problems: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> HTMLResponse:

@@ -4,7 +4,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -140,7 +140,7 @@ def _suite(
     status: int = 200,
 ) -> HTMLResponse:
     view = suite_views.load_suite_view(store, slug, canary_filter)
-    filters: dict[str, Any] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
+    filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,
         "catalog/suite.html",

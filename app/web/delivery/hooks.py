@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog.definitions import only_reads, wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep, needs
+from app.domain.delivery.views import DeliveryView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import DeliveryState
 from app.formats.catalog.documents import HookDocument
@@ -219,16 +220,16 @@ def _hook(
     )
 
 
-def _refresh_seconds(shown: Sequence[Mapping[str, Any]], now: datetime) -> int | None:
+def _refresh_seconds(shown: Sequence[DeliveryView], now: datetime) -> int | None:
     """Seconds until the shown deliveries may change; None = they will not."""
     pending = [one for one in shown if one["state"] == DeliveryState.PENDING]
-    due = [datetime.fromisoformat(one["next_attempt_at"]) for one in pending if one["waits_for"] is None]
+    due = [datetime.fromisoformat(one["next_attempt_at"] or "") for one in pending if one["waits_for"] is None]
     if due and min(due) - now < _SOON:
         return _EVERY
     return _EVERY_WHILE_WAITING if pending else None
 
 
-def _test(store: Store, slug: str, test: str) -> Mapping[str, Any]:
+def _test(store: Store, slug: str, test: str) -> DeliveryView:
     """Find a test message of this hook. Raises NotFoundError for any other delivery."""
     view = alert_views.delivery(store, shapes.id_number(test, "delivery"))
     if view["hook"] != slug or view["type"] != deliveries.TEST:

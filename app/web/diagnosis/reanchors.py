@@ -1,8 +1,8 @@
 """Page of renamed chunks: proposals of judgments, to be accepted or rejected."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
@@ -47,8 +47,15 @@ def _decided(request: Request, store: Store, slug: str, ids: Sequence[str], answ
     if not ids:
         return _reanchors(request, store, slug, problems=(Problem(message="tick at least one proposal"),))
     try:
-        wanted: dict[str, Any] = {answer: [_proposal(one) for one in ids]}
-        decided = reanchoring.decide(store, slug, **wanted, by=request.state.identity.name, now=datetime.now(UTC))
+        numbers = [_proposal(one) for one in ids]
+        decided = reanchoring.decide(
+            store,
+            slug,
+            accept=numbers if answer == "accept" else (),
+            reject=numbers if answer == "reject" else (),
+            by=request.state.identity.name,
+            now=datetime.now(UTC),
+        )
     except InvalidInputError as error:
         return _reanchors(request, store, slug, problems=error.problems, status=422)
     return _reanchors(request, store, slug, decided=decided)
@@ -88,9 +95,17 @@ def _reanchors(
     )
 
 
-def _sides(proposal: ReanchorView) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTexts:
+    """Texts as parts, each with whether the other side has it."""
+
+    old: Sequence[tuple[str, bool]]
+    new: Sequence[Sequence[tuple[str, bool]]]
+
+
+def _sides(proposal: ReanchorView) -> SplitTexts | None:
     """Split the old and the new texts into common parts and others; None where they were not stored."""
     old, new = proposal["old_text"], proposal["new_texts"]
     if old is None or new is None:
         return None
-    return {"old": split_by_overlap(old, "\n".join(new)), "new": [split_by_overlap(text, old) for text in new]}
+    return SplitTexts(old=split_by_overlap(old, "\n".join(new)), new=[split_by_overlap(text, old) for text in new])

@@ -1,6 +1,7 @@
 """The pages of a run: results with evidence, and the comparison with another run. They only read."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -131,8 +132,16 @@ def show_diff(
     )
 
 
-def _filters(run: RunView, wanted: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the filters of results: name, choices, and the chosen one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFilter:
+    """A filter of results."""
+
+    name: str
+    choices: Sequence[str]
+    chosen: str
+
+
+def _filters(run: RunView, wanted: dict[str, str]) -> list[ResultFilter]:
     choices: Mapping[str, Sequence[str]] = {
         "verdict": list(Verdict),
         "category": list(run["categories"]) or list(Category),
@@ -141,11 +150,11 @@ def _filters(run: RunView, wanted: dict[str, str]) -> list[dict[str, Any]]:
         "outcome": list(run["probes"]) or list(Outcome),
     }
     return [
-        {
-            "name": name,
-            "choices": [*listed, *([wanted[name]] if wanted[name] and wanted[name] not in listed else [])],
-            "chosen": wanted[name],
-        }
+        ResultFilter(
+            name=name,
+            choices=[*listed, *([wanted[name]] if wanted[name] and wanted[name] not in listed else [])],
+            chosen=wanted[name],
+        )
         for name, listed in choices.items()
         if listed or wanted[name]
     ]

@@ -259,5 +259,5 @@ def _embedding(form: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] |
     url, model, token = (form.stripped(f"embedding.{name}") for name in ("url", "model", "auth.token"))
     if not (url or model or token):
         return None if stored is None else dict(stored)
-    embedding: dict[str, Any] = {**(stored or {}), "url": url, "model": model}
+    embedding = {**(stored or {}), "url": url, "model": model}
     return {**embedding, "auth": {"kind": "bearer", "token": token}} if token else embedding

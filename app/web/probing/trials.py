@@ -13,6 +13,7 @@ from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
 from app.api.schemas import TryRequest
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.retrievers import Scale
+from app.domain.probing.views import TrialRequest, TrialResponse, TrialView
 from app.formats.probing.mapping_yaml import mapping_yaml, response_fields
 from app.formats.shown_json import shown_json
 from app.formats.validation_messages import parse_document
@@ -79,7 +80,7 @@ def _page(
     slug: str,
     form: Form,
     *,
-    trial: Mapping[str, Any] | None = None,
+    trial: TrialView | None = None,
     yaml: str = "",
     problems: tuple[Problem, ...] = (),
     status: int = 200,
@@ -99,8 +100,8 @@ def _page(
         form=form,
         trial=trial,
         yaml=yaml,
-        request_body=_readable_body(trial, "request"),
-        response_body=_readable_body(trial, "response"),
+        request_body=_readable_body(trial and trial["request"]),
+        response_body=_readable_body(trial and trial["response"]),
         problems=label_problems(problems, _LABELS),
     )
 
@@ -109,11 +110,11 @@ def _typed_mapping(form: Form) -> dict[str, str]:
     return {name: form.stripped(name) for name in FIELDS if name in form.texts}
 
 
-def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, object]:
     """Request of the API for the form; a mapping equal to the stored one is left out."""
     mapping = {name: path or None for name, path in _typed_mapping(form).items()}
     changed = any(stored["response"].get(name) != path for name, path in mapping.items())
-    parts: dict[str, Any] = {"response": {**stored["response"], **mapping}} if changed else {}
+    parts: dict[str, object] = {"response": {**stored["response"], **mapping}} if changed else {}
     if form.get("scale"):
         parts["scorer"] = {"scale": form.get("scale")}
     answer = {"answer": form.get("answer")} if form.stripped("answer") else {}
@@ -127,8 +128,7 @@ def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _readable_body(trial: Mapping[str, Any] | None, side: str) -> str:
-    exchange = trial and trial[side]
+def _readable_body(exchange: TrialRequest | TrialResponse | None) -> str:
     if not exchange or exchange["body"] is None:
         return ""
     return shown_json(exchange["body"])[: 2 * trials.SHOWN_CHARACTERS]

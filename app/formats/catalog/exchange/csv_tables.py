@@ -57,7 +57,7 @@ def write(suite: SuiteDocument) -> SuiteFiles:
             for name in OWN_COLUMNS
             if name == "query" or getattr(canary, name) != getattr(blank, name)
         }
-        chunks: list[dict[str, Any]] = [chunk.data() for chunk in canary.expected_chunks]
+        chunks = [chunk.data() for chunk in canary.expected_chunks]
         chunks += [{**chunk.data(), "forbidden": "true"} for chunk in canary.forbidden_chunks]
         for chunk in chunks or [{}]:
             cells = {name: value for name, value in chunk.items() if value is not None}

@@ -56,7 +56,7 @@ def write(suite: SuiteDocument) -> SuiteFiles:
         relevant = [chunk for chunk in canary.expected_chunks if chunk.grade]
         notes += ["known irrelevant chunks"] if len(relevant) < len(canary.expected_chunks) else []
         notes += ["which text belongs to which id"] if any(chunk.text and chunk.id for chunk in relevant) else []
-        sample: dict[str, Any] = {"id": canary.key, "user_input": canary.query}
+        sample: dict[str, object] = {"id": canary.key, "user_input": canary.query}
         texts = [chunk.text for chunk in relevant if chunk.text is not None]
         names = [name for chunk in relevant if (name := chunk.id or chunk.document) is not None]
         sample |= {"reference_contexts": texts} if texts else {}

@@ -129,7 +129,7 @@ class SuiteBuilder:
         draft = self._draft(identity, file, line)
         place: _Identity = (named.get("id"), named.get("document"), named.get("text"))
         into = draft.forbidden if grade is None else draft.judged
-        given: dict[str, Any] = named if grade is None else {**named, "grade": grade}
+        given = named if grade is None else {**named, "grade": grade}
         before = into.setdefault(place, given)
         if before is not given:
             if before != given:
