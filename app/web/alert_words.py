@@ -123,7 +123,7 @@ def observed_part(reason: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CauseGroup:
+class CanariesByCause:
     """Canaries with the same cause."""
 
     title: str
@@ -132,13 +132,13 @@ class CauseGroup:
     canaries: Sequence[ChangedCanary]
 
 
-def by_cause(canaries: Sequence[ChangedCanary]) -> list[CauseGroup]:
+def by_cause(canaries: Sequence[ChangedCanary]) -> list[CanariesByCause]:
     """Group canaries by their cause, in the order of first appearance."""
     groups: dict[Cause | None, list[ChangedCanary]] = {}
     for canary in canaries:
         groups.setdefault(canary.get("cause"), []).append(canary)
     return [
-        CauseGroup(
+        CanariesByCause(
             title=f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
             detail=group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
             canaries=group,

@@ -174,14 +174,14 @@ def test_retention_looks_and_deletes_along_indexes(sqlite_store: Store) -> None:
         pruning.old_runs(connection, 10, horizon=1)
         pruning.old_states(connection, 10)
         pruning.unused_rankings(connection, 0, 10)
-        pruning.unused_vectors(connection)
+        pruning.VECTORS.find(connection)
         for table in pruning.HOURLY:
             pruning.old_hours(connection, 10, table=table, horizon=1)
         for drop in (
             pruning.drop_runs,
             pruning.drop_states,
             pruning.drop_rankings,
-            pruning.drop_vectors,
+            pruning.VECTORS.drop,
             pruning.drop_incidents,
             pruning.drop_alerts,
             pruning.drop_tests,

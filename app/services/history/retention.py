@@ -35,13 +35,7 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     with store.read() as connection:
         unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
     deleted += _drop(store, unused, pruning.drop_rankings, batch)
-    for find_all, drop in (
-        (pruning.unused_findings, pruning.drop_findings),
-        (pruning.unused_baselines, pruning.drop_baselines),
-    ):
-        with store.read() as connection:
-            found = find_all(connection)
-        deleted += _drop(store, found, drop, batch)
+    deleted += sum(_drop_orphans(store, orphans, batch) for orphans in (pruning.FINDINGS, pruning.BASELINES))
     if deleted if slices == 1 else place == 0:
         deleted += _prune_content(store, batch, slice_size)
     return deleted
@@ -86,6 +80,12 @@ def _drop(store: Store, found: Sequence[Any], drop: Drop, batch: int) -> int:
     return deleted
 
 
+def _drop_orphans(store: Store, orphans: pruning.Orphans, batch: int) -> int:
+    with store.read() as connection:
+        unused = orphans.find(connection)
+    return _drop(store, unused, orphans.drop, batch)
+
+
 def _slice(store: Store, now: datetime, size: int) -> tuple[int, int]:
     """Return the slice of rankings for this round, and the number of slices."""
     with store.read() as connection:
@@ -99,11 +99,10 @@ def _prune_content(store: Store, batch: int, slice_size: int) -> int:
         since = pruning.newest_ranking(connection)
     with store.read() as connection:
         unused = pruning.all_chunks(connection)
-        vectors = pruning.unused_vectors(connection)
     after: int | None = 0
     while after is not None:
         with store.read() as connection:
             used, after = pruning.chunks_of_rankings(connection, after, slice_size)
         unused -= used
     deleted = _drop(store, sorted(unused), partial(pruning.drop_chunks, since=since), batch)
-    return deleted + _drop(store, vectors, pruning.drop_vectors, batch)
+    return deleted + _drop_orphans(store, pruning.VECTORS, batch)

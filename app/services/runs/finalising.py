@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from app.domain.diagnosis.run_causes import RENAMING, RunCause
 from app.domain.model import Ranking, RunStatus, Verdict
@@ -205,10 +205,17 @@ def fail(
     As a `last_resort` it ends even where its alerting fails, which may be why it could not be ended before.
     """
     now = clock()
-    values: dict[str, Any] = {"status": RunStatus.FAILED, "verdict": Verdict.UNKNOWN, "reasons": json.dumps([reason])}
     with store.write() as connection:
         definitions.lock_definition(connection, claimed.check_id)
-        if not recording.finish_run(connection, claimed.id, owner, finished_at=to_us(now), **values):
+        if not recording.finish_run(
+            connection,
+            claimed.id,
+            owner,
+            status=RunStatus.FAILED,
+            verdict=Verdict.UNKNOWN,
+            reasons=json.dumps([reason]),
+            finished_at=to_us(now),
+        ):
             return None
         recording.save_latest(connection, claimed.check_id, claimed.id, {})
         notifies = False

@@ -5,6 +5,7 @@ small batch of what they found by id, less what has been taken up again meanwhil
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -135,43 +136,40 @@ def drop_chunks(connection: Connection, candidates: Sequence[int], *, since: int
     return connection.execute(sa.delete(chunks).where(chunks.c.id.in_(old))).rowcount
 
 
-def unused_vectors(connection: Connection) -> list[int]:
-    """Return the ids of vectors that no score refers to."""
-    used = sa.exists().where(scores.c.vector_id == vectors.c.id)
-    return list(connection.execute(sa.select(vectors.c.id).where(~used)).scalars())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    """Rows of a table that are deleted once nothing uses them."""
+
+    table: sa.Table
+    used: sa.ColumnElement[bool]
+    is_content: bool = True
+    """Whether a run in progress may take one up again."""
+
+    def find(self, connection: Connection) -> list[int]:
+        """Return the ids of unused rows."""
+        return list(connection.execute(sa.select(self.table.c.id).where(~self.used)).scalars())
+
+    def drop(self, connection: Connection, candidates: Sequence[int]) -> int:
+        """Delete these rows, less those that have been taken up again."""
+        if self.is_content:
+            hold_content(connection, alone=True)
+        return connection.execute(sa.delete(self.table).where(self.table.c.id.in_(candidates), ~self.used)).rowcount
 
 
-def drop_vectors(connection: Connection, candidates: Sequence[int]) -> int:
-    """Delete these vectors, less those that have been taken up again."""
-    hold_content(connection, alone=True)
-    again = sa.exists().where(scores.c.vector_id == vectors.c.id)
-    return connection.execute(sa.delete(vectors).where(vectors.c.id.in_(candidates), ~again)).rowcount
-
-
-def unused_findings(connection: Connection) -> list[int]:
-    """Find what was found of embedders in runs that are gone."""
-    return list(connection.execute(sa.select(embedder_findings.c.id).where(~_is_found())).scalars())
-
-
-def drop_findings(connection: Connection, candidates: Sequence[int]) -> int:
-    """Delete these findings, less those that a run has made again."""
-    hold_content(connection, alone=True)
-    these = embedder_findings.c.id.in_(candidates)
-    return connection.execute(sa.delete(embedder_findings).where(these, ~_is_found())).rowcount
-
-
-def unused_baselines(connection: Connection) -> list[int]:
-    """Find baselines no detector works with any more: they are large, and what they say can be learned again."""
-    used = sa.exists().where(detectors.c.baseline_id == baselines.c.id)
-    newest = sa.select(sa.func.max(baselines.c.id)).scalar_subquery()  # SQLite gives the highest id anew, and ids are
-    unused = sa.select(baselines.c.id).where(~used, baselines.c.id < newest)  # keys of caches
-    return list(connection.execute(unused).scalars())
-
-
-def drop_baselines(connection: Connection, candidates: Sequence[int]) -> int:
-    """Delete these baselines, less those that a detector works with."""
-    used = sa.exists().where(detectors.c.baseline_id == baselines.c.id)
-    return connection.execute(sa.delete(baselines).where(baselines.c.id.in_(candidates), ~used)).rowcount
+VECTORS: Final = Orphans(table=vectors, used=sa.exists().where(scores.c.vector_id == vectors.c.id))
+FINDINGS: Final = Orphans(
+    table=embedder_findings,
+    used=sa.or_(*[sa.exists().where(one.c.finding_id == embedder_findings.c.id) for one in (run_embedders, embedders)]),
+)
+"""Findings on embedders in runs that are gone."""
+_NEWEST = sa.select(sa.func.max(baselines.c.id)).correlate(None).scalar_subquery()
+BASELINES: Final = Orphans(
+    table=baselines,
+    # SQLite gives the highest id anew, and ids are keys of caches.
+    used=sa.or_(sa.exists().where(detectors.c.baseline_id == baselines.c.id), baselines.c.id == _NEWEST),
+    is_content=False,
+)
+"""Baselines no detector works with any more: they are large, and what they say can be learned again."""
 
 
 def old_hours(connection: Connection, limit: int, *, table: sa.Table, horizon: int) -> list[tuple[int, ...]]:
@@ -265,11 +263,6 @@ def _staged(connection: Connection) -> set[int]:
     bodies = connection.execute(sa.select(shards.c.body)).scalars()
     decoded = [msgspec.msgpack.decode(body, type=_Staged) for body in bodies]
     return {ranking for shard in decoded for ranking in shard.rankings if ranking is not None}
-
-
-def _is_found() -> sa.ColumnElement[bool]:
-    referring = (run_embedders, embedders)
-    return sa.or_(*[sa.exists().where(table.c.finding_id == embedder_findings.c.id) for table in referring])
 
 
 def _ids(connection: Connection, statement: sa.Select[Any], limit: int) -> list[int]:
