@@ -13,6 +13,7 @@ from app.domain.errors import ConfigurationError
 from app.store.engine import Store
 
 _MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+_INSUFFICIENT_PRIVILEGE = "42501"
 _LOCK = 0xC0A1  # PostgreSQL advisory lock: replicas that start together migrate one after another
 
 
@@ -32,6 +33,14 @@ def migrate(store: Store) -> None:
         except CommandError as error:
             raise ConfigurationError(
                 "the database has a schema this release does not know; a newer release has migrated it"
+            ) from error
+        except sa.exc.ProgrammingError as error:
+            if getattr(error.orig, "sqlstate", None) != _INSUFFICIENT_PRIVILEGE:
+                raise
+            url = store.engine.url
+            raise ConfigurationError(
+                f"the database user may not do what the migration needs ({error.orig}); as the owner of the database: "
+                f'GRANT CREATE ON DATABASE "{url.database}" TO "{url.username}", then migrate again'
             ) from error
 
 

@@ -125,7 +125,7 @@ def test_the_form_offers_each_use_with_its_reason_and_keeps_the_chosen_one(pages
         ("coverage", 1, True),
     ],
 )
-def test_measures_of_the_first_good_hit_are_top_heavy(measure: str, k: int, expected: bool) -> None:  # noqa: FBT001
+def test_measures_of_the_first_good_hit_are_top_heavy(measure: str, k: int, *, expected: bool) -> None:
     assert is_top_heavy(measure, k) is expected
 
 
@@ -144,7 +144,7 @@ def test_measures_of_the_first_good_hit_are_top_heavy(measure: str, k: int, expe
         ([{"kind": "latency", "critical": {"above": 2}}], False),
     ],
 )
-def test_rules_of_the_first_hits_alone_are_warned_of(rules: list[dict[str, Any]], warned: bool) -> None:  # noqa: FBT001
+def test_rules_of_the_first_hits_alone_are_warned_of(rules: list[dict[str, Any]], *, warned: bool) -> None:
     told = [one.message for one in find_warnings(Documents(checks=(document(rules=rules),)))]
     assert told == ([f"check 'watch': {WARNING}"] if warned else [])
 

@@ -80,7 +80,7 @@ def test_the_interval_of_a_mean_is_the_bootstrap_of_a_difference_from_nothing() 
         ([], False),
     ],
 )
-def test_there_is_no_interval_below_ten_canaries_or_where_all_are_equal(scores: list[float], has: bool) -> None:  # noqa: FBT001
+def test_there_is_no_interval_below_ten_canaries_or_where_all_are_equal(scores: list[float], *, has: bool) -> None:
     assert (mean_interval(scores) is not None) is has
 
 
@@ -101,7 +101,7 @@ def test_every_mean_of_the_run_lies_within_its_interval(pages: Site) -> None:
     intervals, means = report["intervals"]["run"], report["run"]["measures"]
     assert {"R@1", "NDCG@10", "ERR@3", "MRR", "MAP"} <= intervals.keys()
     for name, one in intervals.items():
-        mean: Any = report["run"][name] if name in {"coverage", "health_score"} else means[name]  # type: ignore[literal-required]
+        mean: Any = report["run"][name] if name in {"coverage", "health_score"} else means[name]  # type: ignore[literal-required] # two names of those that it has
         assert one["low"] < mean < one["high"], name
         assert one["canaries"] == SIMPLE + FEW
     assert "R@5" not in intervals, "all are found there: resamples cannot say how many others would be"
@@ -246,7 +246,7 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(pages: Site, f
     assert answer.status_code == 200
     if form == "json":
         body = answer.json()
-        assert list(body) == ["run", "worst", "guide", "intervals", "since"]
+        assert list(body) == ["run", "worst", "guide", "intervals", "since", "pooled_recall"]
         assert body["since"]["changes"]["degraded"] == 10
         assert body["intervals"]["run"]["MRR"].keys() == {"canaries", "low", "high"}
     else:

@@ -20,6 +20,7 @@ from app.store.catalog.definitions import Content
 from app.store.engine import Store
 from app.store.migrate import _config, is_migrated, is_ours, migrate
 from app.store.tables import metadata
+from tests.conftest import Databases
 from tests.support.world import CHECK, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -100,6 +101,22 @@ def test_a_failing_migration_leaves_nothing_behind(empty_database_url: str, stor
         migrate(store)
     with store.read() as connection:
         assert sa.inspect(connection).get_table_names() == ["attempts"]
+
+
+def test_a_user_who_may_not_create_the_schema_of_the_jobs_is_told_what_to_grant(
+    databases: Databases, stores: Opener
+) -> None:
+    url = sa.make_url(databases.postgresql(migrated=False))
+    with databases.admin.connect() as connection:
+        connection.exec_driver_sql("DROP ROLE IF EXISTS modest")
+        connection.exec_driver_sql("CREATE ROLE modest LOGIN")
+    with stores(url.render_as_string(hide_password=False)).write() as connection:
+        connection.exec_driver_sql("GRANT ALL ON SCHEMA public TO modest")
+    modest = stores(url.set(username="modest").render_as_string(hide_password=False))
+    with pytest.raises(ConfigurationError, match=f'GRANT CREATE ON DATABASE "{url.database}" TO "modest"'):
+        migrate(modest)
+    with modest.read() as connection:
+        assert sa.inspect(connection).get_table_names() == []
 
 
 def _index_definitions(connection: sa.Connection) -> dict[str, str]:

@@ -81,20 +81,19 @@ class RecallCaution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CategoryOutcome:
-    """The primary measures of one category, which decide nothing about the whole."""
+class Decided:
+    """The decisions about the primary measures, in their order, and what they amount to."""
 
-    category: str
     decisions: tuple[Decision, ...]
 
     @property
     def pairs(self) -> int:
-        """Number of its canaries that are compared."""
+        """Number of canaries that are compared."""
         return _pairs(self.decisions)
 
     @property
     def verdict(self) -> ComparisonVerdict:
-        """Verdict of this category alone."""
+        """Verdict over these canaries."""
         return _verdict(self.decisions)
 
     @property
@@ -104,29 +103,19 @@ class CategoryOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonOutcome:
+class CategoryOutcome(Decided):
+    """The primary measures of one category, which decide nothing about the whole."""
+
+    category: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonOutcome(Decided):
     """Everything that is said of two runs."""
 
-    decisions: tuple[Decision, ...]
-    """Of the primary measures, in their order."""
     categories: tuple[CategoryOutcome, ...]
     exploratory: tuple[Estimate, ...]
     """Of all other measures; nothing is claimed of them."""
-
-    @property
-    def pairs(self) -> int:
-        """Number of canaries that are compared."""
-        return _pairs(self.decisions)
-
-    @property
-    def verdict(self) -> ComparisonVerdict:
-        """Verdict over all canaries."""
-        return _verdict(self.decisions)
-
-    @property
-    def winner(self) -> Side | None:
-        """The better side; None where none is shown, or each is better in another measure."""
-        return _WINNERS.get(self.verdict)
 
     @property
     def claimed(self) -> tuple[Decision, ...]:

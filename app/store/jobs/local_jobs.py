@@ -86,7 +86,7 @@ class LocalJobs:
 
 def _due(kinds: Collection[JobKind], now: int, most: int) -> sa.Select[Any]:
     other = jobs.alias()
-    busy = sa.exists().where(other.c.lock == jobs.c.lock, other.c.taken != sa.literal_column("0"))
+    busy = sa.exists().where(other.c.lock == jobs.c.lock, other.c.taken == sa.literal_column("1"))
     return (
         sa.select(jobs)
         .where(_WAITS, jobs.c.run_at <= now, jobs.c.kind.in_(sorted(kinds)), ~busy)

@@ -4,15 +4,13 @@ What it offers only to coroutines is run to its end at once, since nothing in it
 """
 
 from collections.abc import Coroutine
-from typing import Any, Final, LiteralString, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 from procrastinate.connector import BaseConnector
 from procrastinate.manager import JobManager
 from psycopg.types.json import Jsonb
 from sqlalchemy import Connection
 
-SCHEMA: Final = "procrastinate"
-"""Of its tables and functions; every connection has it in its search path."""
 _ValueT = TypeVar("_ValueT")
 
 

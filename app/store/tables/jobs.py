@@ -25,5 +25,6 @@ jobs = Table(
         sqlite_where=text("taken = 0"),
         postgresql_where=text("taken = 0"),
     ),
+    Index("ix_jobs_taken", "lock", sqlite_where=text("taken = 1"), postgresql_where=text("taken = 1")),
     Index("ix_jobs_due", "run_at", sqlite_where=text("taken = 0"), postgresql_where=text("taken = 0")),
 )

@@ -113,7 +113,7 @@ deliveries = Table(
     Column("attempts", Integer, nullable=False),
     Column("reason", Text),  # why it ended as it did
     Column("claimed_by", Text),
-    Column("lease_until", BigInteger),
+    Column("lease_until", BigInteger),  # of releases before there were jobs
     Column("refresh_at", BigInteger),  # delivered, but the receiver forgets unless it is notified again by then
     UniqueConstraint("transition_id", "hook_id"),
     # The outbox: what is left to send, oldest first.

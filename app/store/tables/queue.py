@@ -25,7 +25,7 @@ runs = Table(
     Column("layout_id", Id, ForeignKey("layouts.id")),
     # the claim
     Column("claimed_by", Text),
-    Column("lease_until", BigInteger),
+    Column("lease_until", BigInteger),  # of releases before there were jobs
     # what it amounted to
     Column("verdict", Text),
     Column("reasons", Text),  # JSON list of sentences
