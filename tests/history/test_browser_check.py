@@ -180,7 +180,7 @@ def test_several_measures_share_a_picture_and_so_do_categories(chromium: Browser
         shown = tab.open(f"{CHECK}?range=1h&measure=coverage&also=MRR")
         _drawn(shown)
         assert _labels(shown) == ["coverage", "MRR"]
-        shown.get_by_text("Compare", exact=True).click()
+        shown.locator("main").get_by_text("Compare", exact=True).click()
         shown.get_by_label("NDCG@10", exact=True).check()
         expect(shown.locator("#chart .u-legend")).to_contain_text("NDCG@10")
         assert shown.url.count("also=") == 2

@@ -94,12 +94,12 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/silences/{slug}/end"): (WRITE, "/silences/spare/end", None),
     ("POST", "/checks/{slug}/suggested-rules"): (
         WRITE,
-        "/checks/docs/suggested-rules",
+        "/checks/spare/suggested-rules",
         Form({"measure": "MRR", "below": "0.5"}),
     ),
     ("POST", "/checks/{slug}/baseline"): (WRITE, "/checks/docs/baseline", Form({"answer": "accept"})),
     ("GET", "/checks/{slug}/canaries/{key}"): (READ, "/checks/docs/canaries/oauth", None),
-    ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/docs/canaries/oauth/diagnosis", None),
+    ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/docs/canaries/retention/diagnosis", None),
     ("POST", "/checks/{slug}/canaries/{key}/try"): (WRITE, "/checks/docs/canaries/oauth/try", None),
     ("GET", "/checks/{slug}/reanchors"): (READ, "/checks/docs/reanchors", None),
     ("POST", "/checks/{slug}/reanchors"): (WRITE, "/checks/docs/reanchors", Form({"answer": "accept"})),
@@ -196,7 +196,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("POST", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (
         WRITE,
-        "/v1/checks/docs/canaries/oauth/diagnosis",
+        "/v1/checks/docs/canaries/retention/diagnosis",
         None,
     ),
     ("GET", "/v1/checks/{slug}/reanchors"): (READ, "/v1/checks/docs/reanchors", None),
@@ -324,7 +324,13 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
 def _spare(service: Api) -> None:
     """Let what routes use up be there, and what they make be gone."""
     headers = bearer(KEYS[ADMIN])
-    for path in ("/v1/checks/made-on-a-page", "/v1/suites/made-on-a-page", "/v1/hooks/newly", "/v1/silences/newly"):
+    for path in (
+        "/v1/checks/made-on-a-page",
+        "/v1/tasks/made-on-a-page",
+        "/v1/suites/made-on-a-page",
+        "/v1/hooks/newly",
+        "/v1/silences/newly",
+    ):
         assert service.client.delete(path, headers=headers).status_code in {204, 404}
     for path, body in (
         ("/v1/suites/spare", {}),
