@@ -132,6 +132,17 @@ def test_the_overview_follows_what_happens_without_a_reload(chromium: Browser, p
         assert _focused(shown) == "check-billing"
 
 
+def test_a_check_without_a_run_shows_its_first_by_itself(chromium: Browser, pages: Site, address: str) -> None:
+    with opened(chromium, address) as tab:
+        tab.page.clock.install()
+        shown = tab.open("/checks/novel")
+        expect(shown.locator(".headline")).to_contain_text("no run yet")
+        pages.world.run("novel")
+        with shown.expect_request("**/v1/events"):
+            shown.clock.fast_forward(LINGERED)
+        expect(shown.locator(".headline.healthy")).to_be_visible()
+
+
 def test_a_service_out_of_reach_is_said_until_it_is_back(chromium: Browser, address: str) -> None:
     with opened(
         chromium, address, expected=("ERR_INTERNET_DISCONNECTED", "htmx:sendError", "htmx:afterRequest")

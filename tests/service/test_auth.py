@@ -99,7 +99,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("POST", "/checks/{slug}/baseline"): (WRITE, "/checks/docs/baseline", Form({"answer": "accept"})),
     ("GET", "/checks/{slug}/canaries/{key}"): (READ, "/checks/docs/canaries/oauth", None),
-    ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/docs/canaries/retention/diagnosis", None),
+    ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/lost/canaries/oauth/diagnosis", None),
     ("POST", "/checks/{slug}/canaries/{key}/try"): (WRITE, "/checks/docs/canaries/oauth/try", None),
     ("GET", "/checks/{slug}/reanchors"): (READ, "/checks/docs/reanchors", None),
     ("POST", "/checks/{slug}/reanchors"): (WRITE, "/checks/docs/reanchors", Form({"answer": "accept"})),
@@ -196,7 +196,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("POST", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (
         WRITE,
-        "/v1/checks/docs/canaries/retention/diagnosis",
+        "/v1/checks/lost/canaries/oauth/diagnosis",
         None,
     ),
     ("GET", "/v1/checks/{slug}/reanchors"): (READ, "/v1/checks/docs/reanchors", None),
@@ -293,6 +293,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         opened.retriever.found = {canary["query"]: [] for canary in CANARIES}
         for _ in range(2):
             opened.run()
+        opened.put("/v1/suites/lost", {"canaries": CANARIES})  # nothing changes it, so what was lost can be diagnosed
+        opened.put("/v1/checks/lost", {**CHECK, "suite": "lost"})
+        opened.run("lost")
         opened.retriever.found = {}
         opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
         TOKENS.append(opened.pooled_task())

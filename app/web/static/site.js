@@ -230,14 +230,16 @@
       isAside ? element.isConnected && tellEnd(element, ended, isFirst) : location.reload());
   }
 
-  // A page of a check says when it is outdated; it does not reload under the reader's eyes.
+  // A page of a check says when it is outdated; it does not reload under the reader's eyes, unless it has no run to show.
   if (newer) newer.addEventListener("news", async () => {
     try {
       const run = await ask(`/v1/checks/${encodeURIComponent(newer.dataset.check)}/health`);
+      if (newer.dataset.run === "" && !isAtWork()) return location.reload();
       newer.hidden = run.id === newer.dataset.run;
     } catch {
       // No run yet, or out of reach: there is nothing to say.
     }
+    return undefined;
   });
 
   // One tick for all of a form.
