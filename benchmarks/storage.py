@@ -55,30 +55,37 @@ def main() -> None:
 
 def write(file: Path, days: int, canaries: int, end: datetime) -> None:
     """Carry out every run of the period and say what the file grew by."""
-    store, vault = Store(f"sqlite:///{file}"), Vault("a key for the benchmark only")
+    store = Store(f"sqlite:///{file}")
+    seconds: list[float] = []
+    first_bytes = 0
+    for took in fill(store, days, canaries, end):
+        seconds.append(took)
+        first_bytes = first_bytes or size_of(store, file)
+    grown = size_of(store, file) - first_bytes
+    results = (len(seconds) - 1) * canaries
+    print(f"{len(seconds)} runs of {canaries} canaries: {median(seconds) * 1e3:.1f} ms per run (median)")
+    print(
+        f"first run {first_bytes / 1e6:.2f} MB; {grown / 1e6:.1f} MB beyond it = {grown / results:.2f} bytes per result"
+    )
+    store.close()
+
+
+def fill(store: Store, days: int, canaries: int, end: datetime) -> Iterator[float]:
+    """Carry out a run every five minutes for so many days up to `end`; yield the seconds of each."""
+    vault = Vault("a key for the benchmark only")
     migrate(store)
     moment = end - timedelta(days=days)
     applying.apply(store, vault, documents(canaries), managed_by=API, now=moment)
     planner, probe = Planner(store, vault), ScriptedProbe(canaries)
     check_id = definitions.find(store, "check", "bench").id
-    count = days * 288
     seconds: list[float] = []
-    first_bytes = 0
-    for number in range(count):
+    for _ in range(days * 288):
         moment += STEP
         seconds.append(one_run(planner, probe, check_id, moment))
-        if number == 0:
-            first_bytes = size_of(store, file)
+        yield seconds[-1]
         probe.change()
-        if number % 1000 == 999:
-            print(f"  {number + 1} runs, {median(seconds[-1000:]) * 1e3:.1f} ms each", flush=True)
-    grown = size_of(store, file) - first_bytes
-    results = (count - 1) * canaries
-    print(f"{count} runs of {canaries} canaries: {median(seconds) * 1e3:.1f} ms per run (median)")
-    print(
-        f"first run {first_bytes / 1e6:.2f} MB; {grown / 1e6:.1f} MB beyond it = {grown / results:.2f} bytes per result"
-    )
-    store.close()
+        if len(seconds) % 1000 == 0:
+            print(f"  {len(seconds)} runs, {median(seconds[-1000:]) * 1e3:.1f} ms each", flush=True)
 
 
 def one_run(planner: Planner, probe: "ScriptedProbe", check_id: int, moment: datetime) -> float:
@@ -181,23 +188,32 @@ def read(file: Path, days: int) -> None:
     """Ask the API over HTTP and print median and 95th percentile of each read."""
     settings = Settings(data_dir=file.parent, database_url=f"sqlite:///{file}")
     service = open_service(settings, environment={}, with_worker=False)
-    end = datetime.now(UTC)
-    period = f"from={(end - timedelta(days=days)).isoformat()}&to={end.isoformat()}".replace("+00:00", "Z")
     with serving(lambda: uvicorn.Config(create_app(service), port=0, log_level="warning")) as url:
         for name, path in (
             ("health", "health"),
-            (f"series, 300 points, {days} days", f"series?measure=NDCG@10&points=300&{period}"),
+            (f"series, 300 points, {days} days", f"series?measure=NDCG@10&points=300&{period(days)}"),
             ("series, 300 points, 1 day", "series?measure=coverage&points=300"),
             ("canary history", "canaries/c17/history"),
         ):
-            times = []
-            for _ in range(200):
-                started = time.perf_counter()
-                with urlopen(f"{url}/v1/checks/bench/{path}") as answer:  # noqa: S310 - our own server
-                    body = answer.read()
-                times.append((time.perf_counter() - started) * 1e3)
-            times.sort()
-            print(f"{name}: median {median(times):.1f} ms, p95 {times[189]:.1f} ms, {len(body)} bytes")
+            times, size = timed(f"{url}/v1/checks/bench/{path}")
+            print(f"{name}: median {median(times):.1f} ms, p95 {times[189]:.1f} ms, {size} bytes")
+
+
+def period(days: int) -> str:
+    """Return the last days as parameters of a series."""
+    end = datetime.now(UTC)
+    return f"from={(end - timedelta(days=days)).isoformat()}&to={end.isoformat()}".replace("+00:00", "Z")
+
+
+def timed(address: str, times: int = 200) -> tuple[list[float], int]:
+    """Return the milliseconds of so many requests, ascending, and the bytes of an answer."""
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        with urlopen(address) as answer:  # noqa: S310 - our own server
+            size = len(answer.read())
+        taken.append((time.perf_counter() - started) * 1e3)
+    return sorted(taken), size
 
 
 @contextmanager
