@@ -14,7 +14,7 @@ from typing import Final
 from app.domain.errors import StoreUnavailableError
 from app.services.self_monitor import Issue, SelfMonitor
 from app.store.jobs.jobs import JobQueue
-from app.store.jobs.values import Job, JobKind
+from app.store.jobs.values import Job, JobKind, Room
 
 logger = logging.getLogger("coalmine.worker")
 
@@ -38,6 +38,11 @@ class Places:
     most: int
     taken: set[int] = field(default_factory=set)
     """The jobs that are being done, by id."""
+
+    @property
+    def room(self) -> Room:
+        """How many more there may be."""
+        return Room(self.kinds, self.most - len(self.taken))
 
 
 class JobThreads:
@@ -123,14 +128,12 @@ class JobThreads:
 
     def _take(self) -> bool:
         """Begin what is due as far as there are places; False where nothing was."""
-        found = False
-        for places in self._places:
-            with self._free:
-                free = places.most - len(places.taken)
-            for job in self._queue.take(places.kinds, self._clock(), free) if free > 0 else ():
-                found = True
-                self._begin(job, places)
-        return found
+        with self._free:
+            rooms = [places.room for places in self._places]
+        taken = self._queue.take(self._clock(), *rooms)
+        for job in taken:
+            self._begin(job, next(places for places in self._places if job.kind in places.kinds))
+        return bool(taken)
 
     def _pause(self) -> float:
         now = self._clock()

@@ -41,7 +41,7 @@ def upgrade() -> None:
     )
     taken = sa.text("taken = 1")
     op.create_index("ix_jobs_taken", "jobs", ["lock"], sqlite_where=taken, postgresql_where=taken)
-    op.create_index("ix_jobs_due", "jobs", ["run_at"], sqlite_where=waiting, postgresql_where=waiting)
+    op.create_index("ix_jobs_due", "jobs", ["kind", "run_at"], sqlite_where=waiting, postgresql_where=waiting)
     op.add_column("shards", sa.Column("staged_at", sa.BigInteger()))
     op.create_table(
         "rates",

@@ -29,7 +29,7 @@ from app.store.catalog import definitions as rows
 from app.store.delivery import outbox, report_rows
 from app.store.engine import Store, to_us
 from app.store.jobs.queues import open_queue
-from app.store.jobs.values import JobKind
+from app.store.jobs.values import JobKind, Room
 from app.store.tables import reports
 from app.worker import Engine, Worker
 from tests.support.fakes import FakeSend, answered, hits
@@ -85,7 +85,7 @@ def due(world: World, now: datetime, looker: DueReports | None = None) -> list[d
 def written(world: World) -> list[dict[str, Any]]:
     """Write the reports that are due, as jobs, and give all deliveries of reports."""
     queue = open_queue(world.store)
-    for job in queue.take([JobKind.REPORT], datetime.now(UTC), 9):
+    for job in queue.take(datetime.now(UTC), Room([JobKind.REPORT], 9)):
         scheduled_reports.write_report(world.store, job.key, now=world.clock())
         queue.finish(job)
     return [one for one in world.deliveries() if one["type"] == "report.ready"]

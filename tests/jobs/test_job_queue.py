@@ -12,7 +12,7 @@ from app.store.engine import Store, to_us
 from app.store.jobs.jobs import JobQueue, at_hand, defer
 from app.store.jobs.local_jobs import LocalJobs
 from app.store.jobs.postgresql_jobs import PostgresqlJobs
-from app.store.jobs.values import Job, JobKind, NewJob
+from app.store.jobs.values import Job, JobKind, NewJob, Room
 from tests.support.fakes import Crash
 from tests.support.living import until
 
@@ -45,7 +45,7 @@ def put(store: Store, *jobs: NewJob) -> None:
 
 
 def taken(queue: JobQueue, *, most: int = 100, later: timedelta = timedelta()) -> list[Job]:
-    return queue.take(EVERY, now() + later, most)
+    return queue.take(now() + later, Room(EVERY, most))
 
 
 def keys(jobs: list[Job]) -> list[int]:
@@ -95,10 +95,10 @@ def test_of_one_lock_one_is_done_at_a_time(store: Store, queue: JobQueue) -> Non
 
 def test_only_the_kinds_that_are_wanted_are_taken_and_no_more_than_that(store: Store, queue: JobQueue) -> None:
     put(store, *(NewJob(JobKind.RUN, key) for key in range(1, 6)), NewJob(JobKind.RETENTION, 0))
-    assert len(queue.take([JobKind.RUN], now(), 3)) == 3
-    assert len(queue.take([JobKind.RUN], now(), 0)) == 0
-    assert queue.take([], now(), 3) == []
-    assert keys(queue.take([JobKind.RETENTION], now(), 3)) == [0]
+    assert len(queue.take(now(), Room([JobKind.RUN], 3))) == 3
+    assert len(queue.take(now(), Room([JobKind.RUN], 0))) == 0
+    assert queue.take(now(), Room([], 3)) == []
+    assert keys(queue.take(now(), Room([JobKind.RETENTION], 3))) == [0]
 
 
 def test_a_job_that_is_put_back_is_taken_again_not_before_its_time(store: Store, queue: JobQueue) -> None:
@@ -150,7 +150,7 @@ def test_looking_for_jobs_writes_nothing_where_there_is_none(
 def test_what_is_due_or_taken_is_at_hand(store: Store, queue: JobQueue) -> None:
     put(store, NewJob(JobKind.RUN, 1), NewJob(JobKind.RUN, 2, run_at=to_us(now() + timedelta(hours=1))))
     put(store, NewJob(JobKind.SHARD, 3, part=1), NewJob(JobKind.DELIVERY, 4))
-    assert queue.take([JobKind.SHARD], now(), 1)
+    assert queue.take(now(), Room([JobKind.SHARD], 1))
     with store.read() as connection:
         assert at_hand(connection, [JobKind.RUN, JobKind.SHARD], to_us(now())) == {1, 3}
 

@@ -11,7 +11,7 @@ from app.services.runs.due_checks import DueChecks
 from app.store.catalog import definitions
 from app.store.engine import Store, to_us
 from app.store.jobs.queues import open_queue
-from app.store.jobs.values import JobKind
+from app.store.jobs.values import JobKind, Room
 from app.store.runs import queue
 from tests.conftest import Databases
 from tests.support.blocking import overtaken
@@ -95,10 +95,10 @@ def test_a_run_behind_another_of_its_check_waits_and_is_begun_by_its_end(store: 
         assert connection.execute(sa.select(sa.literal(1))).scalar_one() == 1  # the transaction goes on
     jobs = open_queue(store)
     jobs.begin()
-    for job in jobs.take([JobKind.RUN], datetime.now(UTC), 9):
+    for job in jobs.take(datetime.now(UTC), Room([JobKind.RUN], 9)):
         jobs.finish(job)
     assert world.execute(first) is not None
-    assert [job.key for job in jobs.take([JobKind.RUN], datetime.now(UTC), 9)] == [following]
+    assert [job.key for job in jobs.take(datetime.now(UTC), Room([JobKind.RUN], 9))] == [following]
 
 
 def test_a_run_that_has_ended_is_not_begun_again(store: Store) -> None:

@@ -12,7 +12,7 @@ from app.domain.model import RunStatus, Trigger
 from app.services.history import run_views
 from app.store.engine import Store
 from app.store.jobs.queues import open_queue
-from app.store.jobs.values import JobKind
+from app.store.jobs.values import JobKind, Room
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race
 
@@ -73,7 +73,7 @@ def test_threads_that_wish_at_once_get_one_run(world: World) -> None:
     assert len(set(race(8, lambda _: world.wish()))) == 1
     queue = open_queue(world.store)
     queue.begin()
-    taken = race(8, lambda _: queue.take([JobKind.RUN], datetime.now(UTC), 1))
+    taken = race(8, lambda _: queue.take(datetime.now(UTC), Room([JobKind.RUN], 1)))
     assert sum(len(jobs) for jobs in taken) == 1
     assert world.claim() is not None
     assert len(set(race(8, lambda _: world.wish()))) == 1

@@ -17,7 +17,7 @@ from app.services.runs.plans import SHARD, Planner
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
 from app.store.jobs.queues import open_queue
-from app.store.jobs.values import Job, JobKind
+from app.store.jobs.values import Job, JobKind, Room
 from app.store.probing import rates
 from app.store.tables import runs as rows
 from tests.conftest import Databases
@@ -42,7 +42,7 @@ class Replica:
 
     def take(self) -> Job | None:
         """Take a job of a run, if one is due."""
-        found = self.queue.take([JobKind.RUN, JobKind.SHARD], datetime.now(UTC), 1)
+        found = self.queue.take(datetime.now(UTC), Room([JobKind.RUN, JobKind.SHARD], 1))
         return found[0] if found else None
 
     def do(self, job: Job, *, stopping: Callable[[], bool] = lambda: False) -> EndedRun | None:

@@ -4,7 +4,7 @@ A job says that somebody has to look at a row. Whoever does reads the row, so th
 nothing. On PostgreSQL Procrastinate keeps them, on SQLite a table: see `postgresql_jobs` and `local_jobs`.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import ModuleType
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from app.store.jobs import local_rows, postgresql_rows
-from app.store.jobs.values import Job, JobKind, NewJob
+from app.store.jobs.values import Job, JobKind, NewJob, Room
 
 
 class JobQueue(Protocol):
@@ -25,8 +25,8 @@ class JobQueue(Protocol):
         """Take part: what this process left behind when it ended before is there to be taken again."""
         ...
 
-    def take(self, kinds: Collection[JobKind], now: datetime, most: int) -> list[Job]:
-        """Take up to so many jobs that are due. Where there is none, nothing is written."""
+    def take(self, now: datetime, *rooms: Room) -> list[Job]:
+        """Take jobs that are due, as many as there is room for. Where there is none, nothing is written."""
         ...
 
     def finish(self, job: Job) -> None:

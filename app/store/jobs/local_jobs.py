@@ -3,14 +3,14 @@
 A job that is taken stays in its row until it is done, so that it is there again when the next process begins.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from app.store.engine import Store, from_us, to_us
-from app.store.jobs.values import Job, JobKind
+from app.store.engine import Store, from_us, sql_literal, to_us
+from app.store.jobs.values import Job, JobKind, Room
 from app.store.tables import jobs
 
 _WAITS = jobs.c.taken == sa.literal_column("0")
@@ -29,19 +29,20 @@ class LocalJobs:
         """Give back what the process before left; of two of the same the one that waits stays."""
         self.end()
 
-    def take(self, kinds: Collection[JobKind], now: datetime, most: int) -> list[Job]:
-        """Take up to so many jobs that are due, the one due for longest first."""
-        if not kinds or most < 1:
+    def take(self, now: datetime, *rooms: Room) -> list[Job]:
+        """Take jobs that are due, those due for longest first, as many as there is room for."""
+        most = {kind: room.most for room in rooms for kind in room.kinds if room.most > 0}
+        if not most:
             return []
         with self._store.read() as connection:
-            due = connection.execute(_due(kinds, to_us(now), most)).all()
-        chosen = _one_a_lock(due)
+            limits = {_limit_of(kind): most.get(kind, 0) for kind in JobKind}
+            due = connection.execute(_DUE, {"now": to_us(now), **limits}).all()
+        chosen = _one_a_lock(_fitting(due, rooms))
         if not chosen:
             return []
         with self._store.write() as connection:
-            ids = [row.id for row in chosen]
-            taken = sa.update(jobs).where(jobs.c.id.in_(ids), _WAITS).values(taken=1).returning(jobs.c.id)
-            got = set(connection.execute(taken).scalars())
+            taken = connection.execute(_TAKE, {"ids": [row.id for row in chosen]})
+            got = set(taken.scalars())
         return [
             Job(id=row.id, kind=JobKind(row.kind), key=row.key, part=row.part, attempt=row.attempts)
             for row in chosen
@@ -84,15 +85,10 @@ class LocalJobs:
             connection.execute(sa.update(jobs).where(~_WAITS).values(taken=0, attempts=jobs.c.attempts + 1))
 
 
-def _due(kinds: Collection[JobKind], now: int, most: int) -> sa.Select[Any]:
-    other = jobs.alias()
-    busy = sa.exists().where(other.c.lock == jobs.c.lock, other.c.taken == sa.literal_column("1"))
-    return (
-        sa.select(jobs)
-        .where(_WAITS, jobs.c.run_at <= now, jobs.c.kind.in_(sorted(kinds)), ~busy)
-        .order_by(jobs.c.run_at, jobs.c.id)
-        .limit(most)
-    )
+def _fitting(rows: Sequence[Any], rooms: Sequence[Room]) -> list[Any]:
+    """Return the rows there is room for, the one due for longest first."""
+    ordered = sorted(rows, key=lambda row: (row.run_at, row.id))
+    return [row for room in rooms for row in [row for row in ordered if row.kind in room.kinds][: room.most]]
 
 
 def _one_a_lock(rows: Sequence[Any]) -> list[Any]:
@@ -105,7 +101,31 @@ def _one_a_lock(rows: Sequence[Any]) -> list[Any]:
     return chosen
 
 
+def _limit_of(kind: JobKind) -> str:
+    return f"most_{kind}"
+
+
+def _due_of(kind: JobKind) -> sa.Select[Any]:
+    """Select due jobs of a kind whose lock is free; each kind has a part of its own of the index."""
+    busy = sa.exists().where(_OTHER.c.lock == jobs.c.lock, _OTHER.c.taken == sa.literal_column("1"))
+    found = (
+        sa.select(jobs)
+        .where(_WAITS, jobs.c.kind == sql_literal(kind), jobs.c.run_at <= sa.bindparam("now"), ~busy)
+        .order_by(jobs.c.run_at, jobs.c.id)
+        .limit(sa.bindparam(_limit_of(kind), type_=sa.Integer))
+    )
+    return sa.select(found.subquery())
+
+
 _OTHER = jobs.alias()
+_DUE = sa.union_all(*map(_due_of, JobKind))
+"""One statement for all kinds, made once: it is what a service does most often."""
+_TAKE = (
+    sa.update(jobs)
+    .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), _WAITS)
+    .values(taken=1)
+    .returning(jobs.c.id)
+)
 _HAS_LIKE = sa.exists().where(
     _OTHER.c.kind == jobs.c.kind,
     _OTHER.c.key == jobs.c.key,
@@ -114,5 +134,7 @@ _HAS_LIKE = sa.exists().where(
 )
 _LIKE_IT = sa.select(jobs.c.id).where(jobs.c.id == sa.bindparam("job"), _HAS_LIKE)
 _FINISH = sa.delete(jobs).where(jobs.c.id == sa.bindparam("job"), ~_WAITS)
-_NEXT = sa.select(sa.func.min(jobs.c.run_at)).where(_WAITS, jobs.c.run_at > sa.bindparam("now"))
+_NEXT = sa.select(sa.func.min(jobs.c.run_at)).where(
+    _WAITS, jobs.c.kind.in_([sql_literal(kind) for kind in JobKind]), jobs.c.run_at > sa.bindparam("now")
+)
 _ANY_TAKEN = sa.select(sa.exists().where(~_WAITS))

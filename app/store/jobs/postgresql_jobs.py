@@ -4,7 +4,7 @@ Its manager is used and not its worker, which goes on taking jobs by a number th
 have thought it dead, so that every one of them fails.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from app.domain.errors import StoreUnavailableError
 from app.store.drivers import error_text, translate_errors
 from app.store.engine import Store
 from app.store.jobs.procrastinate_manager import done, manager_on
-from app.store.jobs.values import Job, JobKind
+from app.store.jobs.values import Job, JobKind, Room
 
 STALLED_SECONDS: Final = 30.0
 """Whoever has given no sign of life for so long has lost its jobs to others."""
@@ -45,21 +45,24 @@ class PostgresqlJobs:
         with self._store.write() as connection:
             self._worker = done(manager_on(connection).register_worker())
 
-    def take(self, kinds: Collection[JobKind], now: datetime, most: int) -> list[Job]:  # noqa: ARG002 - by the database's clock
-        """Take up to so many jobs that are due by the clock of the database."""
+    def take(self, now: datetime, *rooms: Room) -> list[Job]:  # noqa: ARG002 - by the database's clock
+        """Take jobs that are due by the clock of the database, as many as there is room for."""
         if self._worker is None:
             self.begin()
         taken: list[Job] = []
-        queues = [str(kind) for kind in kinds]
+        free = [(room.kinds, room.most) for room in rooms if room.most > 0]
         with self._store.read() as connection:
-            if not connection.execute(_ANY_DUE, {"queues": queues}).scalar_one():
+            if not connection.execute(_ANY_DUE, {"queues": _queues(free)}).scalar_one():
                 return taken
-        while queues and len(taken) < most:
+        while free:
             with self._store.write() as connection:  # each for itself: whoever takes a job holds its lock
-                found = done(manager_on(connection).fetch_job(queues, self._worker or 0))
+                found = done(manager_on(connection).fetch_job(_queues(free), self._worker or 0))
             if found is None:
                 break
-            taken.append(_job(found))
+            job = _job(found)
+            taken.append(job)
+            left = [(kinds, most - (job.kind in kinds)) for kinds, most in free]
+            free = [(kinds, most) for kinds, most in left if most > 0]
         return taken
 
     def finish(self, job: Job) -> None:
@@ -130,6 +133,10 @@ class PostgresqlJobs:
         """Whether nobody gave it back meanwhile; nobody does before the transaction is over."""
         wanted = {"job": job.id, "worker": self._worker, "attempt": job.attempt}
         return connection.execute(_MINE, wanted).one_or_none() is not None
+
+
+def _queues(free: Sequence[tuple[Collection[JobKind], int]]) -> list[str]:
+    return [str(kind) for kinds, _ in free for kind in kinds]
 
 
 def _job(found: EngineJob) -> Job:

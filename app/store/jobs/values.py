@@ -1,5 +1,6 @@
 """Jobs as values: what waits to be done, and what a process has taken."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -58,3 +59,10 @@ class Job:
     part: int
     attempt: int
     """How often it had been taken before."""
+
+
+class Room(NamedTuple):
+    """How many more jobs of some kinds a process can do."""
+
+    kinds: Collection[JobKind]
+    most: int

@@ -26,5 +26,5 @@ jobs = Table(
         postgresql_where=text("taken = 0"),
     ),
     Index("ix_jobs_taken", "lock", sqlite_where=text("taken = 1"), postgresql_where=text("taken = 1")),
-    Index("ix_jobs_due", "run_at", sqlite_where=text("taken = 0"), postgresql_where=text("taken = 0")),
+    Index("ix_jobs_due", "kind", "run_at", sqlite_where=text("taken = 0"), postgresql_where=text("taken = 0")),
 )
