@@ -6,8 +6,8 @@ Schedules are read once per version of a check. Where nothing is due, nothing is
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from app.domain.catalog.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
 from app.store.catalog import definitions
@@ -16,6 +16,9 @@ from app.store.delivery.report_rows import CheckVersion
 from app.store.engine import Connection, Store, blocks, from_us, to_us
 
 logger = logging.getLogger("coalmine.worker")
+
+_LOOK_EVERY: Final = timedelta(minutes=1)
+"""So long a new schedule may go unnoticed; no instant of it is lost by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class DueReports:
         """By version of a check; None = it has no reports, is disabled, or cannot be read."""
         self._next: dict[int, _Next] = {}
         """By check."""
+        self._looked_at: datetime | None = None
 
     def queue_due(self, now: datetime, *, anew: bool = False) -> int:
         """Queue the report of the newest instant of every check that is due; returns how many this process queued.
@@ -45,6 +49,9 @@ class DueReports:
         """
         if anew:
             self._next.clear()
+        elif not self._is_time(now):
+            return 0
+        self._looked_at = now
         with self._store.read() as connection:
             rows = report_rows.list_checks(connection)
             self._learn(connection, [row.version_id for row in rows])
@@ -58,6 +65,11 @@ class DueReports:
             return sum(
                 report_rows.queue_report(connection, check_id, to_us(at), now=to_us(now)) for check_id, at in due
             )
+
+    def _is_time(self, now: datetime) -> bool:
+        """Whether a report may be due, or it is so long since the checks were listed that there may be new ones."""
+        listed = self._looked_at is not None and self._looked_at <= now < self._looked_at + _LOOK_EVERY
+        return not listed or any(known.at <= now for known in self._next.values())
 
     def _may_be_due(self, row: CheckVersion, now: datetime) -> bool:
         known = self._next.get(row.id)
