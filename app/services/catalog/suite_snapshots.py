@@ -17,10 +17,10 @@ from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryVersion, FrozenVersion
 from app.store.engine import Connection, Store, all_cached, cached, to_us
 
-_BYTES_PER_CANARY: Final = 2_000
-"""Size of a canary with two judgments in memory, without its texts."""
+_BYTES_PER_CANARY: Final = 1_600
+"""Size of a canary with two judgments by id in memory, and of what is derived of it."""
 _BYTES_PER_CHARACTER: Final = 6
-"""Size per character of queries, ids and texts, which are also held normalised and as word 3-grams."""
+"""Size per character of expected texts, which are also held normalised and as word 3-grams."""
 
 
 class SuiteOvertakenError(Exception):
@@ -105,10 +105,11 @@ def _read(connection: Connection, frozen: FrozenVersion, version_id: int) -> tup
     read = suites.canary_versions_of(connection, missing) if missing else ()
     characters = 0
     for one in read:
+        canary = _canary(one)
         members_by_version[one.version_id] = Member(
-            canary_id=one.canary_id, version_id=one.version_id, key=one.key, hash=one.hash, canary=_canary(one)
+            canary_id=one.canary_id, version_id=one.version_id, key=one.key, hash=one.hash, canary=canary
         )
-        characters += one.characters
+        characters += sum(len(judged.text) for judged in (*canary.judgments, *canary.forbidden) if judged.text)
     members = tuple([members_by_version[version] for _, version in frozen.members])
     size = len(members) * _BYTES_PER_CANARY + characters * _BYTES_PER_CHARACTER
     snapshot = SuiteSnapshot(version_id=version_id, suite_id=frozen.suite_id, hash=frozen.hash, members=members)

@@ -61,14 +61,13 @@ class ListedMembers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryVersion:
-    """A version of a canary, with its length as it was stored."""
+    """A version of a canary."""
 
     canary_id: int
     version_id: int
     key: str
     hash: str
     body: Mapping[str, Any]
-    characters: int
 
 
 def list_canaries(
@@ -261,7 +260,6 @@ def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> It
             key=row.key,
             hash=row.hash,
             body=read_body(connection, "canary", row.body),
-            characters=len(row.body),
         )
 
 
