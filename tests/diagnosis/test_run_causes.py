@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.domain.alerts.canary_changes import ChangedCanaries
 from app.domain.alerts.summary import AlertFacts, alert_summary
+from app.domain.diagnosis import run_cause_search
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.reanchoring import is_back
 from app.domain.diagnosis.run_cause_search import Pair, find_run_cause
@@ -177,6 +179,29 @@ def test_lost_chunks_another_order_and_copies_are_not_taken_for_a_new_cut() -> N
         return ranking(*((f"copy-{number}-{rank}", words(number)) for rank in range(5)))
 
     assert [found(pairs(now)) for now in (lost, shuffled, copied)] == [None, None, None]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_canaries_that_lost_nothing_are_left_out_of_the_search_without_another_result(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    renamed, shuffled = random.random(2) * (0.6, 1)
+
+    def now(number: int) -> Ranking:
+        hits = [(f"old-{number}", words(number)), (f"other-{number}", words(100 + number))]
+        if random.random() < renamed:
+            hits[0] = f"new-{number}", words(number)
+        return ranking(*(hits[::-1] if random.random() < shuffled else hits), score=float(random.random()))
+
+    some = [
+        replace(one, before=ranking((f"old-{place}", words(place)), (f"other-{place}", words(100 + place))))
+        for place, one in enumerate(pairs(now, count=20))
+    ]
+    cause = found(some)
+    assert any(map(run_cause_search._is_settled, some))
+    monkeypatch.setattr(run_cause_search, "_is_settled", lambda _: False)
+    assert found(some) == cause
 
 
 def test_other_scores_for_the_same_chunks_are_recognised_where_half_of_the_canaries_show_them() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from statistics import median
 
 from app.domain.diagnosis.expected_chunks import MOSTLY, Search, SearchedChunk, search_for
@@ -46,9 +47,11 @@ def find_run_cause(
     """
     hits_before = {hit for pair in pairs for hit in zip(pair.before.ids, pair.before.texts, strict=True)}
     before_ids = {chunk for chunk, _ in hits_before}
-    names = [[_name(pair, one, k, hits_before) for one in _search(pair, pair.canary, k).chunks] for pair in pairs]
-    judged = [one for some in names for one in some]
-    kinds = _renamed_judgments(judged) or _renamed_hits(pairs, k, hits_before)
+    moved = [pair for pair in pairs if not _is_settled(pair)]
+    all_names = cache(partial(_names, pairs, k, hits_before))  # which compares texts: most runs can do without
+    could_be_renamed = sum(one.lost for one in _names(moved, k, hits_before)) >= FEWEST
+    kinds = _renamed_judgments(all_names()) if could_be_renamed else Counter()
+    kinds = kinds or _renamed_hits(pairs, k, hits_before)
     figures = RunCause(
         kind=RunCauseKind.SCORES_CHANGED, since_run=since_run, before_run=before_run, canaries=len(pairs)
     )
@@ -56,13 +59,13 @@ def find_run_cause(
         return replace(
             figures,
             kind=max(_ORDER, key=lambda kind: kinds[kind]),
-            affected=sum(any(one.lost for one in some) for some in names),
-            recall_by_id_before=_share(one.by_name_before for one in judged if one.named),
-            recall_by_id_now=_share(one.by_name_now for one in judged if one.named),
-            recall_by_passage_before=_share(one.is_found_before for one in judged),
-            recall_by_passage_now=_share(one.is_found_now for one in judged),
+            affected=len({one.pair for one in all_names() if one.lost}),
+            recall_by_id_before=_share(one.by_name_before for one in all_names() if one.named),
+            recall_by_id_now=_share(one.by_name_now for one in all_names() if one.named),
+            recall_by_passage_before=_share(one.is_found_before for one in all_names()),
+            recall_by_passage_now=_share(one.is_found_now for one in all_names()),
             unseen_ids=_share(chunk not in before_ids for pair in pairs for chunk in pair.now.ids),
-            split=sum(one.renaming.split for one in judged if one.renaming is not None),
+            split=sum(one.renaming.split for one in all_names() if one.renaming is not None),
         )
     changes = [change for pair in pairs if (change := change_of(pair.before, [pair.now])) is not None]
     far = [one.median for one in changes if one.median > limit_of(scale) and not by_content(scale, one)]
@@ -88,6 +91,7 @@ _Hits = Collection[tuple[str, str | None]]
 class _Name:
     """How a judgment is found by name, its id or document, and by its text."""
 
+    pair: int
     named: bool
     """Whether the judgment has an id or document; else its chunk of before has."""
     by_name_before: bool
@@ -147,11 +151,27 @@ def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
     return RunCauseKind.RENAMED_DOCUMENTS if renamed else RunCauseKind.REINDEXED
 
 
+def _is_settled(pair: Pair) -> bool:
+    """Whether nothing of a canary can be lost by name: it has names alone, and the same chunks were retrieved again."""
+    columns = [(one.ids, one.documents, one.texts) for one in (pair.before, pair.now)]
+    before, now = (set(zip(*three, strict=True)) for three in columns)
+    return before == now and all(one.id is not None or one.document is not None for one in pair.canary.judgments)
+
+
+def _names(pairs: Sequence[Pair], k: int, hits_before: _Hits) -> list["_Name"]:
+    """How the judgments of canaries are found, before and now."""
+    return [
+        _name(place, pair, one, k, hits_before)
+        for place, pair in enumerate(pairs)
+        for one in _search(pair, pair.canary, k).chunks
+    ]
+
+
 def _search(pair: Pair, canary: Canary, k: int) -> Search:
     return search_for(Case(canary=canary, k=k, fetch_k=k, now=pair.now, healthy=pair.before, ever_passed=True))
 
 
-def _name(pair: Pair, one: SearchedChunk, k: int, hits_before: _Hits) -> _Name:
+def _name(place: int, pair: Pair, one: SearchedChunk, k: int, hits_before: _Hits) -> _Name:
     """Whether a judgment is found by its name and by its text, before and now."""
     judgment = replace(one.judgment, text=one.passage or one.judgment.text)
     search = _search(pair, replace(pair.canary, judgments=(judgment,)), k)
@@ -166,6 +186,7 @@ def _name(pair: Pair, one: SearchedChunk, k: int, hits_before: _Hits) -> _Name:
         was, stands = one.before is not None and one.before <= k, found is not None and found <= k
     lost = was and not stands
     return _Name(
+        pair=place,
         named=named,
         by_name_before=was,
         by_name_now=stands,
