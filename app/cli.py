@@ -38,6 +38,8 @@ _MODULES: Final[Mapping[str, str]] = {
     "reanchor": "reanchors",
     "quality": "quality",
     "compare": "comparing",
+    "traffic": "traffic",
+    "suggest": "traffic",
     "try": "trials",
     "keys": "keys",
     "secrets": "secrets",

@@ -24,7 +24,7 @@ from app.adapters.probing.pasted_answers import read_pasted
 from app.adapters.probing.probe import RetrieverProbe
 from app.api import deps, service
 from app.api.alerts import silences
-from app.api.annotation import annotating, corpora
+from app.api.annotation import annotating, corpora, traffic
 from app.api.annotation import tasks as task_routes
 from app.api.bodies import Gate
 from app.api.catalog import definitions as catalog_routes
@@ -173,6 +173,7 @@ def _routes() -> Sequence[BaseRoute]:
         task_routes.router,
         annotating.router,
         corpora.router,
+        traffic.router,
         diagnoses.router,
         reanchors.router,
         *PAGES,

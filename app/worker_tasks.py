@@ -19,7 +19,7 @@ from app.domain.probing.retrievers import Probe
 from app.job_threads import Do, Places
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling, recall
+from app.services.annotation import pooling, reach, recall
 from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
@@ -120,6 +120,7 @@ class WorkerTasks:
             JobKind.POOL: self._make_pool,
             JobKind.REPORT: self._report,
             JobKind.RECALL: self._compute_recall,
+            JobKind.REACH: self._ask_sample,
             JobKind.RETENTION: self._retain,
         }
 
@@ -135,6 +136,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.POOL,), most=1),
             Places(kinds=(JobKind.REPORT,), most=1),
             Places(kinds=(JobKind.RECALL,), most=1),
+            Places(kinds=(JobKind.REACH,), most=1),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -289,6 +291,15 @@ class WorkerTasks:
     def _compute_recall(self, job: Job) -> None:
         """Compute what the annotations of a task say of the recall of its retrievers."""
         recall.compute_recall(self._engine.store, job.key, now=self._now())
+
+    def _ask_sample(self, job: Job) -> datetime | None:
+        """Ask a sample of the traffic of a suite."""
+        engine = self._engine
+        done = reach.ask_sample(
+            engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
+        )
+        logger.info("reach_ended" if done else "reach_let_go", extra={"reach": job.key})
+        return None if done else self._now() + _PAUSE
 
     def _retain(self, _job: Job) -> datetime:
         """Delete what has expired, and say when that is to be done again."""

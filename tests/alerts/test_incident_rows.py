@@ -385,6 +385,8 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "traffic_queries",
+    "reaches",
     "reports",
     "pooled_recalls",
     "adjudications",

@@ -38,6 +38,8 @@ HOOK: dict[str, str] = {"kind": "webhook", "url": "https://example.org/", "secre
 SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
 TASK = {"suite": "docs", "retrievers": ["search"]}
 CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "text": "A text"}'}}
+TRAFFIC = {"files": {"traffic.jsonl": '{"query": "How long is data kept?"}'}}
+SUGGESTIONS = {"retriever": "search", "task": "gaps", "queries": ["Who pays for support?"]}
 ITEM = "ITEM"
 """Stands for an item of the task `truth`."""
 ANNOTATE, READ, WRITE, ADMIN = Scope.ANNOTATE, Scope.READ, Scope.WRITE, Scope.ADMIN
@@ -266,6 +268,13 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         "/v1/tasks/truth/annotations",
         {"files": {"a.csv": "canary,chunk_id,annotator,grade\noauth,c1,Ann,1\n"}},
     ),
+    ("GET", "/v1/suites/{suite}/traffic"): (READ, "/v1/suites/docs/traffic", None),
+    ("POST", "/v1/suites/{suite}/traffic"): (WRITE, "/v1/suites/docs/traffic?retriever=search", TRAFFIC),
+    ("DELETE", "/v1/suites/{suite}/traffic"): (WRITE, "/v1/suites/docs/traffic", {"query": "never asked"}),
+    ("POST", "/v1/suites/{suite}/reach"): (WRITE, "/v1/suites/docs/reach", {"retriever": "search"}),
+    ("GET", "/v1/suites/{suite}/reach"): (READ, "/v1/suites/docs/reach?retriever=search", None),
+    ("GET", "/v1/suites/{suite}/suggestions"): (WRITE, "/v1/suites/docs/suggestions?retriever=search", None),
+    ("POST", "/v1/suites/{suite}/suggestions"): (WRITE, "/v1/suites/docs/suggestions", SUGGESTIONS),
     ("GET", "/v1/corpora"): (READ, "/v1/corpora", None),
     ("GET", "/v1/corpora/{corpus}"): (READ, "/v1/corpora/spare", None),
     ("POST", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", CORPUS),
@@ -299,6 +308,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         opened.retriever.found = {}
         opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
         TOKENS.append(opened.pooled_task())
+        opened.reached()
         for scope in Scope:
             KEYS[scope] = opened.key(scope)
         yield opened
@@ -346,6 +356,7 @@ def _spare(service: Api) -> None:
     ):
         assert service.client.put(path, json=body, headers=headers).is_success
     assert service.client.post("/v1/corpora/spare", json=CORPUS, headers=headers).is_success
+    service.client.delete("/v1/tasks/gaps", headers=headers)
     for scope in (ANNOTATE, ADMIN):
         path = f"/v1/tasks/truth/items/{TOKENS[-1]}/annotation"
         assert service.client.put(path, json={"grade": 1}, headers=bearer(KEYS[scope])).is_success

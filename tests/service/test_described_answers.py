@@ -17,6 +17,8 @@ from tests.support.processes import ROOT
 PARAMETERS = {
     "/v1/export": {"format": "csv", "suite": "docs"},
     "/v1/compare": {"a": "check:docs", "b": "run:1"},
+    "/v1/suites/{suite}/reach": {"retriever": "search"},
+    "/v1/suites/{suite}/suggestions": {"retriever": "search"},
     "/v1/tasks/{slug}/next": {"annotator": "Ann"},
     "/v1/tasks/{slug}/items/{item}": {"annotator": "Ann"},
 }

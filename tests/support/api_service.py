@@ -1,5 +1,6 @@
 """The service in-process for tests of its outside: an app over a store of its own, and a retriever that obeys."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,15 +16,16 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.main import Service, create_app, open_service
 from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling, recall
+from app.services.annotation import pooling, reach, recall
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
 from app.services.delivery.deliveries import SentDelivery
 from app.services.runs import runs
 from app.services.runs.plans import Planner
-from app.store.annotation import tasks
+from app.store.annotation import tasks, traffic
 from app.store.annotation.tasks import ItemRow, TaskRow
+from app.store.catalog import definitions
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
 from tests.support.present import present
@@ -178,6 +180,30 @@ class Api:
             path = f"/v1/tasks/{slug}/items/{found['item']['id']}/annotation"
             found = self.put(path, {"grade": 1, "annotator": "Ann", "seconds": 3})
         recall.compute_recall(self.service.store, self._task(slug).id, now=_now())
+
+    def reached(self, *queries: str) -> None:
+        """Send some traffic of the suite `docs`, and ask a sample of it, as a worker does.
+
+        Unless said otherwise no canary stands for the last query.
+        """
+        found = self.retriever.found
+        sent = queries or ("How long is data kept?", "<script>alert(1)</script>", "=cmd()", "Who pays?")
+        lines = "\n".join(json.dumps({"query": query, "count": 90 - place}) for place, query in enumerate(sent))
+        body = {"files": {"traffic.jsonl": lines}}
+        assert self.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body).is_success
+        asked = self.client.post("/v1/suites/docs/reach", json={"retriever": "search"})
+        assert asked.status_code == 202, asked.text
+        self.retriever.found = {"who pays?": ["c9"], **found}
+        self.ask_sample()
+        self.retriever.found = found
+
+    def ask_sample(self) -> None:
+        """Ask the sample that the suite `docs` has, as a worker does."""
+        store = self.service.store
+        with store.read() as connection:
+            suite = present(definitions.find_definition(connection, "suite", "docs"))
+            sample = present(traffic.find_reach(connection, suite.id, "search"))
+        assert reach.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
 
     def items(self, slug: str) -> list[ItemRow]:
         """Read the items of a task."""

@@ -49,6 +49,7 @@ def filled_api(data_dir: Path) -> Iterator[Api]:
         for name, grade in (("Ann", 0), ("Bob", 2)):
             said = {"annotator": name, "grade": grade, "seconds": 4}
             opened.put(f"/v1/tasks/truth/items/{item}/annotation", said)
+        opened.reached()
         assert opened.client.post("/v1/corpora/handbook", json=CORPUS).is_success
         yield opened
 
@@ -80,6 +81,8 @@ class Names:
         """Give the parameters that a path needs behind its question mark."""
         if path.endswith(("/next", "/items/{item}")):
             return {"annotator": "Ann"}
+        if path.endswith(("/traffic", "/reach", "/suggestions")):
+            return {"retriever": "search"}
         return {name: f"run:{number}" for name, number in (("a", 1), ("b", 2))} if path == "/v1/compare" else {}
 
     def address(self, path: str) -> str:

@@ -13,6 +13,7 @@ from app.adapters.catalog.trials import Trial
 from app.adapters.transport import send_one
 from app.adapters.wire import Request, Response, header_line
 from app.domain.addresses import AddressPolicy
+from app.domain.annotation.views import ReceivedTraffic, SuggestionView
 from app.domain.comparison.views import ComparisonPage
 from app.domain.diagnosis.views import QualityReport, ReanchorDecision, ReanchorView
 from app.domain.errors import (
@@ -111,6 +112,16 @@ class Server:
         path = f"/v1/compare?a={_quoted(a)}&b={_quoted(b)}&limit={limit}{of_winner}"
         return self._call("GET", path, ComparisonPage)
 
+    def send_traffic(self, suite: str, retriever: str, lines: str) -> ReceivedTraffic:
+        """Add queries of users as JSON lines, see `POST /v1/suites/{suite}/traffic`."""
+        path = f"/v1/suites/{_quoted(suite)}/traffic?retriever={_quoted(retriever)}"
+        return self._call("POST", path, ReceivedTraffic, body={"files": {"traffic.jsonl": lines}})
+
+    def suggestions(self, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
+        """Return queries that no canary stands for, see `GET /v1/suites/{suite}/suggestions`."""
+        path = f"/v1/suites/{_quoted(suite)}/suggestions?retriever={_quoted(retriever)}&limit={limit}"
+        return self._call("GET", path, _SuggestionPage)["items"]
+
     def _call(self, method: str, path: str, shape: type[T], *, body: Any = None) -> T:
         """Send JSON and return the answer, checked to have this shape; what else it holds stays."""
         answer = self._send(method, path, None if body is None else json.dumps(body).encode())
@@ -177,6 +188,13 @@ class _Rescoring(TypedDict):
     id: str
     status: str
     progress: dict[str, int | None]
+
+
+class _SuggestionPage(TypedDict):
+    """A page of suggestions."""
+
+    items: list[SuggestionView]
+    next: str | None
 
 
 class _ReanchorPage(TypedDict):

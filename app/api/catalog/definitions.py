@@ -23,6 +23,7 @@ from app.api.schemas import (
 from app.domain.catalog.views import DefinitionFields, Ownership
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.annotation.task_documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest
+from app.formats.annotation.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.formats.catalog.canary_files import CanaryFile
 from app.formats.catalog.documents import (
     CanaryDocument,
@@ -63,6 +64,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     AnnotationRequest,
     UndoRequest,
     AdjudicationRequest,
+    ReachRequest,
+    ForgetRequest,
+    SuggestionsRequest,
     RunRequest,
     RescoringRequest,
     TryRequest,

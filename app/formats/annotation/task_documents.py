@@ -7,7 +7,19 @@ from pydantic import Field, StringConstraints, model_validator
 from app.domain.annotation.pooling import DEFAULT_POOL, PoolPlan, Stratum
 from app.domain.annotation.queue import grade_limit
 from app.domain.model import MAX_GRADE
-from app.formats.fields import Document, Flag, Number, Place, Share, Slug, Text, Whole, field_error, field_errors
+from app.formats.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Number,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    field_error,
+    field_errors,
+)
 
 Annotator = Annotated[Text, StringConstraints(max_length=64)]
 _DEEPEST = 1_000
@@ -40,6 +52,8 @@ class TaskDocument(Document):
     slug: Slug
     suite: Slug
     retrievers: Annotated[tuple[Slug, ...], Field(min_length=1, max_length=10)]
+    keys: Annotated[tuple[CanaryKey, ...], Field(max_length=10_000)] = ()
+    """Of the canaries; none = all of the suite."""
     pool: Annotated[Whole, Field(ge=1, le=100)] = DEFAULT_POOL
     strata: Annotated[tuple[StratumDocument, ...], Field(max_length=6)] = (
         StratumDocument(to=30, sample=10),

@@ -50,7 +50,7 @@ def request_pool(store: Store, slug: str, *, now: datetime) -> PoolCounts:
     """
     with store.write() as connection:
         task = find_task(connection, slug)
-        if not rows.freeze_canaries(connection, task, to_us(now)):
+        if not rows.freeze_canaries(connection, task, to_us(now), keys=document_of(task).keys):
             raise ConflictError(f"suite '{task.suite}' has no canaries")
         if task.pooled_at is None:
             rows.forgive_failures(connection, task.id)

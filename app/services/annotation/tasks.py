@@ -77,6 +77,7 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
     return {
         "slug": task.slug,
         "suite": task.suite,
+        "keys": list(document.keys),
         "retrievers": list(document.retrievers),
         "pool": document.pool,
         "strata": strata,

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from app.store.annotation import traffic
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
 from app.store.history import pruning
@@ -15,6 +16,9 @@ BATCH: Final = 50
 _FOUND_BATCHES: Final = 40
 """Batches that one reading transaction finds."""
 ALERT_DAYS: Final = 366
+TRAFFIC_DAYS: Final = 30
+"""Days that queries of users are kept, however long runs are."""
+TRAFFIC_BATCH: Final = 400
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
 ROUND: Final = timedelta(minutes=10)
@@ -31,6 +35,8 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     slices, one a round; texts without a ranking, which takes a pass over all rankings, whenever the slices start over.
     """
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
+    traffic_horizon = to_us(now - timedelta(days=TRAFFIC_DAYS))
+    deleted += _drain(store, partial(traffic.old_queries, horizon=traffic_horizon), traffic.drop_queries, TRAFFIC_BATCH)
     place, slices = _slice(store, now, slice_size)
     with store.read() as connection:
         unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)

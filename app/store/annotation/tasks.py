@@ -122,8 +122,8 @@ def archive_task(connection: Connection, task_id: int, at: int) -> None:
 # --- the pool --------------------------------------------------------------------------------------------------
 
 
-def freeze_canaries(connection: Connection, task: TaskRow, at: int) -> int:
-    """Freeze the canaries of a task, those of its suite in force; the number of them that the task now has."""
+def freeze_canaries(connection: Connection, task: TaskRow, at: int, *, keys: Collection[str] = ()) -> int:
+    """Freeze the canaries of a task, those of its suite in force or these; the number of them that the task now has."""
     connection.execute(
         sa.update(tasks)
         .where(tasks.c.id == task.id)
@@ -131,7 +131,11 @@ def freeze_canaries(connection: Connection, task: TaskRow, at: int) -> int:
     )
     if task.pool_requested_at is None:
         live = sa.and_(canaries.c.suite_id == task.suite_id, canaries.c.archived_at.is_(None))
-        rows = connection.execute(sa.select(canaries.c.id, canaries.c.version_id).where(live).order_by(canaries.c.id))
+        chosen = sa.select(canaries.c.id, canaries.c.version_id).where(live)
+        if keys:
+            wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
+            chosen = chosen.where(canaries.c.key.in_(sa.select(wanted.c.key)))
+        rows = connection.execute(chosen.order_by(canaries.c.id))
         columns = ("task_id", "canary_id", "canary_version_id")
         insert_new(connection, task_canaries, columns, [(task.id, row.id, row.version_id) for row in rows])
     return count_pool(connection, task.id).canaries

@@ -28,6 +28,8 @@ class JobKind(StrEnum):
     """Write a report that is due and put it into the outbox; the key is its id."""
     RECALL = "recall"
     """Compute the pooled recall of an annotation task; the key is its id."""
+    REACH = "reach"
+    """Ask a sample of the traffic of a suite; the key is its id."""
     RETENTION = "retention"
     """Delete what has expired; there is one, with the key 0."""
 

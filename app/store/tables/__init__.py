@@ -43,6 +43,7 @@ from app.store.tables.jobs import jobs
 from app.store.tables.outbox import alerts, attempts, deliveries, incidents, reports, transitions
 from app.store.tables.queue import idempotency_keys, next_runs, rates, runs, shards
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
+from app.store.tables.traffic import reaches, traffic_queries
 
 __all__ = [
     "adjudications",
@@ -77,6 +78,7 @@ __all__ = [
     "pooled_recalls",
     "rankings",
     "rates",
+    "reaches",
     "reanchors",
     "reports",
     "rescored_rollups",
@@ -94,6 +96,7 @@ __all__ = [
     "task_canaries",
     "task_items",
     "tasks",
+    "traffic_queries",
     "transitions",
     "vectors",
 ]

@@ -1,0 +1,108 @@
+"""REST routes of traffic: queries of users taken in and forgotten, reach of a suite over them, suggestions."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from app.api.answers import refusals
+from app.api.bodies import Content, OptionalContent
+from app.api.catalog.definitions import Limit, body_schema, wake
+from app.api.deps import StoreDep, needs, refuse_unknown_parameters
+from app.api.schemas import Page, TextFiles
+from app.domain.annotation.views import (
+    ForgottenTraffic,
+    ReceivedTraffic,
+    SuggestionView,
+    TaskDetail,
+    TrafficReachView,
+    TrafficView,
+)
+from app.formats.annotation.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.formats.validation_messages import parse_document
+from app.services.annotation import reach, suggesting, traffic
+from app.services.catalog.api_keys import Scope
+
+router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
+
+Retriever = Annotated[str, Query(max_length=64, description="slug of the retriever that was asked")]
+
+
+@router.get("/suites/{suite}/traffic")
+def list_traffic(store: StoreDep, suite: str) -> Page[TrafficView]:
+    """Show how much traffic a suite has of each retriever; never the queries."""
+    return Page(items=traffic.load_traffic(store, suite), next=None)
+
+
+@router.post("/suites/{suite}/traffic", openapi_extra=body_schema(TextFiles))
+def post_traffic(store: StoreDep, suite: str, retriever: Retriever, body: Content) -> ReceivedTraffic:
+    """Add queries of users: JSON lines or CSV with `query[,count,at,outcome]`, or `user_query,timestamp`.
+
+    Kept for 30 days: the query in small letters and single spaces, how often, first and last time. At most 100,000
+    distinct ones. Send large files in parts.
+    """
+    sources = parse_document(TextFiles, body).sources
+    return traffic.receive_traffic(store, suite, retriever, sources, now=datetime.now(UTC))
+
+
+@router.delete("/suites/{suite}/traffic", openapi_extra=body_schema(ForgetRequest, required=False))
+def delete_traffic(store: StoreDep, suite: str, body: OptionalContent) -> ForgottenTraffic:
+    """Forget the traffic of a suite at once: all of it, that of a `retriever`, or one `query`.
+
+    A query is named in the body, because addresses are written to logs.
+    """
+    wish = parse_document(ForgetRequest, body or {})
+    forgotten = traffic.forget_traffic(store, suite, retriever=wish.retriever, query=wish.query)
+    return {"forgotten": forgotten}
+
+
+@router.post("/suites/{suite}/reach", status_code=202, openapi_extra=body_schema(ReachRequest), responses=refusals(409))
+def post_reach(store: StoreDep, request: Request, suite: str, body: Content) -> TrafficReachView:
+    """Draw a sample of the traffic and ask the retriever, in the background and within its limits.
+
+    The 300 most frequent queries of the head are asked, and 300 drawn from all others in proportion to their traffic.
+    """
+    wish = parse_document(ReachRequest, body)
+    reach.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+    wake(request)
+    return reach.load_reach(store, suite, wish.retriever)
+
+
+@router.get("/suites/{suite}/reach")
+def get_reach(store: StoreDep, suite: str, retriever: Retriever) -> TrafficReachView:
+    """Show the share of real traffic that the canaries of a suite stand for, with its interval.
+
+    The group of a query is the document of its first hit; it is covered where a canary expects that document, or a
+    passing canary finds it first.
+    """
+    return reach.load_reach(store, suite, retriever)
+
+
+@router.post("/suites/{suite}/suggestions", openapi_extra=body_schema(SuggestionsRequest), responses=refusals(409))
+def post_suggestions(store: StoreDep, request: Request, suite: str, body: Content) -> TaskDetail:
+    """Take suggestions up: their queries become canaries that expect nothing yet, and a task is made of them.
+
+    What its annotators agree on becomes what they expect. As canaries they are kept until they are archived.
+    """
+    wish = parse_document(SuggestionsRequest, body)
+    task = suggesting.open_task(
+        store,
+        suite,
+        wish.retriever,
+        task=wish.task,
+        queries=wish.queries,
+        by=request.state.identity.name,
+        now=datetime.now(UTC),
+    )
+    wake(request)
+    return task
+
+
+@router.get("/suites/{suite}/suggestions")
+@needs(Scope.WRITE)
+def list_suggestions(store: StoreDep, suite: str, retriever: Retriever, limit: Limit = 30) -> Page[SuggestionView]:
+    """List queries of users that no canary stands for: one of each group of the sample, the most traffic first.
+
+    They are personal data, so this needs a key that may write.
+    """
+    return Page(items=reach.suggest(store, suite, retriever, limit=limit), next=None)

@@ -1,0 +1,131 @@
+"""`coalmine traffic` and `coalmine suggest`: into a database or a service, with the same outcome."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from app.commands import traffic as command
+from tests.support.api_service import Api, api
+from tests.support.http_servers import Seen, peer, reply
+
+QUERIES = {"fees monthly": 60, "<script>alert(1)</script>": 25, "=cmd()": 10, "\x1b[31mred": 5}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Api]:
+    """Give a service with a suite and a retriever."""
+    with api(tmp_path / "data") as opened:
+        opened.docs()
+        yield opened
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Give a file of traffic."""
+    lines = [
+        {"query": query, "count": count, "at": f"2026-0{1 + count % 2}-01T00:00:00Z"}
+        for query, count in QUERIES.items()
+    ]
+    path = tmp_path / "queries.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in [*lines, {"query": "fees  MONTHLY", "at": 1.7e9}]))
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments), "--suite", "docs", "--retriever", "search"])
+
+
+def folder(service: Api) -> Path:
+    return service.service.settings.data_dir
+
+
+def forward(service: Api) -> Any:
+    """Return a handler that hands requests to the service."""
+
+    def handle(seen: Seen) -> Any:
+        answer = service.client.request(
+            seen.method, seen.target, content=seen.body, headers={"content-type": "application/json"}
+        )
+        return reply(answer.content, answer.status_code)
+
+    return handle
+
+
+def test_a_file_is_added_all_at_once(service: Api, file: Path) -> None:
+    sent = run("traffic", file, "--data-dir", folder(service))
+    assert (sent.exit_code, sent.stdout) == (0, "4 distinct queries read, 4 of them new\n"), sent.output
+    (shown,) = service.get("/v1/suites/docs/traffic")["items"]
+    assert (shown["distinct"], shown["traffic"]) == (4, 101)
+
+
+def test_a_service_gets_the_same_in_parts(service: Api, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_PART", 2)
+    with peer(forward(service)) as server:
+        sent = run("traffic", file, "--server", server.url)
+    assert (sent.exit_code, sent.stdout) == (0, "4 distinct queries read, 4 of them new\n"), sent.output
+    (far,) = service.get("/v1/suites/docs/traffic")["items"]
+    service.client.delete("/v1/suites/docs/traffic")
+    run("traffic", file, "--data-dir", folder(service))
+    (near,) = service.get("/v1/suites/docs/traffic")["items"]
+    assert far == near
+
+
+def test_a_service_that_fails_midway_is_reported_with_what_arrived(
+    service: Api, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_PART", 3)
+    handle, answers = forward(service), iter([True])
+
+    def breaks(seen: Seen) -> Any:
+        return handle(seen) if next(answers, False) else reply(b"", 503)
+
+    with peer(breaks) as server:
+        sent = run("traffic", file, "--server", server.url)
+    assert sent.exit_code == 2
+    assert "1 of 3 parts arrived. Sending the file again counts them twice." in " ".join(sent.stderr.split())
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_what_is_left_out_is_counted(service: Api, tmp_path: Path, *, far: bool) -> None:
+    path = tmp_path / "queries.csv.gz"
+    path.write_bytes(gzip.compress(f"query,count\nfees,2\n{'x' * 501},1\n,7\n".encode()))
+    with peer(forward(service)) as server:
+        sent = run("traffic", path, *(("--server", server.url) if far else ("--data-dir", folder(service))))
+    assert (sent.exit_code, sent.stdout) == (0, "1 distinct query read, 1 of them new\n")
+    assert "1 query longer than 500 characters left out" in sent.stderr
+    assert "1 query without a text left out" in sent.stderr
+
+
+def test_wrong_lines_end_with_2_and_their_place(service: Api, tmp_path: Path) -> None:
+    path = tmp_path / "queries.csv"
+    path.write_text("query,count\nfees,2\nrefunds,many\n")
+    sent = run("traffic", path, "--data-dir", folder(service))
+    assert (sent.exit_code, sent.stdout) == (2, "")
+    assert "queries.csv:3: count: 'many' is not a whole number" in " ".join(sent.stderr.split())
+    assert service.get("/v1/suites/docs/traffic")["items"] == []
+
+
+def test_suggestions_are_listed_alike_near_and_far(service: Api) -> None:
+    service.retriever.found = {query: [f"x{place}"] for place, query in enumerate(QUERIES)}
+    service.reached(*QUERIES)
+    near = run("suggest", "--n", 2, "--data-dir", folder(service))
+    with peer(forward(service)) as server:
+        far = run("suggest", "--n", 2, "--server", server.url)
+    assert (near.exit_code, near.stdout) == (far.exit_code, far.stdout)
+    assert near.exit_code == 0
+    rows = [line for line in near.stdout.splitlines() if "x0" in line or "x1" in line or "x2" in line]
+    assert len(rows) == 2
+    assert "fees monthly" in rows[0]
+    assert "<script>" in rows[1]
+
+
+def test_a_reach_that_nobody_asked_for_is_an_error(service: Api) -> None:
+    result = run("suggest", "--data-dir", folder(service))
+    assert result.exit_code == 2
+    assert "was not asked for yet" in " ".join(result.stderr.split())
