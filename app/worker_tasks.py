@@ -19,7 +19,7 @@ from app.domain.probing.retrievers import Probe
 from app.job_threads import Do, Places
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling, reach, recall
+from app.services.annotation import pooling, recall, traffic_sampling
 from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
@@ -295,7 +295,7 @@ class WorkerTasks:
     def _ask_sample(self, job: Job) -> datetime | None:
         """Ask a sample of the traffic of a suite."""
         engine = self._engine
-        done = reach.ask_sample(
+        done = traffic_sampling.ask_sample(
             engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
         logger.info("reach_ended" if done else "reach_let_go", extra={"reach": job.key})

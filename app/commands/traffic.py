@@ -71,7 +71,7 @@ def show_suggestions(
 ) -> None:
     """List queries of users that no canary stands for: one of each group of documents, the most traffic first.
 
-    They carry no expectations. Ask for the reach of the suite first.
+    They carry no expectations. Ask for the reach of the suite first: the page of its traffic has a button.
     """
     if server is not None:
         found: list[SuggestionView] = connect_server(server).suggestions(suite, retriever, limit=n)

@@ -5,7 +5,7 @@ from starlette.staticfiles import StaticFiles
 
 from app.web import signing_in
 from app.web.alerts import alerts, silences
-from app.web.annotation import annotate
+from app.web.annotation import annotate, traffic
 from app.web.annotation import tasks as annotation_tasks
 from app.web.catalog import canary_editor, check_editor, importing, suites
 from app.web.comparison import comparisons
@@ -43,6 +43,7 @@ PAGES = tuple(
         canary_editor,
         importing,
         annotation_tasks,
+        traffic,
         annotate,
         signing_in,
     )

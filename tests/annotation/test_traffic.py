@@ -16,7 +16,7 @@ from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.formats.annotation.traffic_documents import Grouping
 from app.formats.annotation.traffic_lines import normalise_query, read_traffic
 from app.formats.catalog.exchange import Source
-from app.services.annotation import reach, suggesting, traffic
+from app.services.annotation import reach, suggesting, traffic, traffic_sampling
 from app.services.catalog import applying, definitions, suite_definitions
 from app.services.catalog.references import API
 from app.services.history import retention
@@ -196,7 +196,7 @@ def send(world: World, queries: dict[str, int], retriever: str = "search") -> An
 
 def ask(world: World, shop: Shop | None = None, **more: Any) -> Any:
     now = world.clock.advance(1)
-    reach.request_reach(world.store, "suite", "search", grouping=more.pop("grouping", None), now=now)
+    traffic_sampling.request_reach(world.store, "suite", "search", grouping=more.pop("grouping", None), now=now)
     return work(world, shop or Shop(), **more)
 
 
@@ -204,7 +204,7 @@ def work(world: World, shop: Shop, **more: Any) -> bool:
     with world.store.read() as connection:
         suite_id = suite_definitions.find_suite(world.store, "suite").id
         one = present(rows.find_reach(connection, suite_id, "search"))
-    return reach.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
+    return traffic_sampling.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
 
 def test_the_same_query_sent_again_adds_up(world: World) -> None:
@@ -329,7 +329,7 @@ def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> Non
 
 
 def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "BLOCK", 2)
+    monkeypatch.setattr(traffic_sampling, "BLOCK", 2)
     send(world, QUERIES)
     shop, stops = Shop(), iter([False] * 3)
     assert not ask(world, shop, stopping=lambda: next(stops, True))

@@ -16,7 +16,7 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.main import Service, create_app, open_service
 from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling, reach, recall
+from app.services.annotation import pooling, recall, traffic_sampling
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
@@ -188,7 +188,7 @@ class Api:
         """
         found = self.retriever.found
         sent = queries or ("How long is data kept?", "<script>alert(1)</script>", "=cmd()", "Who pays?")
-        lines = "\n".join(json.dumps({"query": query, "count": 90 - place}) for place, query in enumerate(sent))
+        lines = "\n".join(json.dumps({"query": query, "count": max(1, 90 - place)}) for place, query in enumerate(sent))
         body = {"files": {"traffic.jsonl": lines}}
         assert self.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body).is_success
         asked = self.client.post("/v1/suites/docs/reach", json={"retriever": "search"})
@@ -203,7 +203,7 @@ class Api:
         with store.read() as connection:
             suite = present(definitions.find_definition(connection, "suite", "docs"))
             sample = present(traffic.find_reach(connection, suite.id, "search"))
-        assert reach.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
+        assert traffic_sampling.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
 
     def items(self, slug: str) -> list[ItemRow]:
         """Read the items of a task."""

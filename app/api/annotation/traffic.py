@@ -20,7 +20,7 @@ from app.domain.annotation.views import (
 )
 from app.formats.annotation.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
 from app.formats.validation_messages import parse_document
-from app.services.annotation import reach, suggesting, traffic
+from app.services.annotation import reach, suggesting, traffic, traffic_sampling
 from app.services.catalog.api_keys import Scope
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -63,7 +63,7 @@ def post_reach(store: StoreDep, request: Request, suite: str, body: Content) -> 
     The 300 most frequent queries of the head are asked, and 300 drawn from all others in proportion to their traffic.
     """
     wish = parse_document(ReachRequest, body)
-    reach.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+    traffic_sampling.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
     wake(request)
     return reach.load_reach(store, suite, wish.retriever)
 

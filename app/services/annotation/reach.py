@@ -1,120 +1,74 @@
-"""Reach of a suite: a sample of its traffic is asked, and what canaries cover of it is estimated; and suggestions.
+"""Reach of a suite over its traffic, estimated from the sample that was asked, and suggestions for what is left out.
 
-The sample is frozen when it is drawn and asked block by block, so that whoever goes on after a crash does so where it
-stands. What canaries cover is read anew each time: it changes with every edit and run.
+What canaries cover is read anew each time: it changes with every edit and run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Final
-
-import numpy as np
 
 from app.domain.annotation import reach as estimates
 from app.domain.annotation.reach import TrafficSample
 from app.domain.annotation.segments import guess_segments
-from app.domain.annotation.views import GroupView, ReachState, SuggestionView, TrafficReachView
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import Answer, Outcome, Verdict
-from app.domain.probing.circuit_breaker import CircuitBreaker
-from app.domain.probing.probe_failures import outcome_text
-from app.domain.probing.relevance import score_relevance
-from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
+from app.domain.annotation.views import GroupView, ReachState, SuggestionView, TrafficReachView, TrafficView
+from app.domain.errors import NotFoundError
+from app.domain.model import Verdict
 from app.formats.annotation.traffic_documents import Grouping
 from app.formats.history import shapes
-from app.services.catalog.references import require
-from app.services.catalog.vault import Vault
+from app.services.annotation.traffic import find_suite, load_traffic
 from app.services.history import result_views
-from app.services.probing.trials import stored_retriever
 from app.store.annotation import traffic as rows
-from app.store.annotation.traffic import FirstHit, ReachRow, TrafficQuery
+from app.store.annotation.traffic import ReachRow, TrafficQuery
 from app.store.catalog import definitions, suites
-from app.store.engine import Connection, Store, from_us, to_us
-from app.store.jobs.jobs import defer
-from app.store.jobs.values import JobKind, NewJob
+from app.store.engine import Connection, Store, from_us
 from app.store.runs import results
 
-BLOCK: Final = 20
-"""Queries asked and written at a time."""
 _SHOWN_GROUPS: Final = 50
-_SEED: Final = 0
 
 
-def request_reach(store: Store, suite: str, retriever: str, *, grouping: Grouping | None, now: datetime) -> int:
-    """Draw a sample of the traffic and have it asked; how many queries it has. It takes the place of the one before.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteTraffic:
+    """Traffic of a suite with a retriever, its reach (None = never asked for), and suggestions where wanted."""
 
-    Raises NotFoundError, and ConflictError where there is no traffic.
-    """
-    with store.write() as connection:
-        suite_id = _suite(connection, suite)
-        counts = rows.query_counts(connection, suite_id, retriever)
-        if not counts:
-            raise ConflictError(f"suite '{suite}' has no traffic of retriever '{retriever}'; send some first")
-        sample = estimates.draw_sample([count for _, count in counts], np.random.default_rng(_SEED))
-        body = {
-            "ids": [counts[place][0] for place in sample.places],
-            "counts": [counts[place][1] for place in sample.places],
-            "times": [times for _, times in sample.rest],
-            "head": len(sample.head),
-            "head_size": estimates.head_size([count for _, count in counts]),
-            "head_traffic": sample.head_traffic,
-            "rest_traffic": sample.rest_traffic,
-            "whole": sample.whole,
-            "distinct": len(counts),
-            "grouping": None if grouping is None else grouping.data(),
-        }
-        reach_id = rows.save_sample(connection, suite_id, retriever, body, to_us(now))
-        defer(connection, [NewJob(JobKind.REACH, reach_id)])
-    return len(sample.places)
-
-
-def ask_sample(
-    store: Store,
-    vault: Vault,
-    probe: Probe,
-    reach_id: int,
-    *,
-    clock: Callable[[], datetime],
-    stopping: Callable[[], bool] = lambda: False,
-) -> bool:
-    """Ask the queries of a sample that were not asked since it was drawn; False where it was let go of, stopping.
-
-    Each is asked once; the retriever's own limits hold. Once it stops answering, the others are told as not asked.
-    """
-    with store.read() as connection:
-        reach = rows.read_reach(connection, reach_id)
-        queries = {} if reach is None else rows.read_queries(connection, reach.body["ids"])
-    if reach is None:
-        return True
-    left = [one for one in queries.values() if one.asked_at is None or one.asked_at < reach.requested_at]
-    try:
-        retriever = stored_retriever(store, vault, reach.retriever, {}).to_domain()
-        breaker = CircuitBreaker(limit=retriever.breaker)
-        for start in range(0, len(left), BLOCK):
-            block = left[start : start + BLOCK]
-            hits, breaker = _ask(probe, retriever, block, breaker, stopping)
-            if stopping():
-                return False
-            _save(store, hits, max(to_us(clock()), reach.requested_at))
-    except (NotFoundError, InvalidInputError) as error:
-        _save(store, {one.id: FirstHit(failure=str(error)) for one in left}, max(to_us(clock()), reach.requested_at))
-    with store.write() as connection:
-        rows.finish_sample(connection, reach_id, to_us(clock()), requested_at=reach.requested_at)
-    return True
+    traffic: TrafficView
+    reach: TrafficReachView | None
+    suggestions: Sequence[SuggestionView]
 
 
 def load_reach(store: Store, suite: str, retriever: str) -> TrafficReachView:
     """Return the reach of a suite over the traffic of a retriever, as far as it is asked. Raises NotFoundError."""
-    with store.read() as connection:
-        suite_id = _suite(connection, suite)
-        reach = rows.find_reach(connection, suite_id, retriever)
-        if reach is None:
-            raise NotFoundError(f"the reach of suite '{suite}' over the traffic of '{retriever}' was not asked for yet")
-        sample = _Sample.read(connection, reach)
-    covered = _covered_groups(store, sample)
+    sample = _require_sample(store, suite, retriever)
+    return _view(sample, _covered_groups(store, sample))
+
+
+def suggest(store: Store, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
+    """Return queries of users that no canary stands for: one of each group, the most traffic first.
+
+    Segments are guesses. Raises NotFoundError.
+    """
+    sample = _require_sample(store, suite, retriever)
+    return _suggestions(sample, _covered_groups(store, sample), limit)
+
+
+def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[SuiteTraffic]:
+    """Return the traffic of a suite by retriever, with its reach and so many suggestions. Raises NotFoundError."""
+    found = []
+    for one in load_traffic(store, suite):
+        sample = _find_sample(store, suite, one["retriever"])
+        covered = frozenset[str]() if sample is None else _covered_groups(store, sample)
+        found.append(
+            SuiteTraffic(
+                traffic=one,
+                reach=None if sample is None else _view(sample, covered),
+                suggestions=() if sample is None else _suggestions(sample, covered, suggestions),
+            )
+        )
+    return found
+
+
+def _view(sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
+    reach = sample.reach
     found = estimates.estimate_reach(
         sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
     )
@@ -124,7 +78,7 @@ def load_reach(store: Store, suite: str, retriever: str) -> TrafficReachView:
         for group, queries in traffic.items()
     ]
     return {
-        "retriever": retriever,
+        "retriever": reach.retriever,
         "state": ReachState.ASKING if reach.finished_at is None else ReachState.ASKED,
         "requested_at": shapes.time_text(reach.requested_at),
         "traffic": found.traffic,
@@ -143,18 +97,7 @@ def load_reach(store: Store, suite: str, retriever: str) -> TrafficReachView:
     }
 
 
-def suggest(store: Store, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
-    """Return queries of users that no canary stands for: one of each group, the most traffic first.
-
-    Segments are guesses. Raises NotFoundError.
-    """
-    with store.read() as connection:
-        suite_id = _suite(connection, suite)
-        reach = rows.find_reach(connection, suite_id, retriever)
-        if reach is None:
-            raise NotFoundError(f"the reach of suite '{suite}' over the traffic of '{retriever}' was not asked for yet")
-        sample = _Sample.read(connection, reach)
-    covered = _covered_groups(store, sample)
+def _suggestions(sample: "_Sample", covered: AbstractSet[str], limit: int) -> list[SuggestionView]:
     texts = [one.query if one is not None else "" for one in sample.queries]
     found = estimates.suggest_queries(texts, sample.counts, sample.drawn, sample.groups, covered)
     place_of = {text: place for place, text in enumerate(texts)}
@@ -167,6 +110,19 @@ def suggest(store: Store, suite: str, retriever: str, *, limit: int) -> list[Sug
         }
         for one in found[:limit]
     ]
+
+
+def _find_sample(store: Store, suite: str, retriever: str) -> "_Sample | None":
+    with store.read() as connection:
+        reach = rows.find_reach(connection, find_suite(connection, suite), retriever)
+        return None if reach is None else _Sample.read(connection, reach)
+
+
+def _require_sample(store: Store, suite: str, retriever: str) -> "_Sample":
+    sample = _find_sample(store, suite, retriever)
+    if sample is None:
+        raise NotFoundError(f"the reach of suite '{suite}' over the traffic of '{retriever}' was not asked for yet")
+    return sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,51 +224,3 @@ def _newest_runs(connection: Connection, reach: ReachRow) -> list[int]:
     ]
     found = [results.newest_ended(connection, check.id) for check in checks]
     return [run.id for run in found if run is not None and run.suite_version_id is not None]
-
-
-def _ask(
-    probe: Probe,
-    retriever: Retriever,
-    block: Sequence[TrafficQuery],
-    breaker: CircuitBreaker,
-    stopping: Callable[[], bool],
-) -> tuple[dict[int, FirstHit], CircuitBreaker]:
-    """Ask some queries for their first hit."""
-    hits = {one.id: FirstHit(failure="not asked, because queries before it failed") for one in block}
-    if breaker.is_open:
-        return hits, breaker
-    plain = replace(retriever, scorer=_own_scorer(retriever.scorer))
-    context = ProbeContext(retriever=plain, k=1, run_id="reach")
-    queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(block)]
-    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-        for batch in batches:
-            for position, answer in batch:
-                hits[block[position].id] = _first_hit(plain.scorer, answer)
-            breaker = breaker.after(answer for _, answer in batch)
-            if stopping() or breaker.is_open:
-                break
-    return hits, breaker
-
-
-def _first_hit(scorer: Scorer, answer: Answer) -> FirstHit:
-    ranking = answer.ranking
-    if answer.outcome is not Outcome.OK or ranking is None:
-        return FirstHit(failure=answer.detail or outcome_text(answer.outcome, answer.http_status))
-    if not ranking:
-        return FirstHit()
-    relevance = score_relevance(scorer, ranking.scores[0]) if scorer.kind is ScorerKind.SCORE else None
-    return FirstHit(chunk=ranking.ids[0], document=ranking.documents[0], relevance=relevance)
-
-
-def _own_scorer(scorer: Scorer) -> Scorer:
-    """Return the retriever's own scores, or none: nobody else is asked to score."""
-    return scorer if scorer.kind is ScorerKind.SCORE else Scorer(kind=ScorerKind.JUDGED)
-
-
-def _save(store: Store, hits: Mapping[int, FirstHit], at: int) -> None:
-    with store.write() as connection:
-        rows.save_first_hits(connection, hits, at)
-
-
-def _suite(connection: Connection, slug: str) -> int:
-    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'").id

@@ -61,7 +61,7 @@ def left_out_notes(found: ReadTraffic) -> list[str]:
 def load_traffic(store: Store, suite: str) -> list[TrafficView]:
     """Return the traffic of a suite by retriever, without the queries. Raises NotFoundError."""
     with store.read() as connection:
-        found = rows.summaries(connection, _suite(connection, suite))
+        found = rows.summaries(connection, find_suite(connection, suite))
     return [
         {
             "retriever": one.retriever,
@@ -81,7 +81,7 @@ def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, qu
     Raises NotFoundError for the suite.
     """
     with store.read() as connection:
-        suite_id = _suite(connection, suite)
+        suite_id = find_suite(connection, suite)
     if query is not None:
         with store.write() as connection:
             return rows.forget_query(connection, suite_id, normalise_query(query))
@@ -100,7 +100,8 @@ def _received(one: AskedQuery) -> ReceivedQuery:
     return ReceivedQuery(query=one.query, count=one.count, first_seen=to_us(one.first), last_seen=to_us(one.last))
 
 
-def _suite(connection: Connection, slug: str) -> int:
+def find_suite(connection: Connection, slug: str) -> int:
+    """Return the id of a suite. Raises NotFoundError."""
     return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'").id
 
 
@@ -109,4 +110,4 @@ def _require(connection: Connection, suite: str, retriever: str) -> int:
     found = definitions.find_definition(connection, "retriever", retriever)
     if found is None or found.archived_at is not None:
         raise NotFoundError(f"there is no retriever '{retriever}'")
-    return _suite(connection, suite)
+    return find_suite(connection, suite)

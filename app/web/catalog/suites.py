@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog.definitions import wake
 from app.api.deps import StoreDep
+from app.domain.annotation.views import ReachState
 from app.domain.catalog.suite_power import size_advice
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.model import Category, Verdict
@@ -21,6 +22,7 @@ from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange import FORMATS
 from app.formats.validation_messages import parse_document
+from app.services.annotation import reach
 from app.services.catalog import definitions, exporting, suite_definitions
 from app.services.history import suite_views
 from app.services.history.pooled_recall_views import load_suite_recalls
@@ -140,6 +142,7 @@ def _suite(
     status: int = 200,
 ) -> HTMLResponse:
     view = suite_views.load_suite_view(store, slug, canary_filter)
+    traffic = reach.load_reaches(store, slug)
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,
@@ -157,4 +160,6 @@ def _suite(
         setup=list_setup_steps(store, suite=slug) if saved and not view.checks else (),
         refused=refused,
         pooled_recall=load_suite_recalls(store, slug),
+        traffic=traffic,
+        asking=any(one.reach is not None and one.reach["state"] is ReachState.ASKING for one in traffic),
     )
