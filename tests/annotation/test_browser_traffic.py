@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 from playwright.sync_api import Browser, expect
 
-from tests.support.api_service import Api, api
+from tests.support.api_service import CANARIES, Api, api
 from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, unreadable, wider_than_the_screen
 from tests.support.pages_service import HOSTILE
 
@@ -20,6 +20,7 @@ def service(tmp_path: Path) -> Iterator[Api]:
     """Give a service with traffic about eight documents, of which canaries stand for one."""
     with api(tmp_path) as made:
         made.docs()
+        made.put("/v1/suites/docs/canaries/oauth", {**CANARIES[1], "segment": "challenging"})
         made.retriever.found = {query: [f"handbook/chapters/{topic}.md"] for query, topic in QUERIES.items()}
         made.retriever.found |= {HOSTILE.casefold(): ["c1"]}
         lines = "\n".join(f"{query},{40 - place}" for place, query in enumerate(QUERIES))

@@ -107,6 +107,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/checks/{slug}/reanchors"): (WRITE, "/checks/docs/reanchors", Form({"answer": "accept"})),
     ("GET", "/v1/suites"): (READ, "/v1/suites", None),
     ("GET", "/v1/suites/{suite}"): (READ, "/v1/suites/docs", None),
+    ("GET", "/v1/suites/{suite}/composition"): (READ, "/v1/suites/docs/composition", None),
     ("PUT", "/v1/suites/{suite}"): (WRITE, "/v1/suites/spare", {}),
     ("DELETE", "/v1/suites/{suite}"): (WRITE, "/v1/suites/spare", None),
     ("GET", "/v1/suites/{suite}/canaries"): (READ, "/v1/suites/docs/canaries", None),

@@ -20,11 +20,11 @@ from app.api.catalog.definitions import (
 from app.api.catalog.views import CanaryView, DefinitionJson
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import Page
-from app.domain.catalog.views import SavedCanaries, SuiteDetail, SuiteView
+from app.domain.catalog.views import CompositionView, SavedCanaries, SuiteDetail, SuiteView
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.warnings import no_expectation_reason
 from app.formats.validation_messages import parse_document
-from app.services.catalog import canary_keys, definitions, suite_definitions, suite_power
+from app.services.catalog import canary_keys, composition, definitions, suite_definitions, suite_power
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 
@@ -59,6 +59,12 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[S
 def get_suite(store: StoreDep, suite: str) -> SuiteDetail:
     """Show a suite with its number of canaries and the damage they can detect."""
     return {**_suite(suite_definitions.find_suite(store, suite)), **suite_power.load_reach(store, suite)}
+
+
+@router.get("/suites/{suite}/composition")
+def get_composition(store: StoreDep, suite: str) -> CompositionView:
+    """Count the canaries of a suite by category and segment against targets, with notes where they are unusual."""
+    return composition.load_composition(store, suite)
 
 
 @router.put(

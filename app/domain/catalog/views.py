@@ -62,6 +62,31 @@ class SuiteView(DefinitionFields):
     slug: str
 
 
+class CategoryComposition(TypedDict):
+    """Canaries of a category by segment."""
+
+    category: str
+    segments: dict[str, int]
+    not_stated: int
+
+
+class SegmentComposition(TypedDict):
+    """Canaries of a segment over all categories, and the fewest there should be."""
+
+    segment: str
+    canaries: int
+    target: int
+
+
+class CompositionView(TypedDict):
+    """Canaries of a suite by category and segment, with notes where they are unusual. Notes refuse nothing."""
+
+    categories: list[CategoryComposition]
+    segments: list[SegmentComposition]
+    not_stated: int
+    notes: list[str]
+
+
 class ThinTopic(TypedDict):
     """A topic with too few canaries."""
 

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from app.domain.model import DEFAULT_CATEGORY, DEFAULT_MIN_RELEVANCE, MAX_GRADE, Canary, Category, Judgment
+from app.domain.model import DEFAULT_CATEGORY, DEFAULT_MIN_RELEVANCE, MAX_GRADE, Canary, Category, Judgment, Segment
 from app.domain.runs.measures import parse_measure
 from app.formats.blocks import in_blocks
 from app.formats.fields import (
@@ -130,6 +130,14 @@ _CATEGORIES: Final = {
 }
 
 
+_SEGMENTS: Final = {
+    Segment.FREQUENT: "frequent: among what users ask most",
+    Segment.EDGE: "edge: unusual, very short or very long",
+    Segment.CHALLENGING: "challenging: compares, or asks two things",
+    Segment.TEMPORAL: "temporal: about dates, or new",
+}
+
+
 class CanaryDocument(Document):
     """A standing query and what it should find, or what must not be found.
 
@@ -196,6 +204,11 @@ class CanaryDocument(Document):
         Widget(length=12),
     ] = None
     category: Annotated[Category, Field(title="Category"), Widget(choices=_CATEGORIES)] = DEFAULT_CATEGORY
+    segment: Annotated[
+        Segment | None,
+        Field(title="Segment", description="Part of the traffic that it stands for."),
+        Widget(choices=_SEGMENTS),
+    ] = None
     tags: Annotated[
         tuple[Tag, ...],
         Field(title="Tags", description="Groups of the canary, such as billing, headline.", max_length=20),

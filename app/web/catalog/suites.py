@@ -23,7 +23,7 @@ from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange import FORMATS
 from app.formats.validation_messages import parse_document
 from app.services.annotation import reach
-from app.services.catalog import definitions, exporting, suite_definitions
+from app.services.catalog import composition, definitions, exporting, suite_definitions
 from app.services.history import suite_views
 from app.services.history.pooled_recall_views import load_suite_recalls
 from app.services.history.suite_views import CanaryFilter
@@ -161,5 +161,6 @@ def _suite(
         refused=refused,
         pooled_recall=load_suite_recalls(store, slug),
         traffic=traffic,
+        composition=composition.load_composition(store, slug),
         asking=any(one.reach is not None and one.reach["state"] is ReachState.ASKING for one in traffic),
     )

@@ -1,0 +1,44 @@
+"""Composition of a stored suite: canaries by category and segment, with notes."""
+
+from app.domain.catalog.composition import SEGMENT_TARGETS, CanaryKind, Composition, compose
+from app.domain.catalog.views import CompositionView
+from app.domain.model import Category, Segment
+from app.services.catalog.references import require
+from app.store.catalog import definitions, suites
+from app.store.engine import Store
+
+
+def load_composition(store: Store, slug: str) -> CompositionView:
+    """Return how many canaries of which category and segment a suite has, against targets. Raises NotFoundError."""
+    with store.read() as connection:
+        row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+        canaries = suites.list_canaries(connection, row.id)
+    found = compose(
+        CanaryKind(
+            category=Category(one.body["category"]),
+            segment=None if one.body["segment"] is None else Segment(one.body["segment"]),
+            chunks=sum(chunk["grade"] >= 1 for chunk in one.body["expected_chunks"]),
+        )
+        for one in canaries
+    )
+    return _view(found)
+
+
+def _view(found: Composition) -> CompositionView:
+    categories = [category for category in Category if any(one is category for one, _ in found.counts)]
+    return {
+        "categories": [
+            {
+                "category": str(category),
+                "segments": {str(segment): found.counts.get((category, segment), 0) for segment in Segment},
+                "not_stated": found.counts.get((category, None), 0),
+            }
+            for category in categories
+        ],
+        "segments": [
+            {"segment": str(segment), "canaries": found.total(segment), "target": target}
+            for segment, target in SEGMENT_TARGETS.items()
+        ],
+        "not_stated": found.total(None),
+        "notes": list(found.notes),
+    }
