@@ -143,6 +143,7 @@ class Canary:
     floors: Mapping[str, float] = field(default_factory=empty_mapping)
     """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""
     category: Category = DEFAULT_CATEGORY
+    segment: Segment | None = None
     tags: tuple[str, ...] = ()
     expect_empty: bool = False
     """Nothing at all may be returned, for example to somebody without access."""
@@ -161,8 +162,9 @@ class Canary:
         return not self.negative and any(judgment.grade >= 1 for judgment in self.judgments)
 
     def is_judged_as(self, other: "Canary") -> bool:
-        """Whether answers to both get the same judgment: tags never matter, of categories only `negative` does."""
-        return self.negative == other.negative and replace(self, category=other.category, tags=other.tags) == other
+        """Whether answers to both get the same judgment: tags and segment never matter, categories by `negative`."""
+        alike = replace(self, category=other.category, segment=other.segment, tags=other.tags)
+        return self.negative == other.negative and alike == other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

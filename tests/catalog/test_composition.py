@@ -60,7 +60,7 @@ def test_a_canary_without_a_segment_keeps_its_hash() -> None:
     assert content_hash(plain) == content_hash(CanaryDocument(key="a", query="q", segment=None))
     stated = CanaryDocument(key="a", query="q", segment=Segment.EDGE)
     assert content_hash(stated) != content_hash(plain)
-    assert stated.to_domain() == plain.to_domain(), "answers are judged the same"
+    assert stated.to_domain().is_judged_as(plain.to_domain())
 
 
 def test_a_segment_goes_through_files_pages_and_the_api(tmp_path: Path) -> None:

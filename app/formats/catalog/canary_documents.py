@@ -289,6 +289,7 @@ class CanaryDocument(Document):
             max_age_seconds=self.max_age,
             max_latency_seconds=self.max_latency,
             category=self.category,
+            segment=self.segment,
             tags=self.tags,
         )
 

@@ -4,7 +4,8 @@ from app.domain.catalog.composition import SEGMENT_TARGETS, CanaryKind, Composit
 from app.domain.catalog.views import CompositionView
 from app.domain.model import Category, Segment
 from app.services.catalog.references import require
-from app.store.catalog import definitions, suites
+from app.services.catalog.suite_snapshots import load_suite_in_force
+from app.store.catalog import definitions
 from app.store.engine import Store
 
 
@@ -12,14 +13,14 @@ def load_composition(store: Store, slug: str) -> CompositionView:
     """Return how many canaries of which category and segment a suite has, against targets. Raises NotFoundError."""
     with store.read() as connection:
         row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
-        canaries = suites.list_canaries(connection, row.id)
+        suite = load_suite_in_force(connection, row)
     found = compose(
         CanaryKind(
-            category=Category(one.body["category"]),
-            segment=None if one.body["segment"] is None else Segment(one.body["segment"]),
-            chunks=sum(chunk["grade"] >= 1 for chunk in one.body["expected_chunks"]),
+            category=member.canary.category,
+            segment=member.canary.segment,
+            chunks=sum(judgment.grade >= 1 for judgment in member.canary.judgments),
         )
-        for one in canaries
+        for member in suite.members
     )
     return _view(found)
 
