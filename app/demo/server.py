@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
@@ -27,6 +27,8 @@ from app.demo.retriever import SCALE, Hit, Retriever
 
 RECEIVED = 50
 
+_FOLDER = Path(__file__).parent
+_CSV = "text/csv; charset=utf-8"
 _OBJECT = TypeAdapter(dict[str, Any])
 _POLL_SECONDS = 0.1
 _CLIENT_CLOSED = 499  # nobody reads it; nginx's number for a client that went away
@@ -84,6 +86,7 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
         return HTMLResponse(render(str(request.base_url).rstrip("/"), switch.report()))
 
     _add_hook(demo)
+    _add_samples(demo)
     return demo
 
 
@@ -98,6 +101,16 @@ def _add_hook(demo: FastAPI) -> None:
     @demo.get("/hook")
     async def get_received() -> JSONResponse:
         return JSONResponse({"received": list(reversed(received))})
+
+
+def _add_samples(demo: FastAPI) -> None:
+    @demo.get("/traffic.csv")
+    def traffic() -> FileResponse:
+        return FileResponse(_FOLDER / "traffic.csv", media_type=_CSV)
+
+    @demo.get("/annotations.csv")
+    def annotations() -> FileResponse:
+        return FileResponse(_FOLDER / "annotations.csv", media_type=_CSV)
 
 
 def run_demo(host: str, port: int, corpus: Sequence[Path] | None, chunk_characters: int | None) -> None:
