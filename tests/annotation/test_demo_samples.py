@@ -1,7 +1,7 @@
 """The demo's traffic and annotations fit its retriever: one document is not covered, and two grades are disputed."""
 
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from functools import partial
 
@@ -11,6 +11,8 @@ from fastapi.testclient import TestClient
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
+from app.domain.catalog.composition import SEGMENT_TARGETS
+from app.domain.model import Segment
 from app.formats.annotation.annotation_csv import read_annotations
 from app.formats.annotation.traffic_lines import read_traffic
 from app.formats.catalog.exchange import Source
@@ -54,3 +56,10 @@ def test_two_annotators_graded_the_first_hits_and_dispute_two(retriever: Retriev
     assert grades.keys() == {(key, hit.chunk.id) for key in keys for hit in retriever.search(queries[key], 5)}
     assert all(said.keys() == {"Ann", "Bob"} for said in grades.values())
     assert sum(len(set(said.values())) > 1 for said in grades.values()) == 2
+
+
+def test_canaries_of_every_segment_are_shipped() -> None:
+    shipped = Counter(canary.get("segment") for canary in demo_suite.document()["canaries"])
+    assert {segment: shipped[segment] >= target for segment, target in SEGMENT_TARGETS.items()} == dict.fromkeys(
+        Segment, True
+    )
