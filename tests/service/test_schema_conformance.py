@@ -65,9 +65,11 @@ NAMING = frozenset(
         "PUT /v1/tasks/{slug}/items/{item}/annotation",
         "POST /v1/tasks/{slug}/undo",
         "POST /v1/tasks/{slug}/annotations",
+        "POST /v1/suites/{suite}/suggestions",
+        "POST /v1/suites/{suite}/traffic",
     }
 )
-"""Operations whose bodies name suites, annotators or canaries, which no description can list."""
+"""Operations whose bodies name suites, annotators or canaries, or hold files, which no description can list."""
 Parameters = Mapping[str, Mapping[str, object]]
 """By path: what its parameters are to be, where the description cannot say what there is."""
 
