@@ -51,11 +51,16 @@ def _reads(service: Api) -> list[dict[str, Any]]:
     """List the calls that read everything but streams and texts."""
     names = names_of(service)
     return [
-        {"function": way["operationId"], "names": names.of(path) | names.queries_of(path)}
+        {"function": way["operationId"], "names": {name: known[name] for name in _parameters(way) & known.keys()}}
         for path, methods in app_of(service).openapi()["paths"].items()
+        for known in (names.of(path) | names.queries_of(path),)
         for method, way in methods.items()
         if method == "get" and "application/json" in way["responses"]["200"].get("content", {})
     ]
+
+
+def _parameters(way: dict[str, Any]) -> set[str]:
+    return {one["name"] for one in way.get("parameters", ())}
 
 
 def test_nothing_of_the_description_is_left_out(made: tuple[Path, str], service: Api) -> None:
