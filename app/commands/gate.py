@@ -20,6 +20,7 @@ from app.domain.model import Verdict
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.exchange.trec import read_run
 from app.formats.history.report_comparison import compare_reports, read_reports
+from app.services.comparison.report_decisions import decide_reports
 from app.services.runs import gate
 from app.services.runs.run_file_judgments import judged_by_rank
 from app.wiring import build_probe
@@ -90,7 +91,7 @@ def check(
             saved = _saved(target.check.slug, before, alone=len(targets) == 1)
             report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number), before=saved)
             if saved is not None:
-                report["comparison"] = compare_reports(saved, report)
+                report["comparison"] = compare_reports(saved, report, decide_reports(saved, report))
             elif baseline is not None:
                 terminal.note(f"The baseline has no report of check {target.check.slug}.")
             reports.append(report)

@@ -113,7 +113,7 @@ _KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, 
 
 
 def _drop(rule: Rule, difference: Difference | str) -> Condition:
-    """Bad where the mean fell by at least so much, and the interval of the difference leaves out zero."""
+    """Bad where the mean fell by at least so much, and that is claimed: by its interval and by its p value."""
     if isinstance(difference, str):
         return unmeasured_condition(difference)
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
@@ -124,7 +124,7 @@ def _drop(rule: Rule, difference: Difference | str) -> Condition:
     levels = f"{name} {ratio_text(difference.now)} against {ratio_text(difference.before)} in the baseline"
     moved = f"{levels}, {change_text(difference.difference)} ({interval})"
     shown = f"{moved}, over {counted(difference.pairs, 'canary')}"
-    sure = difference.high < 0
+    sure = difference.claimed and difference.difference < 0
     for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
         if bound is not None and bound.by is not None and fell >= bound.by - ROUNDING and sure:
             reason = f"{shown}: a drop of at least {bound.by:g} ({severity})"
@@ -133,13 +133,22 @@ def _drop(rule: Rule, difference: Difference | str) -> Condition:
     least = _least(rule)
     threshold = difference.before - least
     if fell >= least - ROUNDING:
-        reason = f"{shown}: the interval does not leave out zero, so it may be chance"
+        reason = f"{shown}: {_doubt(difference)}, so it may be chance"
         condition = good_condition(difference.now, threshold, reason, beyond_margin=False)
         return replace(condition, baseline=difference.before)
     clear = fell <= least - rule.margin + ROUNDING
     reason = shown if clear else f"{shown}: no drop of {least:g}, but within the margin of {rule.margin:g}"
     condition = good_condition(difference.now, threshold, reason, beyond_margin=clear)
     return replace(condition, baseline=difference.before)
+
+
+def _doubt(difference: Difference) -> str:
+    """Clause on why a difference is not claimed."""
+    if not difference.leaves_out_zero or difference.p is None:
+        return "the interval does not leave out zero"
+    return (
+        f"the interval leaves out zero, but p is {ratio_text(difference.p)}, corrected for the drop rules of the check"
+    )
 
 
 def _least(rule: Rule) -> float:

@@ -30,6 +30,8 @@ class Estimate:
     high: float | None
     p: float | None
     """Of the paired randomisation test; None below `FEWEST_PAIRS`."""
+    confidence: float = CONFIDENCE
+    """Of the interval."""
     pattern: bytes = field(default=b"", compare=False, repr=False)
     """Equal for measures whose differences are proportional on every pair, and whose tests are thus one test."""
 
@@ -49,7 +51,7 @@ class Estimate:
         return (self.lower is not None and self.lower > 0) or (self.upper is not None and self.upper < 0)
 
 
-def estimate(measure: str, a: ArrayLike, b: ArrayLike) -> Estimate:
+def estimate(measure: str, a: ArrayLike, b: ArrayLike, *, confidence: float = CONFIDENCE, seed: int = 0) -> Estimate:
     """Estimate the difference of a measure from its scores in both runs, in pairs; a pair with a NaN is left out.
 
     Scores that differ by less than `ROUNDING` count as equal: the same ranking summed in another order is no
@@ -65,7 +67,7 @@ def estimate(measure: str, a: ArrayLike, b: ArrayLike) -> Estimate:
     enough = pairs >= FEWEST_PAIRS
     differences = new - old
     varied = enough and bool(np.ptp(differences) > ROUNDING)
-    interval = paired_difference(old, new, confidence=CONFIDENCE) if varied else None
+    interval = paired_difference(old, new, confidence=confidence, seed=seed) if varied else None
     return Estimate(
         measure=measure,
         pairs=pairs,
@@ -74,7 +76,8 @@ def estimate(measure: str, a: ArrayLike, b: ArrayLike) -> Estimate:
         difference=float(differences.mean()) if pairs else None,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
-        p=randomisation_test(old, new) if enough else None,
+        p=randomisation_test(old, new, seed=seed) if enough else None,
+        confidence=confidence,
         pattern=_pattern(differences),
     )
 

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from app.domain.comparison.depths import Depth, is_top_heavy
 from app.domain.comparison.estimates import Estimate, Floats, estimate_all
-from app.domain.comparison.significance import FEWEST_PAIRS
+from app.domain.comparison.significance import FEWEST_PAIRS, is_significant
 
-LEVEL: Final = 0.05
-"""Share of comparisons of equals in which any difference of a family may be claimed."""
 RECALL_LOSS: Final = -0.02
 """A recall that may have fallen by more than this is told beside the gain of a top-heavy measure."""
 
@@ -163,8 +161,8 @@ def compare(
         )
         for category, rows in categories.items()
     }
-    [decisions] = _decide([[whole[name] for name in primaries if name in whole]])
-    inner = _decide([list(part.values()) for part in parts.values()])
+    [decisions] = decide_family([[whole[name] for name in primaries if name in whole]])
+    inner = decide_family([list(part.values()) for part in parts.values()])
     return ComparisonOutcome(
         decisions=decisions,
         categories=tuple(
@@ -184,9 +182,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _decide(family: Sequence[Sequence[Estimate]]) -> list[tuple[Decision, ...]]:
-    """Decide a family of estimates, those of each group of canaries by themselves.
+def decide_family(family: Sequence[Sequence[Estimate]]) -> list[tuple[Decision, ...]]:
+    """Decide a family of estimates, given by groups of canaries, each at the confidence of its interval.
 
+    Of two runs that do not differ at all, in at most 1 - confidence of comparisons any difference is claimed.
     Estimates with too few pairs are not tested and correct no other. Measures of a group that differ in proportion on
     every pair, as R@5 and P@5 where each canary expects one chunk, are one test and count once: exchanging scores keeps
     them so, and the p values hold just as well given which measures are one.
@@ -207,7 +206,7 @@ def _claim(one: Estimate, corrected_p: float | None) -> Claim:
         return Claim.TOO_FEW
     if not one.excludes_zero:
         return Claim.NOT_SHOWN
-    return Claim.CLAIMED if corrected_p <= LEVEL else Claim.NOT_AFTER_CORRECTION
+    return Claim.CLAIMED if is_significant(corrected_p, one.confidence) else Claim.NOT_AFTER_CORRECTION
 
 
 def _verdict(decisions: Sequence[Decision]) -> ComparisonVerdict:

@@ -29,6 +29,8 @@ SWAPS: Final = 9_999
 SWAPPED_PAIRS: Final = 200
 """Largest number of differing pairs that are swapped at random; for more the normal distribution is used."""
 _NORMAL = NormalDist()
+_SLACK: Final = 1e-12
+"""1 - 0.95 is not 0.05 in floats."""
 _OUTERMOST: Final = 40.0
 """A quantile of the normal distribution that nothing is beyond, in floats."""
 
@@ -44,6 +46,26 @@ class Difference:
     low: float
     high: float
     confidence: float
+    p: float | None = None
+    """Of the randomisation test, corrected for those it is decided with; None where none was made."""
+
+    @property
+    def leaves_out_zero(self) -> bool:
+        """Whether its interval does."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def claimed(self) -> bool:
+        """Whether it is more than chance: its interval leaves out zero, and its p value agrees.
+
+        One without a p value is of an earlier release, which asked its interval alone.
+        """
+        return self.leaves_out_zero and (self.p is None or is_significant(self.p, self.confidence))
+
+
+def is_significant(p: float, confidence: float) -> bool:
+    """Whether a p value, corrected for the tests it is decided with, is small enough at a confidence."""
+    return p <= 1 - confidence + _SLACK
 
 
 def paired_difference(

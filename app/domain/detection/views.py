@@ -134,6 +134,8 @@ class StoredReading(TypedDict, total=False):
     index_change: IndexChange | None
     drops: dict[str, StoredDrop]
     """By rule key."""
+    drop_p: dict[str, float]
+    """Corrected p values of the drops by rule key; absent where an earlier release ended the run."""
     drift: StoredDrift | None
     first: StoredFirstRun | None
     culprits: StoredCulprits

@@ -5,7 +5,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from app.domain.catalog.measure_guide import MeasureGuideView
-from app.domain.comparison.views import Sides
+from app.domain.comparison.views import ComparisonDecision, Sides
 from app.domain.history.report_views import MeanIntervalsView, ReportChange
 from app.domain.model import Category, Level, Outcome, Reason, RunStatus, Step, Trigger, Verdict
 from app.domain.probing.views import LatencyView, StoredFinding
@@ -188,6 +188,8 @@ class ReportComparison(TypedDict):
     baseline: ComparedRun
     differences: list[str]
     """Why the two are not strictly comparable, in sentences."""
+    decision: ComparisonDecision | None
+    """What is decided between the two; null where they cannot be compared."""
     measures: dict[str, Sides]
     newly_degraded: list[DegradedCanary]
     recovered: list[RecoveredCanary]
@@ -201,6 +203,10 @@ class ReportDocument(TypedDict):
     results: NotRequired[list[ResultView]]
     comparison: NotRequired[ReportComparison]
     """Comparison with a saved report, where the gate has one."""
+    fetch_k: NotRequired[int]
+    """Number of hits that were asked for. Of the gate."""
+    expectations: NotRequired[dict[str, str]]
+    """Digest of what each canary asks and expects, by key; "" where nothing is expected. Of the gate."""
 
 
 class RunResults(TypedDict):

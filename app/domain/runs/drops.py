@@ -5,13 +5,14 @@ Detection supplies the baseline; `alerts.conditions` compares a difference with 
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.comparison.significance import FEWEST_PAIRS, Difference, paired_difference
+from app.domain.comparison.estimates import Estimate, estimate
+from app.domain.comparison.outcomes import Decision, decide_family
+from app.domain.comparison.significance import FEWEST_PAIRS, Difference
 from app.domain.counts import counted
 from app.domain.detection.views import StoredDrop
 from app.domain.model import Rule, RuleKind
@@ -21,6 +22,9 @@ Floats = NDArray[np.float64]
 Column = Callable[[str], Floats]
 """Returns a measure of every canary of the panel by the measure's name; NaN = undefined or not measured."""
 
+_DIGITS: Final = 6
+_EQUAL: Final = 1.5e-6
+"""Scores that rounding took apart are at most 0.000001 apart."""
 NO_BASELINE: Final = "there is no baseline to compare with yet"
 
 
@@ -37,11 +41,14 @@ def drops(
 
     `categories` maps names to positions of the panel. `before` is the mean of each canary over the runs of the
     baseline; None = there is none, because of `no_baseline_reason`. A canary counts if both sides have the measure.
+    The engine of all comparisons decides them together, and their p values are corrected.
     """
     drop_rules = [rule for rule in rules if rule.kind is RuleKind.DROP]
     if before is None:
         return {rule.key: no_baseline_reason for rule in drop_rules}
-    return {rule.key: _compute_drop(rule, k, categories, before, now) for rule in drop_rules}
+    estimates = {rule: _estimate(rule, k, categories, before, now) for rule in drop_rules}
+    decided = _decide({rule: one for rule, one in estimates.items() if isinstance(one, Estimate)})
+    return {rule.key: one if isinstance(one, str) else decided[rule.key] for rule, one in estimates.items()}
 
 
 def watched_column(rule: Rule, k: int) -> str:
@@ -51,13 +58,38 @@ def watched_column(rule: Rule, k: int) -> str:
     return str(parse_measure(rule.measure))
 
 
+def watches_whole_ranking(rule: Rule) -> bool:
+    """Whether a `drop` rule watches a measure that depends on how many hits were asked for, as uncut MRR does."""
+    if rule.kind is not RuleKind.DROP or rule.measure in {None, "coverage"}:
+        return False
+    return parse_measure(str(rule.measure)).k is None
+
+
 def drop_as_json(drop: Difference | str) -> StoredDrop:
-    """Return a drop as stored JSON."""
-    return {"unknown": drop} if isinstance(drop, str) else cast("StoredDrop", asdict(drop))
+    """Return a drop as stored JSON, without its p value: an earlier release, which may still run, reads no other field.
+
+    The p values are kept beside the drops, see `p_values`.
+    """
+    if isinstance(drop, str):
+        return {"unknown": drop}
+    return {
+        "pairs": drop.pairs,
+        "before": drop.before,
+        "now": drop.now,
+        "difference": drop.difference,
+        "low": drop.low,
+        "high": drop.high,
+        "confidence": drop.confidence,
+    }
 
 
-def drop_from_json(stored: StoredDrop) -> Difference | str:
-    """Return a drop from its stored JSON."""
+def p_values(found: Mapping[str, Difference | str]) -> dict[str, float]:
+    """Return the corrected p values of drops by rule key, those that have one."""
+    return {key: drop.p for key, drop in found.items() if not isinstance(drop, str) and drop.p is not None}
+
+
+def drop_from_json(stored: StoredDrop, p: float | None = None) -> Difference | str:
+    """Return a drop from its stored JSON and its corrected p value; None = an earlier release stored none."""
     if "unknown" in stored:
         return stored["unknown"]
     return Difference(
@@ -68,12 +100,13 @@ def drop_from_json(stored: StoredDrop) -> Difference | str:
         low=stored["low"],
         high=stored["high"],
         confidence=stored["confidence"],
+        p=p,
     )
 
 
-def _compute_drop(
+def _estimate(
     rule: Rule, k: int, categories: Mapping[str, NDArray[np.intp]], before: Column, now: Column
-) -> Difference | str:
+) -> Estimate | str:
     name = watched_column(rule, k)
     old, new = before(name), now(name)
     if rule.category is not None:
@@ -81,12 +114,45 @@ def _compute_drop(
         if members is None:
             return f"no canary is of the category {rule.category}"
         old, new = old[members], new[members]
+    # Baselines are kept in four bytes and reports to six digits: what is lost of a score there is no difference.
+    old, new = np.round(old, _DIGITS), np.round(new, _DIGITS)
+    new = np.where(np.abs(new - old) < _EQUAL, old, new)
     # The seed differs between rules, and is the same in every run and on every replica.
-    difference = paired_difference(old, new, confidence=rule.confidence, seed=zlib.crc32(rule.key.encode()))
-    if difference is not None:
-        return difference
-    pairs = int(np.count_nonzero(~(np.isnan(old) | np.isnan(new))))
+    found = estimate(name, old, new, confidence=rule.confidence, seed=zlib.crc32(rule.key.encode()))
+    if found.p is not None:
+        return found
     return (
-        f"only {counted(pairs, 'canary')} can be compared with the baseline; "
+        f"only {counted(found.pairs, 'canary')} can be compared with the baseline; "
         f"it takes {FEWEST_PAIRS} to tell a drop from chance"
+    )
+
+
+def _decide(estimates: Mapping[Rule, Estimate]) -> dict[str, Difference]:
+    """Decide the drops of rules together: those of all canaries as one family, those of categories as another."""
+    found: dict[str, Difference] = {}
+    for of_all in (True, False):
+        groups: dict[str | None, list[Rule]] = {}
+        for rule in estimates:
+            if (rule.category is None) is of_all:
+                groups.setdefault(rule.category, []).append(rule)
+        decided = decide_family([[estimates[rule] for rule in group] for group in groups.values()])
+        for group, decisions in zip(groups.values(), decided, strict=True):
+            found |= {rule.key: _difference(one) for rule, one in zip(group, decisions, strict=True)}
+    return found
+
+
+def _difference(decision: Decision) -> Difference:
+    """Return a decided estimate as a difference between baseline and run."""
+    one = decision.estimate
+    if one.a is None or one.b is None or one.difference is None or one.lower is None or one.upper is None:
+        raise ValueError(f"{one.measure} has too few pairs to be decided")
+    return Difference(
+        pairs=one.pairs,
+        before=one.a,
+        now=one.b,
+        difference=one.difference,
+        low=one.lower,
+        high=one.upper,
+        confidence=one.confidence,
+        p=decision.corrected_p,
     )

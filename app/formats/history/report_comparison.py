@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.domain.comparison.views import Sides
+from app.domain.comparison.views import ComparisonDecision, Sides
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportComparison
 from app.domain.model import Verdict
@@ -16,8 +16,12 @@ _STEADY = 5e-7  # half of what reports round to
 _SHOWN = 50
 
 
-def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> ReportComparison:
+def compare_reports(
+    before: Mapping[str, Any], now: Mapping[str, Any], decision: ComparisonDecision | None = None
+) -> ReportComparison:
     """Compare two reports of one check: `baseline`, `differences`, `measures`, `newly_degraded`, `recovered`.
+
+    `decision` is what is decided between them, see `services.comparison.report_decisions`.
 
     `differences` are sentences why the two are not strictly comparable; empty = they are. A measure that one side lacks
     has no difference. A canary is newly degraded when it is degraded now and was not, or was absent, before; `why` has
@@ -35,6 +39,7 @@ def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> Report
             "verdict": old.get("verdict"),
         },
         "differences": _differences(old, new),
+        "decision": decision,
         "measures": {name: _change(old_value, value) for name, old_value, value in _paired(old, new)},
         "newly_degraded": [
             {
@@ -73,6 +78,10 @@ def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
     when = f" of {plain(str(baseline['finished_at']))}" if baseline["finished_at"] else ""
     changed = f"{len(comparison['newly_degraded'])} newly degraded, {len(comparison['recovered'])} recovered"
     lines = [f"Against the baseline{when}: {changed}"]
+    decision = comparison.get("decision")
+    if decision is not None:
+        told = [decision["sentence"], *(one["sentence"] for one in (*decision["cautions"], *decision["excluded"]))]
+        lines += [f"{sentence[:1].upper()}{sentence[1:]}" for sentence in map(plain, told)]
     return lines + [f"Not strictly comparable: {difference}" for difference in comparison["differences"]]
 
 

@@ -232,8 +232,8 @@ def _undecided_reason(detection: DetectionRow) -> str:
 
 def _drops(detection: DetectionRow, *, before: bool = False) -> dict[str, Difference | str]:
     """Differences of a run from the baseline; `before` = another baseline was chosen since."""
-    drops = detection.body.get("drops", {})
-    return {key: _OTHER_BASELINE if before else drop_from_json(one) for key, one in drops.items()}
+    drops, p = detection.body.get("drops", {}), detection.body.get("drop_p", {})
+    return {key: _OTHER_BASELINE if before else drop_from_json(one, p.get(key)) for key, one in drops.items()}
 
 
 def _warm_up(detection: DetectionRow, *, before: bool = False) -> WarmUp | None:

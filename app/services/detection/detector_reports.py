@@ -9,7 +9,7 @@ from app.domain.alerts.guard import FirstRun
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Reading
 from app.domain.detection.views import IndexChange, StoredDrift, StoredReading
-from app.domain.runs.drops import drop_as_json
+from app.domain.runs.drops import drop_as_json, p_values
 
 CULPRITS: Final = 50
 """At most so many are named; how many there are is said."""
@@ -44,6 +44,7 @@ def body_of(
         "usual": list(reading.usual or ()),
         "index_change": index_change,
         "drops": {key: drop_as_json(drop) for key, drop in drops.items()},
+        "drop_p": p_values(drops),
         "drift": drift,
         "first": None if first is None else {"run": str(first.run_id), "coverage": first.coverage},
     }

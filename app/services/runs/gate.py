@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from app.domain.history.run_views import ReportDocument, ResultView
 from app.domain.model import Answer, RunStatus, Trigger
 from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.retrievers import Probe, ProbeContext
-from app.domain.runs.drops import drops
+from app.domain.runs.drops import drops, watches_whole_ranking
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, score
@@ -36,7 +36,10 @@ from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
 from app.services.aggregates import run_body
 from app.services.catalog.run_inputs import build_inputs
+from app.services.comparison.report_decisions import expectation_digest, same_expectations
 from app.store.catalog.suites import suite_hash
+
+_OTHER_DEPTH: Final = "the saved report asked for another number of hits (fetch_k), which the measure depends on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,8 @@ def measure(
         measures_version=MEASURES_VERSION,
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
-    return shapes.report_shape(run, shaped, everything=True)
+    report = shapes.report_shape(run, shaped, everything=True)
+    return {**report, "fetch_k": inputs.yardstick.fetch_k, "expectations": _expectations(inputs)}
 
 
 def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs, str | None]:
@@ -225,11 +229,14 @@ def _ask(
 
 
 def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | None) -> dict[str, Difference | str]:
-    """Compare the canaries with how a saved report has them, by key."""
+    """Compare the canaries with how a saved report has them, by key, those that it expects the same of."""
     places = {canary.key: place for place, canary in enumerate(inputs.canaries)}
+    same = None if before is None else same_expectations(before, _expectations(inputs))
+    if same is not None:
+        places = {key: place for key, place in places.items() if key in same}
 
     def then(name: str) -> NDArray[np.float64]:
-        column = np.full(len(places), np.nan)
+        column = np.full(len(inputs.canaries), np.nan)
         for result in before["results"] if before is not None else ():
             place, value = places.get(result["key"]), result.get("measures", {}).get(name)
             if place is not None and isinstance(value, int | float):
@@ -239,14 +246,23 @@ def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | Non
     why = "a single run has no baseline; name a saved report with --baseline"
     if before is not None and before["run"].get("measures_version") != MEASURES_VERSION:
         before, why = None, "the saved report is of another measures version"
-    return drops(
-        inputs.yardstick.rules,
+    fetch_k = inputs.yardstick.fetch_k
+    unequal = before is not None and before.get("fetch_k", fetch_k) != fetch_k
+    unequal_rules = [rule for rule in inputs.yardstick.rules if unequal and watches_whole_ranking(rule)]
+    found = drops(
+        [rule for rule in inputs.yardstick.rules if rule not in unequal_rules],
         k=inputs.yardstick.k,
         categories=inputs.panel.categories,
         before=None if before is None else then,
         now=lambda name: scores.tally.scores([name])[:, 0],
         no_baseline_reason=why,
     )
+    return {**found, **{rule.key: _OTHER_DEPTH for rule in unequal_rules}}
+
+
+def _expectations(inputs: RunInputs) -> dict[str, str]:
+    """Return a digest of what each canary asks and expects, by key: later reports are compared by them."""
+    return {canary.key: expectation_digest(canary) for canary in inputs.canaries}
 
 
 def _result(

@@ -1,0 +1,152 @@
+"""What the gate claims of a run against a saved report: by the engine of all comparisons, and of which canaries."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.model import Outcome
+from app.formats.catalog.canary_files import read_canary_files
+from app.formats.history.report_comparison import compare_reports, comparison_lines, read_reports
+from app.services.comparison import run_comparison
+from app.services.comparison.report_decisions import decide_reports, same_expectations
+from app.services.runs.gate import choose_targets, measure
+from app.store.engine import Store
+from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
+from tests.support.world import World, canary, page
+
+KEYS = tuple(f"c{number:02}" for number in range(24))
+LOST = {key: answered(hits("noise")) for key in KEYS[:10]}
+DROPS = (
+    {"kind": "drop", "measure": "coverage", "critical": {"by": 0.1}},
+    {"kind": "drop", "measure": "MRR", "critical": {"by": 0.03}},
+)
+
+
+def gate(
+    answers: Mapping[str, Any] | None = None,
+    *,
+    before: Mapping[str, Any] | None = None,
+    canaries: Sequence[Mapping[str, Any]] | None = None,
+    **check: Any,
+) -> dict[str, Any]:
+    """Measure a check of 24 canaries with `coalmine check` and give the report as it is read back."""
+    fields = {"k": 5, "rules": [], "hooks": [], **check}
+    document = page(canaries or [canary(key) for key in KEYS], **fields)
+    documents = read_canary_files([("canaries.yaml", json.dumps(document))], {}, None)
+    (target,) = choose_targets(documents)
+    probe = FakeProbe(answers=dict(answers or {}))
+    report = measure(target, probe, run_id="run-1", clock=FakeClock(), before=before)
+    (read,) = read_reports("saved.json", json.dumps(report)).values()
+    return dict(read)
+
+
+def drop_reasons(report: Mapping[str, Any]) -> str:
+    return " ".join(report["run"]["reasons"])
+
+
+def test_what_is_decided_stands_in_the_report_and_among_its_lines() -> None:
+    before, now = gate(), gate(LOST)
+    decision = decide_reports(before, now)
+    assert decision is not None
+    assert (decision["verdict"], decision["canaries"]) == ("worse", 24)
+    assert [one["measure"] for one in decision["primary"]] == ["NDCG@10", "R@5", "P@5", "MRR@10", "coverage"]
+    assert {one["claim"] for one in decision["primary"]} == {"claimed"}
+    lines = comparison_lines(compare_reports(before, now, decision))
+    assert lines[1].startswith("Worse than before: NDCG@10 down 0.417 (95 % between -0.6")
+    back = decide_reports(now, before)
+    assert back is not None
+    assert back["verdict"] == "better"
+
+
+def test_one_canary_less_is_not_claimed() -> None:
+    before, now = gate(), gate({KEYS[0]: LOST[KEYS[0]]})
+    decision = decide_reports(before, now)
+    assert decision is not None
+    assert decision["verdict"] == "no_difference_shown"
+    assert comparison_lines(compare_reports(before, now, decision))[1].startswith("No difference shown between before")
+
+
+def test_the_gate_and_the_service_decide_the_same(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in KEYS], k=5, rules=[], hooks=[]))
+    first = world.run()
+    world.probe.answers = dict(LOST)
+    second = world.run()
+    found, _ = run_comparison.diff(world.store, str(first.id), str(second.id))
+    decision = decide_reports(gate(), gate(LOST))
+    assert decision is not None
+    assert decision["sentence"] == found["decision"]["sentence"]
+    assert decision["primary"] == found["decision"]["primary"]
+
+
+def test_a_canary_that_expects_something_else_now_is_neither_compared_nor_a_drop() -> None:
+    others = [canary(key, expected_chunks=["other"]) if key in LOST else canary(key) for key in KEYS]
+    before = gate(rules=DROPS)
+    now = gate(before=before, canaries=others, rules=DROPS)
+    decision = decide_reports(before, now)
+    assert decision is not None
+    assert (decision["verdict"], decision["canaries"]) == ("no_difference_shown", 14)
+    assert [(one["reason"], one["canaries"]) for one in decision["excluded"]] == [("other_judgments", 10)]
+    assert now["run"]["coverage"] == pytest.approx(14 / 24, abs=1e-6)
+    assert now["run"]["verdict"] == "healthy"
+
+
+def test_a_canary_that_was_not_measured_is_named() -> None:
+    decision = decide_reports(gate(), gate({KEYS[3]: failed(Outcome.TIMEOUT)}))
+    assert decision is not None
+    assert [one["sentence"] for one in decision["excluded"]] == ["1 canary was not measured now: c03"]
+
+
+def test_drops_of_the_gate_are_claimed_and_those_of_whole_rankings_at_equal_depth_alone() -> None:
+    before = gate(rules=DROPS)
+    now = gate(LOST, before=before, rules=DROPS)
+    assert now["run"]["verdict"] == "degraded"
+    assert "coverage 0.583 against 1.000" in drop_reasons(now)
+    deep = {key: answered(hits(*(f"n{rank}" for rank in range(12)), f"doc-{key}")) for key in KEYS[:12]}
+    shallow = gate(
+        {key: answered(hits("noise")) for key in deep}, before=gate(deep, rules=DROPS, fetch_k=20), rules=DROPS
+    )
+    assert "the saved report asked for another number of hits (fetch_k)" in drop_reasons(shallow)
+    assert shallow["run"]["verdict"] == "healthy", "coverage at 5 is as it was"
+
+
+@pytest.mark.parametrize("strip", [("expectations", "fetch_k"), ("expectations",)])
+def test_a_report_of_an_earlier_release_is_still_decided(strip: Sequence[str]) -> None:
+    before = {name: value for name, value in gate().items() if name not in strip}
+    now = gate(LOST, before=before, rules=DROPS)
+    decision = decide_reports(before, now)
+    assert decision is not None
+    assert decision["verdict"] == "worse"
+    assert now["run"]["verdict"] == "degraded"
+    assert same_expectations(before, {"c00": "x"}) is None
+    changed = gate(canaries=[canary(key) for key in KEYS[1:]])
+    assert decide_reports(before, changed) is None, "the suite changed, and it does not say what it expected"
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"expectations": ["c00"]},
+        {"expectations": {"c00": ["x"]}},
+        {"results": [{"key": "c00", "verdict": "healthy"}]},
+        {"results": [{"key": "c00", "verdict": "healthy", "measures": 3, "query": "q", "k": 5}]},
+    ],
+)
+def test_a_report_that_was_written_by_hand_is_compared_without_a_decision(spoiled: dict[str, Any]) -> None:
+    before, now = {**gate(), **spoiled}, gate(canaries=[canary(key) for key in KEYS[1:]])
+    assert decide_reports(before, now) is None
+    comparison = compare_reports(before, now, None)
+    assert comparison["decision"] is None
+    assert comparison_lines(comparison)[0].startswith("Against the baseline")
+
+
+def test_a_report_of_other_measures_is_not_decided(tmp_path: Path) -> None:
+    before, now = gate(), gate(LOST)
+    before["run"] = {**before["run"], "measures_version": "1"}
+    saved = tmp_path / "saved.json"
+    saved.write_text(json.dumps(before), encoding="utf-8")
+    (read,) = read_reports("saved.json", saved.read_text(encoding="utf-8")).values()
+    assert decide_reports(read, now) is None
