@@ -2,7 +2,7 @@
 
     python -m benchmarks.comparing [PAIRS]
 
-PAIRS (default 2,000) pairs of runs for each row, each over canaries of its own, seeded. "Corrected" is what Coalmine
+PAIRS (default 2,000) pairs of runs for each row, each over canaries of its own, seeded. "A claim" is what Coalmine
 claims: an interval without zero and a p value of at most .05 corrected by Holm over the primary measures. "Any
 interval" is what would be claimed without the correction: some primary measure's interval leaves out zero. In the row
 of two depths the same rankings are read to 5 and to 20 hits, once uncut, as MAP and MRR of whole rankings would be,
@@ -20,30 +20,17 @@ from app.domain.comparison.outcomes import ComparisonVerdict
 from app.domain.runs.depth_scores import cut_batch
 from app.domain.runs.measure_arrays import compute
 from app.domain.runs.measures import Measure
-from tests.support.exchangeable_runs import NoisyRetriever, compare_batches, outcomes
-
-MOST_CLAIMS = 0.06
-"""Share of pairs of equals of which a difference may be claimed."""
-ONE_EACH = (1,)
-EQUALS = {
-    f"{canaries} canaries, {name}": NoisyRetriever(canaries=canaries, grades=grades, noise=noise)
-    for canaries in (20, 100, 400)
-    for name, grades, noise in (
-        ("1 to 4 chunks expected, noisy", (3, 2, 1, 1), 0.7),
-        ("1 to 4 chunks expected, nearly steady", (3, 2, 1, 1), 0.05),
-        ("one chunk expected, noisy", ONE_EACH, 0.7),
-    )
-}
+from tests.support.exchangeable_runs import EQUALS, MOST_CLAIMS, NoisyRetriever, compare_batches, outcomes
 
 
 def main(pairs: int = 2_000) -> None:
     """Print the shares, and hold those of equals against what is promised."""
-    print("| runs of one retriever | corrected: a claim | any interval |")
+    print("| runs of one retriever | a claim | any interval |")
     for seed, (name, one) in enumerate(EQUALS.items()):
         claimed, excluded = shares(one, one, pairs, seed)
         print(f"| {name} | {claimed:.4f} | {excluded:.3f} |", flush=True)
         assert claimed <= MOST_CLAIMS, name
-    print("| two retrievers, the second one worse | corrected: worse | any interval |")
+    print("| two retrievers, the second one worse | said to be worse | any interval |")
     for canaries in (100, 400):
         for loss in (0.05, 0.1):
             one = NoisyRetriever(canaries=canaries)

@@ -9,6 +9,7 @@ import pytest
 from app.domain.model import Judgment, Ranking
 from app.domain.runs.measures import CUTOFFS, measures_for, parse_measure
 from tests.support.doc_pages import pages
+from tests.support.exchangeable_runs import EQUALS, MOST_CLAIMS
 from tests.support.published_examples import ONE_QUERY, Q1, Q2, expecting, ndcg_of_retrieved
 from tests.support.random_rankings import Topic, ranking_of
 from tests.support.scored_topics import scored
@@ -66,6 +67,14 @@ def test_the_scale_of_err() -> None:
         for grade, cell in enumerate(cells, start=1):
             [value] = score("ERR@10", ([Judgment(id=one, grade=grade) for one in ids], ranking_of(ids)))
             assert shown(value, cell), (count, grade)
+
+
+def test_the_table_of_false_claims_has_every_row_that_is_measured_and_keeps_the_promise() -> None:
+    heading = "How often a comparison is wrong"
+    table = {name: (float(claimed), float(interval)) for name, claimed, interval in rows(heading)}
+    assert list(table) == list(EQUALS)
+    assert all(claimed <= MOST_CLAIMS < interval for claimed, interval in table.values())
+    assert "`python -m benchmarks.comparing`" in section(heading)
 
 
 # --- how each can be gamed ---------------------------------------------------------------------------------------

@@ -56,6 +56,20 @@ class NoisyRetriever:
         )  # fmt: skip
 
 
+EQUALS: Mapping[str, NoisyRetriever] = {
+    f"{canaries} canaries, {name}": NoisyRetriever(canaries=canaries, grades=grades, noise=noise)
+    for canaries in (20, 100, 400)
+    for name, grades, noise in (
+        ("1 to 4 chunks expected, noisy", (3, 2, 1, 1), 0.7),
+        ("1 to 4 chunks expected, nearly steady", (3, 2, 1, 1), 0.05),
+        ("one chunk expected, noisy", (1,), 0.7),
+    )
+}
+"""By name, as `benchmarks/comparing.py` prints and docs/measures.md shows them."""
+MOST_CLAIMS = 0.06
+"""Share of pairs of equals of which a difference may be claimed."""
+
+
 def outcomes(
     a: NoisyRetriever, b: NoisyRetriever, *, pairs: int, seed: int, k: int = 5, fetch_k: int = 10
 ) -> Iterator[ComparisonOutcome]:

@@ -10,6 +10,7 @@ from typing import Final
 from app.domain.comparison.outcomes import Side
 from app.domain.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
 from app.domain.model import Verdict
+from app.domain.number_text import change_text
 from app.formats.comparison.comparison_sentences import A_AND_B, claim_text
 from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 
@@ -74,7 +75,7 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
                 one["category"],
                 str(one["canaries"]),
                 _NO_WINNER if one["winner"] is None else one["winner"].upper(),
-                *(_signed(measure["difference"]) for measure in one["measures"]),
+                *(_change(measure["difference"]) for measure in one["measures"]),
             )
             for one in view["by_category"]
         ),
@@ -96,7 +97,7 @@ def _measure(one: ComparedMeasure) -> tuple[str, ...]:
         one["measure"],
         number(one["a"]),
         number(one["b"]),
-        _signed(one["difference"]),
+        _change(one["difference"]),
         interval,
         _p_value(one["corrected_p"]),
         claim_text(one["claim"], one["winner"], names=A_AND_B),
@@ -115,7 +116,7 @@ def _canaries(view: ComparisonView, side: Side, rows: Sequence[ComparedCanary]) 
                 shorten(one["query"], _SHOWN),
                 number(one["a"]),
                 number(one["b"]),
-                _signed(one["difference"]),
+                _change(one["difference"]),
                 _rank(one["rank_a"]),
                 _rank(one["rank_b"]),
             )
@@ -140,3 +141,7 @@ def _p_value(p: float | None) -> str:
 
 def _signed(difference: float | None) -> str:
     return number(None) if difference is None else f"{difference:+.3f}"
+
+
+def _change(difference: float | None) -> str:
+    return number(None) if difference is None else change_text(difference)

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.domain.comparison.outcomes import Claim, Side
 from app.domain.comparison.run_diff import Change
+from app.domain.number_text import change_text
 from app.formats.comparison.comparison_sentences import BEFORE_AND_NOW, claim_text
 from app.formats.plain_text import UNDEFINED, Table, number, plain, shorten
 
@@ -47,7 +48,7 @@ def _measures(primary: Sequence[Mapping[str, Any]], title: str) -> Table:
             str(one["measure"]),
             number(one["a"]),
             number(one["b"]),
-            _signed(one["difference"]),
+            _change(one["difference"]),
             UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}",
             claim_text(_member(Claim, one["claim"]), _member(Side, one["winner"]), names=BEFORE_AND_NOW),
         )
@@ -81,3 +82,7 @@ def _rank(rank: int | None) -> str:
 
 def _signed(value: float | None) -> str:
     return number(None) if value is None else f"{value:+.3f}"
+
+
+def _change(difference: float | None) -> str:
+    return number(None) if difference is None else change_text(difference)
