@@ -204,6 +204,7 @@ def test_runs_of_two_checks_over_one_suite_are_compared_and_that_is_said(world: 
         "different retrievers were asked, search and other",
     ]
     assert (found["before"]["retriever"], found["now"]["retriever"]) == ("search", "other")
+    assert found["decision"]["sentence"].startswith("no difference shown between A and B over 14 canaries")
     assert items(found)["c00"]["change"] == "degraded"
 
 

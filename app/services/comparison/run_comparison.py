@@ -22,7 +22,7 @@ from app.domain.model import Canary, Outcome, Ranking, Verdict
 from app.domain.runs.matching import Match
 from app.domain.runs.rankings import rbo
 from app.domain.runs.tally import unpack_reasons
-from app.formats.comparison.comparison_sentences import BEFORE_AND_NOW
+from app.formats.comparison.comparison_sentences import A_AND_B, BEFORE_AND_NOW
 from app.formats.history.shapes import number
 from app.services.aggregates import stored_aggregates
 from app.services.comparison.compared_runs import (
@@ -72,13 +72,15 @@ def diff(
         shown = matching[after : after + limit]
         items = _items(connection, before, now, shown)
     found = differences(before, now)
+    # Of two checks none is the earlier state of the other.
+    names = BEFORE_AND_NOW if before.row.check_id == now.row.check_id else A_AND_B
     shape: RunDiff = {
         "before": before.outline,
         "now": now.outline,
         "comparable": not any(one.strict for one in found),
         "differences": [one.sentence for one in found],
         "changes": _counts(pairs),
-        "decision": decision_shape(comparison.outcome, comparison.pairing, comparison.depth, BEFORE_AND_NOW),
+        "decision": decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names),
         "measures": _measures(comparison),
         "categories": _categories(before.row, now.row),
         "ordered_by": comparison.ordering,
