@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from app.cli import app as command_line
 from app.domain.model import Outcome
+from app.formats.comparison.comparison_reports import comparison_notes
+from app.services.comparison import comparisons
 from app.store.engine import Store
 from app.web.comparison.scatter import SIZE, draw_scatter
 from tests.support.api_service import CHECK as API_CHECK
@@ -126,6 +128,42 @@ def test_points_of_a_chart_lie_where_their_scores_say_and_larger_where_canaries_
     assert drawn.label == "R@5 of each canary in A and in B: 1 higher in A, 1 higher in B, 3 the same"
     assert all(point.radius <= low <= point.x <= high <= SIZE - point.radius for point in drawn.points[1:])
     assert draw_scatter("R@5", [], []).points == []
+
+
+def test_beside_a_gain_of_one_category_stands_what_its_recall_may_have_lost(sqlite_store: Store) -> None:
+    """B has the first good hit first everywhere; the other one it loses, or wins, for every other simple canary."""
+    found = site(sqlite_store)
+    more = {key: {"category": "procedural" if key > "c14" else "simple_factual"} for key in KEYS}
+    canaries = [canary(key, expected_chunks=[f"doc-{key}", f"alt-{key}"], **more[key]) for key in KEYS]
+    one, two = page(canaries, k=5, rules=[]), page(canaries, slug=OTHER, retriever="other", k=5, rules=[])
+    one["retrievers"] = [RETRIEVER, {**RETRIEVER, "slug": "other"}]
+    one["checks"] += two["checks"]
+    found.world.apply(one)
+    odd = {key: number % 2 == 1 or key > "c14" for number, key in enumerate(KEYS)}
+    found.world.probe.answers = {
+        key: answered(hits("noise", f"doc-{key}", *([] if odd[key] and key <= "c14" else [f"alt-{key}"])))
+        for key in KEYS
+    }
+    found.world.run()
+    found.world.probe.answers = {
+        key: answered(hits(f"doc-{key}", "noise", *([f"alt-{key}"] if odd[key] else []))) for key in KEYS
+    }
+    found.world.run(OTHER)
+    shown = found.page(PATH)
+    cautions = [item.text for item in shown.all("li") if "caution" in (item.get("class") or "")]
+    told = "B gains in MRR@10, which the first good hit decides; its R@5 may be lower by up to 0"
+    assert [text.rpartition(".")[0].rpartition(".")[0].strip() for text in cautions] == [
+        told,
+        f"Simple factual: {told}",
+    ]
+    view = comparisons.compare_references(found.world.store, f"check:{CHECK}", f"check:{OTHER}").view
+    parts = {str(part["category"]): part["cautions"] for part in view["by_category"]}
+    assert [len(parts[name]) for name in ("procedural", "simple_factual")] == [0, 1]
+    notes = comparison_notes(view)
+    assert [note.partition(" may be")[0] for note in notes if "MRR@10" in note] == [
+        "B gains in MRR@10, which the first good hit decides; its R@5",
+        "Simple factual: B gains in MRR@10, which the first good hit decides; its R@5",
+    ]
 
 
 def test_a_diff_across_checks_leads_to_the_comparison(pages: Site) -> None:

@@ -99,6 +99,21 @@ class Decided:
         """The better side; None where none is shown, or each is better in another measure."""
         return _WINNERS.get(self.verdict)
 
+    def cautions(self, depth: Depth) -> tuple[RecallCaution, ...]:
+        """Return what recall at k may have lost, for each claimed gain of a top-heavy measure."""
+        name = f"R@{depth.k}"
+        recall = next((one.estimate for one in self.decisions if one.estimate.measure == name), None)
+        if recall is None or recall.lower is None or recall.upper is None:
+            return ()
+        least = {Side.B: recall.lower, Side.A: -recall.upper}
+        return tuple(
+            RecallCaution(measure=one.estimate.measure, winner=winner, recall=name, loss=-least[winner])
+            for one in self.decisions
+            if (winner := one.winner) is not None
+            and is_top_heavy(one.estimate.measure, depth)
+            and least[winner] < RECALL_LOSS
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CategoryOutcome(Decided):
@@ -124,21 +139,6 @@ class ComparisonOutcome(Decided):
     def tests(self) -> int:
         """Number of tests that the p values of the primary measures are corrected for."""
         return len({one.estimate.pattern for one in self.decisions if one.estimate.p is not None})
-
-    def cautions(self, depth: Depth) -> tuple[RecallCaution, ...]:
-        """Return what recall at k may have lost, for each claimed gain of a top-heavy measure."""
-        name = f"R@{depth.k}"
-        recall = next((one.estimate for one in self.decisions if one.estimate.measure == name), None)
-        if recall is None or recall.lower is None or recall.upper is None:
-            return ()
-        least = {Side.B: recall.lower, Side.A: -recall.upper}
-        return tuple(
-            RecallCaution(measure=one.estimate.measure, winner=winner, recall=name, loss=-least[winner])
-            for one in self.decisions
-            if (winner := one.winner) is not None
-            and is_top_heavy(one.estimate.measure, depth)
-            and least[winner] < RECALL_LOSS
-        )
 
 
 def compare(

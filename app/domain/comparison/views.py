@@ -30,16 +30,6 @@ class ComparedMeasure(TypedDict):
     """Null where no difference is claimed."""
 
 
-class ComparedCategory(TypedDict):
-    """The primary measures of a category, which decide nothing about the whole."""
-
-    category: Category
-    canaries: int
-    verdict: ComparisonVerdict
-    winner: Side | None
-    measures: list[ComparedMeasure]
-
-
 class RecallLoss(TypedDict):
     """The recall that may have been lost beside the claimed gain of a top-heavy measure."""
 
@@ -48,6 +38,18 @@ class RecallLoss(TypedDict):
     recall: str
     loss: float
     sentence: str
+
+
+class ComparedCategory(TypedDict):
+    """The primary measures of a category, which decide nothing about the whole."""
+
+    category: Category
+    canaries: int
+    verdict: ComparisonVerdict
+    winner: Side | None
+    measures: list[ComparedMeasure]
+    cautions: list[RecallLoss]
+    """What recall may have lost beside claimed gains of top-heavy measures."""
 
 
 class ExcludedCanaries(TypedDict):

@@ -48,6 +48,10 @@ def comparison_headline(view: ComparisonView) -> str:
 def comparison_notes(view: ComparisonView) -> list[str]:
     """Return the sentences beside the headline: what recall may have lost, what differs, who is not compared."""
     notes = [one["sentence"] for one in view["cautions"]]
+    if len(view["by_category"]) > 1:
+        # A service of an earlier release says nothing of recall within categories.
+        parts = ((part["category"], one) for part in view["by_category"] for one in part.get("cautions", ()))
+        notes += [f"{category.replace('_', ' ')}: {one['sentence']}" for category, one in parts]
     notes += view["differences"]
     notes += [one["sentence"] for one in view["excluded"]]
     return [_sentence(note) for note in notes]

@@ -5,9 +5,9 @@ from typing import Final
 
 from app.domain.comparison.depths import Depth
 from app.domain.comparison.estimates import Estimate
-from app.domain.comparison.outcomes import CategoryOutcome, ComparisonOutcome, Decision
+from app.domain.comparison.outcomes import CategoryOutcome, ComparisonOutcome, Decided, Decision
 from app.domain.comparison.pairs import Pairing
-from app.domain.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision
+from app.domain.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss
 from app.domain.model import Category
 from app.formats.comparison.comparison_sentences import SideNames, caution_sentence, exclusion_sentence, headline
 from app.formats.history.shapes import number, rounded
@@ -21,16 +21,7 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
     return {
         "verdict": outcome.verdict,
         "sentence": headline(outcome, names),
-        "cautions": [
-            {
-                "measure": one.measure,
-                "winner": one.winner,
-                "recall": one.recall,
-                "loss": rounded(one.loss),
-                "sentence": caution_sentence(one, names),
-            }
-            for one in outcome.cautions(depth)
-        ],
+        "cautions": _cautions(outcome, depth, names),
         "canaries": outcome.pairs,
         "excluded": [
             {
@@ -45,17 +36,31 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
         "depth": depth.m,
         "primary": _decided(outcome.decisions),
         "exploratory": [_measure(one) for one in outcome.exploratory],
-        "by_category": [_category(one) for one in outcome.categories],
+        "by_category": [_category(one, depth, names) for one in outcome.categories],
     }
 
 
-def _category(one: CategoryOutcome) -> ComparedCategory:
+def _cautions(outcome: Decided, depth: Depth, names: SideNames) -> list[RecallLoss]:
+    return [
+        {
+            "measure": one.measure,
+            "winner": one.winner,
+            "recall": one.recall,
+            "loss": rounded(one.loss),
+            "sentence": caution_sentence(one, names),
+        }
+        for one in outcome.cautions(depth)
+    ]
+
+
+def _category(one: CategoryOutcome, depth: Depth, names: SideNames) -> ComparedCategory:
     return {
         "category": Category(one.category),
         "canaries": one.pairs,
         "verdict": one.verdict,
         "winner": one.winner,
         "measures": _decided(one.decisions),
+        "cautions": _cautions(one, depth, names),
     }
 
 
