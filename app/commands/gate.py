@@ -91,7 +91,7 @@ def check(
             saved = _saved(target.check.slug, before, alone=len(targets) == 1)
             report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number), before=saved)
             if saved is not None:
-                report["comparison"] = compare_reports(saved, report, decide_reports(saved, report))
+                report["comparison"] = compare_reports(saved, report, decide_reports(saved, report, target.check.use))
             elif baseline is not None:
                 terminal.note(f"The baseline has no report of check {target.check.slug}.")
             reports.append(report)

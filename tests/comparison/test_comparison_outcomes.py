@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from app.domain.catalog.measure_guide import Use
 from app.domain.comparison.depths import Depth, common_depth, is_top_heavy, primary_measures
 from app.domain.comparison.estimates import estimate, estimate_all
 from app.domain.comparison.outcomes import (
@@ -85,6 +86,23 @@ def test_both_runs_are_read_to_the_depth_that_both_have() -> None:
     assert common_depth(k=(5, 3), fetch_k=(10, 20)) == Depth(k=3, m=10, equal=False)
     assert primary_measures(common_depth(k=(5, 5), fetch_k=(20, 20))) == ("NDCG@10", "R@5", "P@5", "MRR@20", "coverage")
     assert primary_measures(common_depth(k=(3, 3), fetch_k=(5, 20))) == ("NDCG@5", "R@3", "P@3", "MRR@5", "coverage")
+
+
+@pytest.mark.parametrize(
+    ("use", "first"),
+    [
+        (Use.GENERAL, "NDCG@10"),
+        (Use.COMPLETENESS, "R@5"),
+        (Use.PRECISION, "P@5"),
+        (Use.SINGLE_ANSWER, "MRR@20"),
+        (Use.GRADED, "NDCG@5"),
+    ],
+)
+def test_the_measure_of_the_use_comes_first_and_recall_is_always_there(use: Use, first: str) -> None:
+    found = primary_measures(common_depth(k=(5, 5), fetch_k=(20, 20)), use)
+    assert found[0] == first
+    assert len(set(found)) == len(found) == 5
+    assert "R@5" in found
 
 
 def test_measures_that_the_first_good_hit_decides_are_named() -> None:

@@ -95,6 +95,19 @@ def test_a_worse_retriever_is_said_to_be_worse_and_its_losses_are_named(world: W
     assert (parts["procedural"]["winner"], parts["procedural"]["verdict"]) == (None, "no_difference_shown")
 
 
+def test_the_measure_of_the_use_of_the_first_check_leads(world: World) -> None:
+    world.apply(two_checks({"use": "single_answer"}, {"use": "completeness"}))
+    world.run()
+    world.probe.answers = {key: answered(hits("noise", f"doc-{key}")) for key in KEYS[:12]}
+    world.run(OTHER)
+    found = compare(world, f"check:{CHECK}", f"check:{OTHER}")
+    assert list(primary(found)) == ["MRR@10", "NDCG@10", "R@5", "P@5", "coverage"]
+    assert found["sentence"].startswith("B scores worse than A: MRR@10 down 0.2")
+    assert (found["ordered_by"], found["items"][0]["difference"]) == ("MRR@10", -0.5)
+    other = compare(world, f"check:{OTHER}", f"check:{CHECK}")
+    assert (next(iter(primary(other))), other["verdict"]) == ("R@5", "better")
+
+
 def test_exchanging_a_and_b_exchanges_everything(world: World) -> None:
     world.run()
     world.probe.answers = {key: answered(hits("noise")) for key in KEYS[:12]}

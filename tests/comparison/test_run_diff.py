@@ -120,6 +120,8 @@ def test_a_run_is_compared_canary_by_canary(world: World) -> None:
     assert (outranked["change"], outranked["before"]["rank"], outranked["now"]["rank"]) == ("worse", 1, 2)
     assert outranked["difference"] == pytest.approx(1 / np.log2(3) - 1, abs=1e-6)
     assert outranked["rbo"] == pytest.approx(rbo(["doc-c01", "noise"], ["noise", "doc-c01"]), abs=1e-6)
+    single = outranked["now"]["measures"]
+    assert (single["RR"], single["AP"], {"MRR", "MAP"} & set(single)) == (0.5, 0.5, set()), "no means of one canary"
     assert (reranked["change"], reranked["difference"], reranked["now"]["rank"]) == ("reranked", 0.0, 1)
     assert 0 < reranked["rbo"] < 1
     assert (same["change"], same["rbo"]) == ("same", 1.0)

@@ -97,6 +97,8 @@ def test_a_broken_retriever_fails_names_what_got_worse_and_its_repair_shows_as_r
     assert comparison["differences"] == []
     assert comparison["measures"]["coverage"]["before"] == 1.0
     assert comparison["measures"]["coverage"]["difference"] == pytest.approx(report["run"]["coverage"] - 1, abs=1e-6)
+    assert comparison["decision"]["verdict"] == "worse"
+    assert comparison["decision"]["sentence"] in shown.stdout.replace("Worse", "worse")
     newly = {canary["key"] for canary in comparison["newly_degraded"]}
     assert newly == {one["key"] for one in report["results"] if one["verdict"] == "degraded"}
     assert "oauth2-setup" in newly

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.catalog.measure_guide import Use
 from app.domain.model import Outcome
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.history.report_comparison import compare_reports, comparison_lines, read_reports
@@ -59,6 +60,12 @@ def test_what_is_decided_stands_in_the_report_and_among_its_lines() -> None:
     back = decide_reports(now, before)
     assert back is not None
     assert back["verdict"] == "better"
+
+
+def test_the_measure_of_the_use_of_the_check_leads() -> None:
+    decision = decide_reports(gate(), gate(LOST), Use.COMPLETENESS)
+    assert decision is not None
+    assert decision["sentence"].startswith("worse than before: R@5 down 0.417")
 
 
 def test_one_canary_less_is_not_claimed() -> None:

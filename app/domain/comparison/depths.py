@@ -7,6 +7,8 @@ A measure of the whole ranking grows with the number of hits that were asked for
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.catalog.measure_guide import Use
+
 _NDCG_DEPTH: Final = 10
 """Depth of NDCG where both runs are that deep."""
 COVERAGE: Final = "coverage"
@@ -36,10 +38,17 @@ def common_depth(*, k: tuple[int, int], fetch_k: tuple[int, int]) -> Depth:
     return Depth(k=min(*k, m), m=m, equal=fetch_k[0] == fetch_k[1])
 
 
-def primary_measures(depth: Depth) -> tuple[str, ...]:
-    """Return the measures that a verdict is about, by the names of their means: at most five, and no two the same."""
-    k, m = depth.k, depth.m
-    return tuple(dict.fromkeys([f"NDCG@{depth.ndcg}", f"R@{k}", f"P@{k}", f"MRR@{m}", COVERAGE]))
+def primary_measures(depth: Depth, use: Use = Use.GENERAL) -> tuple[str, ...]:
+    """Return the measures that a verdict is about, by the names of their means: at most five, and no two the same.
+
+    That of the `use` of A's check comes first: sentences begin with it, and canaries are ordered by it.
+    """
+    k = depth.k
+    ndcg, recall, precision, rank = f"NDCG@{depth.ndcg}", f"R@{k}", f"P@{k}", f"MRR@{depth.m}"
+    if use is Use.GRADED:
+        ndcg = f"NDCG@{k}"
+    first = {Use.COMPLETENESS: recall, Use.PRECISION: precision, Use.SINGLE_ANSWER: rank}.get(use, ndcg)
+    return tuple(dict.fromkeys([first, ndcg, recall, precision, rank, COVERAGE]))
 
 
 def is_top_heavy(measure: str, depth: Depth) -> bool:

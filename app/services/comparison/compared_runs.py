@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.catalog.measure_guide import Use
 from app.domain.comparison.depths import COVERAGE, Depth, common_depth, primary_measures
 from app.domain.comparison.outcomes import ComparisonOutcome, compare
 from app.domain.comparison.pairs import Members, Pairing, pair_canaries
@@ -46,6 +47,8 @@ class ComparedRun:
     outline: RunOutline
     retriever: str
     retriever_version: int | None
+    use: Use
+    """Of its check at that time."""
 
     @property
     def canaries(self) -> Sequence[Canary]:
@@ -79,7 +82,7 @@ class Comparison:
     @property
     def ordering(self) -> str:
         """The measure that canaries are ordered by: the first primary one."""
-        return primary_measures(self.depth)[0]
+        return primary_measures(self.depth, self.a.use)[0]
 
 
 def read_run(connection: Connection, run_id: str, version: str | None = None) -> ComparedRun:
@@ -121,6 +124,7 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
         },
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,
+        use=Use(check.get("use", Use.GENERAL)),
     )
 
 
@@ -144,7 +148,7 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
     outcome = compare(
         first,
         second,
-        primaries=primary_measures(depth),
+        primaries=primary_measures(depth, a.use),
         categories={name: np.array(rows, dtype=np.intp) for name, rows in sorted(categories.items())},
     )
     return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))

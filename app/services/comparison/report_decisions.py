@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.domain.catalog.measure_guide import Use
 from app.domain.comparison.depths import COVERAGE, Depth, primary_measures
 from app.domain.comparison.estimates import Floats
 from app.domain.comparison.outcomes import compare
@@ -35,8 +36,10 @@ def expectation_digest(canary: Canary) -> str:
     return sha256(json.dumps([canary.query, judgments]).encode()).hexdigest()[:_DIGITS]
 
 
-def decide_reports(before: Report, now: Report) -> ComparisonDecision | None:
+def decide_reports(before: Report, now: Report, use: Use = Use.GENERAL) -> ComparisonDecision | None:
     """Decide what changed between two reports of one check; None where they cannot be compared at all.
+
+    `use` is that of the check, whose measure comes first.
 
     They cannot where the measures are of other versions, where no cut-off is in both, where the suite changed and the
     older report does not say what its canaries expected, and where its results are not those of a report.
@@ -59,7 +62,7 @@ def decide_reports(before: Report, now: Report) -> ComparisonDecision | None:
         _columns(report["results"], [pair[side] for pair in pairing.places], names)
         for side, report in enumerate((before, now))
     )
-    outcome = compare(old, new, primaries=primary_measures(depth), categories=_categories(now["results"], pairing))
+    outcome = compare(old, new, primaries=primary_measures(depth, use), categories=_categories(now["results"], pairing))
     return decision_shape(outcome, pairing, depth, BEFORE_AND_NOW)
 
 
