@@ -24,14 +24,16 @@ from app.main import create_app, open_service
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.catalog.vault import KEY_FILE
-from app.store.engine import Store
+from app.store.engine import Store, to_us
+from app.store.jobs.jobs import at_hand
+from app.store.jobs.values import JobKind
 from app.store.migrate import _config, is_migrated, migrate
 from tests.conftest import DIALECTS, Databases
 from tests.support.doc_pages import blocks
 from tests.support.fakes import FakeProbe
 from tests.support.first_release_databases import FIRST_KEY, first_release, postgresql_programs
 from tests.support.http_servers import Peer, peer, reply
-from tests.support.living import serving
+from tests.support.living import serving, until
 
 pytestmark = pytest.mark.databases
 
@@ -133,6 +135,7 @@ def test_a_backup_of_a_service_at_work_restores_history_alerts_keys_and_secrets(
 
     with service(Settings(**lived, **lasting, canaries=watch), DOCS_TOKEN="hunter2") as client:
         client.run()
+        until(lambda: not _diagnosing(Settings(**lived)))  # which tells the alert its cause
         before = client.history()
         stop = threading.Event()
 
@@ -162,6 +165,15 @@ def test_a_backup_of_a_service_at_work_restores_history_alerts_keys_and_secrets(
         run = client.run()
         assert run["canaries"]["measured"] == 2
         assert {seen.headers["authorization"] for seen in retriever.seen} == {"Bearer hunter2"}
+
+
+def _diagnosing(settings: Settings) -> set[int]:
+    store = Store(settings.database)
+    try:
+        with store.read() as connection:
+            return at_hand(connection, [JobKind.DIAGNOSIS], to_us(datetime.now(UTC)))
+    finally:
+        store.close()
 
 
 def _newest(runs: dict[str, Any]) -> set[str]:
