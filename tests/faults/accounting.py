@@ -51,7 +51,7 @@ class Account:
     sent_again: int = 0
     """Requests to the receiver beyond one for each delivery."""
     probes_repeated: int = 0
-    """Requests to the retriever beyond one for each result."""
+    """Requests that the retriever got beyond the first of each run and query."""
     probes: int = 0
     recovery_seconds: Sequence[float] = field(default=())
     """From the end of each fault until all runs open then had ended."""
@@ -132,7 +132,6 @@ def _count_results(bench: Bench, service: Service, shown: Sequence[Mapping[str, 
         figures["lost"] += bench.load.canaries - len(keys)
         skipped = sum(result["outcome"] == "skipped" for result in results)
         figures["lost"] += skipped if run["status"] == "finished" else 0
-        figures["probes_repeated"] -= len(results) - skipped
         for result in results:
             if result["outcome"] != "ok":
                 continue
@@ -142,7 +141,7 @@ def _count_results(bench: Bench, service: Service, shown: Sequence[Mapping[str, 
             if not is_its_own or serial in used:
                 figures["doubled"] += 1
             used.add(serial)
-    figures["probes_repeated"] += len(probes)
+    figures["probes_repeated"] = len(probes) - len({(line["run"], line["query"]) for line in probes})
 
 
 def _results(service: Service, run_id: str) -> list[dict[str, Any]]:
