@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -60,24 +59,6 @@ class Postgres:
         for process in self._processes():
             _send(process, signal.SIGCONT)
 
-    def limit_files(self, size: int | None) -> None:
-        """Let no file of it grow beyond so many bytes; None = as large as it likes."""
-        for process in self._processes():
-            value = "unlimited:unlimited" if size is None else f"{size}:unlimited"
-            command = ["prlimit", "--pid", str(process.pid), f"--fsize={value}"]
-            # As the user it runs as: root may not where it lacks CAP_SYS_RESOURCE, as in most containers.
-            changed = subprocess.run(command, user=self.server.user, capture_output=True, check=False)  # noqa: S603
-            if changed.returncode and _is_running(process):
-                raise FaultError(f"PostgreSQL cannot be limited: {changed.stderr.decode()}")
-
-    def largest_file(self) -> int:
-        """Give the size of the largest file of its tables in bytes."""
-        sizes = [0]
-        for file in (self.folder / "data" / "base").rglob("*"):
-            with suppress(FileNotFoundError):
-                sizes.append(file.stat().st_size)
-        return max(sizes)
-
     def close(self) -> None:
         """End it at once, frozen or not; nothing of it is left."""
         left = self._processes()
@@ -114,8 +95,7 @@ class Postgres:
 def postgres(seconds: float) -> Iterator[Postgres]:
     """Run a server until the end of a trial that is over within so many seconds.
 
-    Its data lies outside of pytest's folders, which are closed to the user it runs as where we are root. Segments of
-    its log are small, so that a limit on the size of files meets its tables alone.
+    Its data lies outside of pytest's folders, which are closed to the user it runs as where we are root.
     """
     folder = Path(tempfile.mkdtemp(prefix="coalmine-faults-"))
     deadline = Deadline(seconds=seconds)

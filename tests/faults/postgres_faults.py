@@ -4,16 +4,13 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults.accounting import Account
-from tests.faults.bench import Load, bench
+from tests.faults.bench import bench
 from tests.faults.faults import Fault
 from tests.faults.postgres import postgres
 from tests.faults.replica_faults import LOAD
 from tests.faults.trials import START_SECONDS, begin_runs, conclude, time_to_end
 
-_FULL_SECONDS = 10.0
 _RECOVERY_SECONDS = 90.0
-_BULKY = Load(checks=1, canaries=400, requests_per_second=150, every="30s")
-_TEXT_CHARACTERS = 400
 
 
 def restart_postgres(folder: Path, times: int) -> Account:
@@ -46,29 +43,6 @@ def freeze_postgres(frozen_seconds: float, folder: Path, times: int) -> Account:
         return conclude(trial, services[0], times, recovery)
 
 
-def fill_the_disk(folder: Path, times: int) -> Account:
-    """Let no table of PostgreSQL grow beyond the largest amid runs, and then again."""
-    seconds = 240 + times * (_FULL_SECONDS + _RECOVERY_SECONDS + START_SECONDS)
-    with postgres(seconds) as server, bench(folder, seconds, _BULKY, database_url=server.url) as trial:
-        trial.retriever.set_mode(pad=_TEXT_CHARACTERS)
-        services = [trial.serve(f"replica-{number}") for number in range(2)]
-        recovery: list[float] = []
-        for _ in range(times):
-            left = begin_runs(trial, services[0])
-            server.limit_files(server.largest_file())
-            try:
-                trial.deadline.until(
-                    "a replica says that it cannot write",
-                    lambda: any('coalmine_self_issue{issue="store_write"} 1.0' in each.metrics() for each in services),
-                    at_most=_RECOVERY_SECONDS,
-                )
-                trial.deadline.hold(_FULL_SECONDS, *(service.child for service in services))
-            finally:
-                server.limit_files(None)
-            recovery.append(time_to_end(trial, left))
-        return conclude(trial, services[0], times, recovery)
-
-
 FAULTS = [
     Fault(
         name="postgres-restart", title="PostgreSQL, 2 replicas: restarted at once", long=20, attempt=restart_postgres
@@ -81,11 +55,5 @@ FAULTS = [
             attempt=partial(freeze_postgres, seconds),
         )
         for seconds in (20, 60)
-    ),
-    Fault(
-        name="postgres-full",
-        title="PostgreSQL, 2 replicas: disk full (file-size limit), 10 s",
-        long=5,
-        attempt=fill_the_disk,
     ),
 ]
