@@ -88,7 +88,11 @@ def take_the_file_away(folder: Path, times: int) -> Account:
                 "the service says that it is not ready", lambda: not service.answers("/readyz"), at_most=START_SECONDS
             )
             assert service.answers("/livez"), "a restart alone would not help"
-            assert "is gone while it was open; put it back and restart" in service.child.output
+            trial.deadline.until(
+                "the service says what to do",
+                lambda: "is gone while it was open; put it back and restart" in service.child.output,
+                at_most=START_SECONDS,
+            )
             assert not _file(trial).exists(), "nothing was written to a new file in its place"
             service.child.end(trial.deadline)
             for name in names:

@@ -45,8 +45,8 @@ BEHIND: Mapping[tuple[str, str], str] = {("docs/hooks.md", "listen.py"): "...hoo
 Alerts that earlier pages opened may be delivered to it first.
 """
 
-ALONE = ("docs/operations.md",)
-"""Pages with a service of their own, because they create keys and look at its files."""
+ALONE = ("docs/operations.md", "docs/traffic.md")
+"""Pages with a service of their own: they create keys and look at its files, or count all the traffic there is."""
 
 ELSEWHERE = ("docs/ten-minutes.md",)
 """Pages that another test runs, because they start a service themselves: test_ten_minutes."""
