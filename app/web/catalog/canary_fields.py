@@ -31,7 +31,7 @@ def add_chunks(typed: Form, chunks: Iterable[Mapping[str, object]]) -> Form:
     """Return the form with additional expected chunks, except those it has already."""
     rows = read_rows(FIELDS["expected_chunks"], typed)
     existing = {tuple(row.get(name) for name in _IDENTITY) for row in rows}
-    ids = {row.get("id") for row in rows}
+    ids = {row["id"] for row in rows if row.get("id")}
     added = [
         {name: str(value) for name, value in chunk.items()}
         for chunk in chunks
