@@ -34,15 +34,15 @@ _MAX_PROPOSALS = 1_000
 def reanchor(
     check: Annotated[str, typer.Option("--check", metavar="SLUG", help="The check whose canaries they are of.")],
     *,
-    accept: Annotated[str, typer.Option(metavar="all|ID,...", help="Put these in the judgments' place.")] = "",
+    accept: Annotated[str, typer.Option(metavar="all|ID,...", help="Replace the judgments with these proposals.")] = "",
     reject: Annotated[str, typer.Option(metavar="all|ID,...", help="Leave these judgments as they are.")] = "",
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
     """List, accept or reject new judgments proposed for renamed chunks.
 
-    Canaries that a file owns are not changed: the patch to commit is written to stdout, where the file cannot be read
-    the canaries as they would be.
+    Canaries that a file owns are not changed: the patch to commit is written to stdout. If the file cannot be read,
+    the changed canaries are written instead.
     """
     accepted, rejected = _parse_ids("--accept", accept), _parse_ids("--reject", reject)
     decides = bool(accept or reject)

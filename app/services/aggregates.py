@@ -24,7 +24,7 @@ from app.store.runs.shards import Failure
 
 
 def stored_aggregates(run: RunRow) -> Aggregates:
-    """Return the aggregates that the row of an ended run stores, which are those rules use."""
+    """Return the aggregates that rules use, from the row of an ended run."""
     slices: dict[str, dict[str, float | None]] = {}
     means: dict[str, float | None] = {}
     for name, value in run.aggregates.items():

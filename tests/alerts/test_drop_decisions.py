@@ -55,7 +55,8 @@ def test_a_drop_that_is_claimed_alone_is_not_claimed_beside_another_test() -> No
     assert severity_of(recall, both) is None
     told = condition(recall, RUN, unknown=False, facts=RunFacts(drops=both)).reason
     assert told.endswith(
-        "the interval leaves out zero, but p is 0.062, corrected for the drop rules of the check, so it may be chance"
+        "the interval does not include zero, but p is 0.062, corrected for the drop rules of the check, "
+        "so it may be chance"
     )
 
 

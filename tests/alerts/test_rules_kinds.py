@@ -84,7 +84,7 @@ def test_a_drop_is_bad_from_its_least_effect_on(by: float, severity: str | None,
 def test_a_drop_whose_interval_holds_zero_is_neither_bad_nor_good() -> None:
     found = condition(DROP, RUN, unknown=False, facts=fell(0.06, high=0.001))
     assert (found.measured, found.severity, found.good_beyond_margin) == (True, None, False)
-    assert found.reason.endswith("the interval does not leave out zero, so it may be chance")
+    assert found.reason.endswith("the interval includes zero, so it may be chance")
 
 
 def test_a_drop_that_is_certain_but_smaller_than_its_least_effect_wakes_nobody() -> None:

@@ -256,7 +256,7 @@ def test_a_preset_without_a_vendor_links_to_no_reference(pages: Site) -> None:
 
 
 def test_the_form_of_a_check_tells_of_the_guard_beside_the_detector(pages: Site) -> None:
-    assert "Until the detector has a baseline, the rule guard compares coverage" in pages.page("/new-check").text
+    assert "While the detector learns, a temporary rule, guard, compares coverage" in pages.page("/new-check").text
 
 
 def test_a_canary_links_to_its_form_or_says_where_it_is_changed(pages: Site) -> None:

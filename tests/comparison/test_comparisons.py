@@ -255,7 +255,7 @@ def test_what_is_not_there_or_has_not_ended_cannot_be_compared(world: World) -> 
         compare(world, "run:1", "run:99")
     with pytest.raises(NotFoundError, match="there is no check 'nowhere'"):
         compare(world, "check:nowhere", "run:1")
-    with pytest.raises(ConflictError, match=f"check '{OTHER}' has no ended run yet"):
+    with pytest.raises(ConflictError, match=f"check '{OTHER}' has no run with results"):
         compare(world, "run:1", f"check:{OTHER}")
     queued = world.wish(OTHER)
     with pytest.raises(ConflictError, match="has not ended yet"):

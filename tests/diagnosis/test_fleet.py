@@ -55,7 +55,7 @@ def test_a_few_here_and_there_are_told_by_the_whole() -> None:
 def test_a_third_is_not_called_a_few() -> None:
     third = fleet(suite(dict.fromkeys(range(0, 96, 3), (Cause.MISSING, None)), size=97))
     assert (third.shape, third.headline.partition(":")[0]) == (Shape.FEW, "32 of 97")
-    assert third.sentence == "32 of 97 fell, which points at a part of the index or a topic, not at all of it"
+    assert third.sentence == "32 of 97 fell, which points at a part of the index or a topic, not at the whole index"
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ class _VectorCache:
     """Vectors by embedder and text, the least recently used dropped first."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._max_response_bytes = most_bytes
+        self._most_bytes = most_bytes
         self._bytes = 0
         self._vectors: OrderedDict[tuple[Name, bytes], Vector] = OrderedDict()
         self._last_answers: OrderedDict[Name, dict[bytes, Vector]] = OrderedDict()
@@ -266,7 +266,7 @@ class _VectorCache:
                 self._drop((name, _digest(text)))
                 self._vectors[name, _digest(text)] = vector
                 self._bytes += vector.nbytes + _ENTRY_BYTES
-            while self._bytes > self._max_response_bytes:
+            while self._bytes > self._most_bytes:
                 self._drop(next(iter(self._vectors)))
 
     def check_model(self, name: Name, vectors: Mapping[str, Vector]) -> None:

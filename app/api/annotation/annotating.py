@@ -28,7 +28,7 @@ Annotator = Annotated[
 @router.get("/tasks/{slug}/next")
 @needs(Scope.ANNOTATE)
 def get_next_item(store: StoreDep, request: Request, slug: str, annotator: Annotator = None) -> NextItem:
-    """Show what to grade next, and then, without rank, score, retriever or stratum; null when nothing is left."""
+    """Show the next item to grade and the one after it, without rank, score, retriever or stratum."""
     return annotating.next_item(store, slug, annotator=annotator_of(request.state.identity, annotator))
 
 

@@ -30,9 +30,10 @@ def compare(
     """Compare two runs or checks: which one is better, by what, and how sure that is.
 
     `verdict` and `sentence` are about B against A, over the canaries that both measured and that expect the same.
-    A difference of a `primary` measure is claimed only if its 95 % interval leaves out zero and its p value, corrected
-    over all of them, is at most 0.05; nothing is claimed of `exploratory` ones. `by_category` decides nothing about the
-    whole. `items` are canaries by what B loses, the most first; those of a `winner` by how much it is ahead.
+    A difference of a `primary` measure is claimed only if its 95 % interval does not include zero and its p value,
+    corrected over all of them, is at most 0.05; nothing is claimed of `exploratory` ones. `by_category` decides
+    nothing about the whole. `items` are canaries by what B loses, the most first; those of a `winner` by how much it
+    is ahead.
     """
     return comparisons.compare_page(store, a, b, winner=winner, after=after, limit=limit)
 

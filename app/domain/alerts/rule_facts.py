@@ -145,10 +145,9 @@ def _drop(rule: Rule, difference: Difference | str) -> Condition:
 def _doubt(difference: Difference) -> str:
     """Clause on why a difference is not claimed."""
     if not difference.leaves_out_zero or difference.p is None:
-        return "the interval does not leave out zero"
-    return (
-        f"the interval leaves out zero, but p is {ratio_text(difference.p)}, corrected for the drop rules of the check"
-    )
+        return "the interval includes zero"
+    p = ratio_text(difference.p)
+    return f"the interval does not include zero, but p is {p}, corrected for the drop rules of the check"
 
 
 def _least(rule: Rule) -> float:

@@ -33,7 +33,7 @@ class Claim(StrEnum):
 
     CLAIMED = "claimed"
     NOT_AFTER_CORRECTION = "not_claimed_after_correction"
-    """Its interval leaves out zero, but so it would by chance for one of several measures too often."""
+    """Its interval does not include zero, but so it would by chance for one of several measures too often."""
     NOT_SHOWN = "not_shown"
     TOO_FEW = "too_few"
 

@@ -56,7 +56,7 @@ class Difference:
 
     @property
     def claimed(self) -> bool:
-        """Whether it is more than chance: its interval leaves out zero, and its p value agrees.
+        """Whether it is more than chance: its interval does not include zero, and its p value agrees.
 
         One without a p value is of an earlier release, which asked its interval alone.
         """

@@ -227,7 +227,9 @@ def _sentence(
     elif group is not None and len(down) * 2 >= len(inside):
         text = f"Half of {short_name(group.name, _LONGEST)} or more fell, which points at a part of the index"
     elif len(fallen) > max(_FEW, total * _FEW_SHARE):
-        text = f"{len(fallen):,} of {total:,} fell, which points at a part of the index or a topic, not at all of it"
+        text = (
+            f"{len(fallen):,} of {total:,} fell, which points at a part of the index or a topic, not at the whole index"
+        )
     else:
         text = "A few fell, which points at what is retrieved for them rather than at the whole index"
     expected = _expected(inside)

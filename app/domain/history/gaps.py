@@ -49,7 +49,8 @@ def find_gaps(
     """Return the gaps between points in order of time, and around them; `unmeasured` runs are (time, id) in order.
 
     Without an unmeasured run there is a gap if no point follows by the second instant that was due, as for the rule
-    `no_data`, and the points nearby are closer to each other. Before the first point only unmeasured runs count.
+    `no_data`, and the distance is well above that of the points nearby. Before the first point only unmeasured runs
+    count.
     """
     moments = [at for at, _ in unmeasured]
     edges = [

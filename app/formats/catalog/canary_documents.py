@@ -187,7 +187,10 @@ class CanaryDocument(Document):
     )
     expect_empty: Annotated[
         Flag,
-        Field(title="Empty result", description="No hit may be returned, for example to somebody without access."),
+        Field(
+            title="Expect no hits",
+            description="Degraded if anything is returned, for example to somebody without access.",
+        ),
         Widget(),
     ] = False
     max_age: Annotated[

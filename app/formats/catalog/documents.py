@@ -53,7 +53,11 @@ class CheckDocument(Document):
     suite: Annotated[Slug, Field(title="Suite"), Widget()]
     retriever: Annotated[Slug, Field(title="Retriever"), Widget()]
     schedule: Annotated[ScheduleDocument, Field(title="Schedule")]
-    k: Annotated[Cutoff, Field(title="Top", description="Number of hits that count as found."), Widget(length=4)] = 5
+    k: Annotated[
+        Cutoff,
+        Field(title="Top", description="So many first hits count: an expected chunk among them is found."),
+        Widget(length=4),
+    ] = 5
     fetch_k: Annotated[
         _FetchK,
         Field(
@@ -72,7 +76,7 @@ class CheckDocument(Document):
         Use,
         Field(
             title="Used for",
-            description="Reports and suggested rules begin with the measure for this use, recall beside it.",
+            description="Reports and suggested rules show the measure for this use first, and recall next to it.",
         ),
         Widget(choices={use: f"{use.replace('_', ' ')}: {why}" for use, why in USE_REASONS.items()}),
     ] = Use.GENERAL

@@ -17,7 +17,7 @@ from app.store.engine import Connection, Store, to_us
 
 
 def next_item(store: Store, slug: str, *, annotator: str) -> NextItem:
-    """Return what an annotator should grade next, and then, and how far it is. Raises NotFoundError."""
+    """Return the next item for an annotator and the one after it, and how far the task is. Raises NotFoundError."""
     with store.read() as connection:
         return _next(connection, find_task(connection, slug), annotator)
 

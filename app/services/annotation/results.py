@@ -143,7 +143,7 @@ def list_disagreements(store: Store, slug: str) -> list[DisagreementView]:
 def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now: datetime) -> None:
     """Decide the grade of an item, whatever its annotators say; an earlier decision stays as history.
 
-    Raises NotFoundError, InvalidInputError for a grade beyond the scale, ConflictError where nobody has graded it.
+    Raises NotFoundError, InvalidInputError for a grade beyond the scale, ConflictError where nobody has annotated it.
     """
     with store.write() as connection:
         task = find_task(connection, slug)

@@ -106,7 +106,9 @@ def _run_id(connection: Connection, text: str, name: str) -> str:
     ended = results.ended_runs(connection, check.id, limit=_LATEST)
     newest = next((row for row in reversed(ended) if row.aggregates), None)
     if newest is None:
-        raise ConflictError(f"check '{check.slug}' has no ended run yet; there is nothing to compare")
+        raise ConflictError(
+            f"check '{check.slug}' has no run with results among its newest; there is nothing to compare"
+        )
     return str(newest.id)
 
 
