@@ -11,6 +11,7 @@ _MOST_DECIMALS = 9
 _TYPED_DECIMALS = 6
 _MOST_DIGITS = 12
 _LONGEST_NAME = 60
+_LEAST_P = 0.001
 _UNITS = (("days", 86_400, 2), ("hours", 3_600, 2), ("min", 60, 2), ("s", 1, 1), ("ms", 0.001, 0))
 """(unit, its seconds, the least amount it is used for)."""
 
@@ -39,6 +40,11 @@ def percent_text(share: float) -> str:
     """Format a share: `87 %`; one above 0 is never written as 0 %."""
     text = f"{100 * share:.0f} %"
     return "under 1 %" if text == "0 %" and share > 0 else text
+
+
+def p_text(p: float) -> str:
+    """Format a p value: `0.031`, `under 0.001`."""
+    return ratio_text(p) if p >= _LEAST_P else f"under {_LEAST_P}"
 
 
 def change_text(value: float) -> str:

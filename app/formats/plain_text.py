@@ -60,8 +60,12 @@ def _table_lines(table: Table) -> list[str]:
 
 
 def prose(text: str) -> str:
-    """Escape everything Markdown could read as markup, except in words of letters, digits and underscores."""
-    return re.sub(r"([\\`*{}\[\]()#+!|<>~&@]|(?<!\w)_|_(?!\w))", r"\\\1", plain(text))
+    """Escape everything Markdown could read as markup, except within words.
+
+    Round brackets and exclamation marks are markup only beside square brackets, which are escaped; `R@5` mentions
+    nobody.
+    """
+    return re.sub(r"([\\`*{}\[\]#+|<>~&]|(?<!\w)_|_(?!\w)|@(?!\d)|(?<!\w)@)", r"\\\1", plain(text))
 
 
 def code(text: str) -> str:

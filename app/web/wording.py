@@ -64,8 +64,8 @@ def joined(sentences: Iterable[str]) -> str:
 
 
 def capitalize_first(text: str) -> str:
-    """Return a text with its first letter in upper case."""
-    return text[:1].upper() + text[1:]
+    """Return a text with its first letter in upper case, unless it begins with the name of a field."""
+    return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def utc(moment: datetime | str | None) -> str:

@@ -10,6 +10,7 @@ import pytest
 from app.domain.aggregates import Aggregates
 from app.domain.alerts.rule_facts import RunFacts
 from app.domain.alerts.rules import condition
+from app.domain.comparison.estimates import estimate
 from app.domain.comparison.outcomes import Claim, compare
 from app.domain.comparison.significance import Difference
 from app.domain.model import Bound, Rule, RuleKind
@@ -55,9 +56,17 @@ def test_a_drop_that_is_claimed_alone_is_not_claimed_beside_another_test() -> No
     assert severity_of(recall, both) is None
     told = condition(recall, RUN, unknown=False, facts=RunFacts(drops=both)).reason
     assert told.endswith(
-        "the interval does not include zero, but p is 0.062, corrected for the drop rules of the check, "
-        "so it may be chance"
+        "p 0.062 corrected over the drop rules of the check), over 12 canaries: "
+        "the interval does not include zero, but p is too large, so it may be chance"
     )
+    assert "p 0.031 corrected" in condition(recall, RUN, unknown=False, facts=RunFacts(drops=alone)).reason
+
+
+def test_a_drop_has_the_interval_that_a_comparison_of_the_same_scores_has() -> None:
+    now = {"R@5": lost(*range(6), by=0.7)}
+    rule = drop_rule("R@5")
+    found, compared = decide(now, rule)[rule.key], estimate("R@5", lost(), now["R@5"])
+    assert (found.low, found.high, found.p) == (compared.low, compared.high, compared.p)
 
 
 def test_an_interval_without_zero_claims_nothing_where_the_p_value_does_not() -> None:

@@ -144,7 +144,7 @@ def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: S
     _lose(world, *KEYS[:6])
     verdict, reasons = _verdict(world, world.run())
     assert verdict == "degraded"
-    assert reasons[0].startswith("coverage 0.700 against 1.000 in the baseline, -0.300 (0.95 interval -")
+    assert reasons[0].startswith("coverage 0.700 against 1.000 in the baseline, -0.300 (95 % between -")
     assert reasons[0].endswith("over 20 canaries: a drop of at least 0.2 (critical)")
     [alert] = [one for one in world.alerts() if one["kind"] == "drop"]
     assert (alert["state"], alert["rule"]) == ("firing", "drop-coverage")

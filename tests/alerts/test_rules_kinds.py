@@ -101,14 +101,14 @@ def test_a_drop_tells_what_it_compared() -> None:
     assert found.baseline == 0.8
     assert [found.value, found.threshold] == pytest.approx([0.74, 0.75])
     assert found.reason == (
-        "NDCG@10 0.740 against 0.800 in the baseline, -0.060 (0.95 interval -0.080 to -0.040), over 40 canaries: "
+        "NDCG@10 0.740 against 0.800 in the baseline, -0.060 (95 % between -0.080 and -0.040), over 40 canaries: "
         "a drop of at least 0.05 (critical)"
     )
 
 
 def test_what_rounding_leaves_of_a_difference_is_not_told() -> None:
     found = condition(DROP, RUN, unknown=False, facts=fell(-3.98e-10, low=-3.98e-10, high=3.98e-10))
-    assert found.reason.startswith("NDCG@10 0.800 against 0.800 in the baseline, 0.000 (0.95 interval 0.000 to 0.000)")
+    assert found.reason.startswith("NDCG@10 0.800 against 0.800 in the baseline, 0.000 (95 % between 0.000 and 0.000)")
 
 
 def test_a_drop_nobody_could_measure_says_nothing_and_why() -> None:

@@ -135,7 +135,7 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     report = service.get("/v1/runs/1/report")
     assert [one["k"] for one in report["pooled_recall"]] == [10, 5, 3, 1]
     markdown = service.client.get("/v1/runs/1/report", params={"format": "markdown"}).text
-    assert r"pooled recall\@10 of search 1.00 \(1.00 to 1.00\)" in markdown
+    assert "pooled recall@10 of search 1.00 (1.00 to 1.00)" in markdown
     assert "ooled recall@10" in service.client.get("/v1/runs/1/report", params={"format": "html"}).text
     service.refresh()
     exposed = service.client.get("/metrics").text

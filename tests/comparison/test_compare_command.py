@@ -81,7 +81,7 @@ def test_a_service_gives_the_same_as_its_database(service: Api, form: str) -> No
 
 def test_markdown_shows_texts_of_others_literally(service: Api) -> None:
     text = compare("check:docs", "check:candidate", "--format", "markdown", "--data-dir", folder(service)).stdout
-    assert text.startswith("# B scores worse than A: NDCG\\@10 down 0.333")
+    assert text.startswith("# B scores worse than A: NDCG@10 down 0.333")
     assert "## Higher in A by NDCG@10: 8" in text
     assert "`[31mv1\\|<b>`" in text
     assert not {"\x1b", "\u202e"} & set(text)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.domain.catalog.measure_guide import Use
-from app.domain.comparison.depths import Depth, common_depth, is_top_heavy, primary_measures
+from app.domain.catalog.measure_guide import Use, is_top_heavy
+from app.domain.comparison.depths import Depth, common_depth, primary_measures
 from app.domain.comparison.estimates import estimate, estimate_all
 from app.domain.comparison.outcomes import (
     Claim,
@@ -107,8 +107,8 @@ def test_the_measure_of_the_use_comes_first_and_recall_is_always_there(use: Use,
 
 def test_measures_that_the_first_good_hit_decides_are_named() -> None:
     names = ["MRR@10", "NDCG@1", "P@1", "Hit@1", "coverage", "R@1", "NDCG@10", "P@5", "R@5"]
-    assert [name for name in names if is_top_heavy(name, DEPTH)] == ["MRR@10", "NDCG@1", "P@1", "Hit@1"]
-    assert is_top_heavy("coverage", Depth(k=1, m=10, equal=True))
+    assert [name for name in names if is_top_heavy(name, DEPTH.k)] == ["MRR@10", "NDCG@1", "P@1", "Hit@1"]
+    assert is_top_heavy("coverage", 1)
 
 
 def test_one_retriever_read_to_5_and_to_20_hits_is_never_said_to_differ() -> None:
@@ -241,7 +241,8 @@ def test_beside_the_gain_of_a_top_heavy_measure_stands_what_recall_may_have_lost
     assert not outcome(MRR_10=sloped(0.0, 0.1), R_5=wide).cautions(DEPTH), "nothing is claimed"
     assert not outcome(MRR_10=up).cautions(DEPTH), "no recall was measured"
     [certain] = outcome(MRR_10=up, R_5=np.full(40, -0.05)).cautions(DEPTH)
-    assert certain.loss == pytest.approx(0.05)
+    assert (certain.loss, certain.claimed) == pytest.approx((0.05, 0.05))
+    assert caution.claimed is None
 
 
 def test_categories_are_a_family_of_their_own_and_decide_nothing() -> None:

@@ -139,6 +139,8 @@ def test_what_recall_may_have_lost_is_said_of_the_side_that_gains() -> None:
         r"B gains in MRR@10, which the first good hit decides; its R@5 may be lower by up to 0\.1\d\d",
         caution_sentence(caution, A_AND_B),
     )
+    [caution] = outcome(MRR_10=UP, R_5=[-0.05] * 40).cautions(DEPTH)
+    assert caution_sentence(caution, A_AND_B).endswith("its R@5 is lower by 0.050, at worst by 0.050")
     [caution] = outcome(MRR_10=DOWN, R_5=wide).cautions(DEPTH)
     assert caution_sentence(caution, BEFORE_AND_NOW).startswith("the run before gains in MRR@10")
 

@@ -118,6 +118,12 @@ def test_exchanging_a_and_b_exchanges_everything(world: World) -> None:
     assert compare(world, "run:2", "run:1", winner=Side.A)["items"] == []
 
 
+def test_a_run_compared_with_itself_is_said_to_be_one_and_the_same(world: World) -> None:
+    world.run()
+    run = compare(world, f"check:{CHECK}", f"check:{CHECK}")
+    assert run["differences"] == ["both are one and the same run"]
+
+
 def test_one_retriever_asked_for_5_and_for_20_hits_is_not_said_to_differ(world: World) -> None:
     """Half of the canaries find what they expect at rank 8: uncut, the deeper check has the better MRR and MAP."""
     deep = {key: [*(f"n{rank}" for rank in range(7)), f"doc-{key}"] for key in KEYS[:15]}
@@ -133,7 +139,7 @@ def test_one_retriever_asked_for_5_and_for_20_hits_is_not_said_to_differ(world: 
     shown = {one["measure"] for one in found["exploratory"]}
     assert {"MAP@5", "MRR@1"} <= shown
     assert not shown & {"MAP", "MRR", "duplicate_ratio", "NDCG@10"}, "measures of unequal depth"
-    assert "fetch_k is 5 and 20: compared by 5 hits" in found["differences"]
+    assert "fetch_k differs, 5 and 20: compared by 5 hits" in found["differences"]
     # The diff of the runs says the same, and tells no difference of what depends on the depth.
     diff, _ = run_comparison.diff(world.store, found["a"]["id"], found["b"]["id"])
     assert diff["decision"]["verdict"] == "no_difference_shown"

@@ -155,7 +155,7 @@ def test_measures_differ_by_pairs_with_their_interval_and_chance(world: World) -
 def test_nothing_differs_between_a_run_and_itself(world: World) -> None:
     run = world.run()
     found = diff(world, run, run)
-    assert (found["comparable"], found["differences"]) == (True, [])
+    assert (found["comparable"], found["differences"]) == (True, ["both are one and the same run"])
     assert {item["change"] for item in found["items"]} == {"same"}
     assert {one["difference"] for one in found["measures"].values()} <= {0.0, None}
     assert {one["paired"]["p"] for one in found["measures"].values() if one["paired"]} <= {1.0, None}

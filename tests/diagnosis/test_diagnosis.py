@@ -297,7 +297,7 @@ def test_an_unknown_run_is_not_diagnosed(sqlite_store: Store) -> None:
     assert setting.library.questions() == []
 
 
-def test_a_retriever_that_dies_meanwhile_is_left_in_peace(sqlite_store: Store) -> None:
+def test_a_retriever_that_dies_meanwhile_is_left_interruptibly(sqlite_store: Store) -> None:
     setting = Diagnosed.of(sqlite_store)
     setting.run()
     for key in ("refunds", "tokens", "limits", "export"):

@@ -142,4 +142,4 @@ def test_every_figure_about_gaming_is_computed() -> None:
 
 def test_every_measure_has_a_formula() -> None:
     named = {name.partition("@")[0] for cells in rows("Formulas") for name in re.findall(r"`([\w@]+)`", cells[0])}
-    assert named == {measure.name for measure in measures_for(CUTOFFS)} | {"RBO"}
+    assert named == {measure.name for measure in measures_for(CUTOFFS)} | {"RBO", "top_score", "health_score"}

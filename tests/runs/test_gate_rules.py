@@ -106,7 +106,7 @@ def test_a_drop_is_told_from_a_saved_report_and_from_nothing_else() -> None:
     assert said(before) == ("healthy", [why])
     verdict, reasons = said(report(lost(*KEYS[:6]), DROP, before=before))
     assert verdict == "degraded"
-    assert reasons[0].startswith("coverage 0.500 against 1.000 in the baseline, -0.500 (0.95 interval -")
+    assert reasons[0].startswith("coverage 0.500 against 1.000 in the baseline, -0.500 (95 % between -")
     assert said(report(lost(*KEYS[:5]), DROP, before=before)) == ("healthy", []), "p is 2 of 32 ways: 0.0625"
     assert said(report(FakeProbe(), DROP, before=before)) == ("healthy", [])
 

@@ -54,7 +54,7 @@ class Embeddings:
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
         """Return vectors, from the cache or fresh. Raises InvalidInputError for an unusable embedder."""
-        waiting = self.in_peace(embedder, texts, refresh=refresh)
+        waiting = self.interruptibly(embedder, texts, refresh=refresh)
         while True:
             try:
                 next(waiting)
@@ -62,7 +62,7 @@ class Embeddings:
                 found: EmbeddingResult = stop.value
                 return found
 
-    def in_peace(
+    def interruptibly(
         self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False
     ) -> Generator[None, None, EmbeddingResult]:
         """Do the same, and yield where nothing came for a while, so that the caller may stop; closing cancels it."""

@@ -72,7 +72,7 @@ class RetrieverProbe:
         vectors: dict[str, Sequence[float]] = {}
         for start in range(0, len(queries), EMBEDDING_BATCH):
             chunk = queries[start : start + EMBEDDING_BATCH]
-            embedded = yield from _wait_with_pauses(self.embed.in_peace(embedder, [item.query for item in chunk]))
+            embedded = yield from _wait_with_pauses(self.embed.interruptibly(embedder, [item.query for item in chunk]))
             vectors |= {query: vector.tolist() for query, vector in embedded.vectors.items()}
             failure = Answer(
                 outcome=embedded.outcome,

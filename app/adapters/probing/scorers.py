@@ -100,7 +100,7 @@ class RelevanceScorer:
     ) -> Generator[None, None, ScoreResult]:
         if breaker.open_reason is not None:
             return {}, Counter({breaker.open_reason: len(pairs)})
-        embedded = yield from self._embed.in_peace(embedder, [text for pair in pairs for text in pair])
+        embedded = yield from self._embed.interruptibly(embedder, [text for pair in pairs for text in pair])
         vectors = embedded.vectors
         cosines: dict[Pair, float] = {}
         for query, text in pairs:

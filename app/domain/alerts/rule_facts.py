@@ -21,7 +21,7 @@ from app.domain.alerts.guard import WarmUp
 from app.domain.comparison.significance import Difference
 from app.domain.counts import counted
 from app.domain.model import EMPTY, ROUNDING, Bound, Percentile, Reason, Rule, RuleKind, Severity
-from app.domain.number_text import LATENCY_NAMES, bound_text, change_text, ratio_text
+from app.domain.number_text import LATENCY_NAMES, bound_text, change_text, p_text, ratio_text
 from app.domain.probing.probe_failures import FailureSummary
 
 
@@ -118,11 +118,8 @@ def _drop(rule: Rule, difference: Difference | str) -> Condition:
         return unmeasured_condition(difference)
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
     fell = -difference.difference
-    interval = (
-        f"{bound_text(difference.confidence)} interval {change_text(difference.low)} to {change_text(difference.high)}"
-    )
     levels = f"{name} {ratio_text(difference.now)} against {ratio_text(difference.before)} in the baseline"
-    moved = f"{levels}, {change_text(difference.difference)} ({interval})"
+    moved = f"{levels}, {change_text(difference.difference)} ({_evidence(difference)})"
     shown = f"{moved}, over {counted(difference.pairs, 'canary')}"
     sure = difference.claimed and difference.difference < 0
     for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
@@ -146,8 +143,18 @@ def _doubt(difference: Difference) -> str:
     """Clause on why a difference is not claimed."""
     if not difference.leaves_out_zero or difference.p is None:
         return "the interval includes zero"
-    p = ratio_text(difference.p)
-    return f"the interval does not include zero, but p is {p}, corrected for the drop rules of the check"
+    return "the interval does not include zero, but p is too large"
+
+
+def _evidence(difference: Difference) -> str:
+    """Return the interval of a difference and its p value."""
+    interval = (
+        f"{bound_text(100 * difference.confidence)} % between {change_text(difference.low)} and "
+        f"{change_text(difference.high)}"
+    )
+    if difference.p is None:
+        return interval
+    return f"{interval}, p {p_text(difference.p)} corrected over the drop rules of the check"
 
 
 def _least(rule: Rule) -> float:

@@ -12,7 +12,6 @@ from app.domain.catalog.measure_guide import Use
 _NDCG_DEPTH: Final = 10
 """Depth of NDCG where both runs are that deep."""
 COVERAGE: Final = "coverage"
-_TOP_HEAVY: Final = frozenset({"Hit@1", "P@1", "NDCG@1"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +48,3 @@ def primary_measures(depth: Depth, use: Use = Use.GENERAL) -> tuple[str, ...]:
         ndcg = f"NDCG@{k}"
     first = {Use.COMPLETENESS: recall, Use.PRECISION: precision, Use.SINGLE_ANSWER: rank}.get(use, ndcg)
     return tuple(dict.fromkeys([first, ndcg, recall, precision, rank, COVERAGE]))
-
-
-def is_top_heavy(measure: str, depth: Depth) -> bool:
-    """Whether a measure is decided by the first good hit, so that it can rise while recall falls."""
-    name = f"Hit@{depth.k}" if measure == COVERAGE else measure
-    return name in _TOP_HEAVY or name.partition("@")[0] == "MRR"

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.comparison.depths import Depth, is_top_heavy
+from app.domain.catalog.measure_guide import is_top_heavy
+from app.domain.comparison.depths import Depth
 from app.domain.comparison.estimates import Estimate, Floats, estimate_all
 from app.domain.comparison.significance import FEWEST_PAIRS, is_significant
 
@@ -76,6 +77,8 @@ class RecallCaution:
     recall: str
     loss: float
     """The largest loss of recall that the interval allows, above 0."""
+    claimed: float | None = None
+    """The loss itself where it is claimed, above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +105,21 @@ class Decided:
     def cautions(self, depth: Depth) -> tuple[RecallCaution, ...]:
         """Return what recall at k may have lost, for each claimed gain of a top-heavy measure."""
         name = f"R@{depth.k}"
-        recall = next((one.estimate for one in self.decisions if one.estimate.measure == name), None)
-        if recall is None or recall.lower is None or recall.upper is None:
+        decision = next((one for one in self.decisions if one.estimate.measure == name), None)
+        if decision is None or decision.estimate.lower is None or decision.estimate.upper is None:
             return ()
-        least = {Side.B: recall.lower, Side.A: -recall.upper}
+        least = {Side.B: decision.estimate.lower, Side.A: -decision.estimate.upper}
         return tuple(
-            RecallCaution(measure=one.estimate.measure, winner=winner, recall=name, loss=-least[winner])
+            RecallCaution(
+                measure=one.estimate.measure,
+                winner=winner,
+                recall=name,
+                loss=-least[winner],
+                claimed=_claimed_loss(decision, winner),
+            )
             for one in self.decisions
             if (winner := one.winner) is not None
-            and is_top_heavy(one.estimate.measure, depth)
+            and is_top_heavy(one.estimate.measure, depth.k)
             and least[winner] < RECALL_LOSS
         )
 
@@ -195,6 +204,13 @@ def decide_family(family: Sequence[Sequence[Estimate]]) -> list[tuple[Decision, 
     return [
         tuple(_decision(one, corrected.get((group, one.pattern))) for one in part) for group, part in enumerate(family)
     ]
+
+
+def _claimed_loss(decision: Decision, winner: Side) -> float | None:
+    """Return what the winner of another measure is claimed to lose by this one."""
+    if decision.winner in {None, winner} or decision.estimate.difference is None:
+        return None
+    return abs(decision.estimate.difference)
 
 
 def _decision(one: Estimate, corrected_p: float | None) -> Decision:

@@ -3,7 +3,6 @@
 Detection supplies the baseline; `alerts.conditions` compares a difference with the rule's bounds.
 """
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -41,7 +40,8 @@ def drops(
 
     `categories` maps names to positions of the panel. `before` is the mean of each canary over the runs of the
     baseline; None = there is none, because of `no_baseline_reason`. A canary counts if both sides have the measure.
-    The engine of all comparisons decides them together, and their p values are corrected.
+    The engine of all comparisons decides them: its interval, and its p value corrected over these rules, which are the
+    questions asked here, where a comparison of two runs asks for its primary measures.
     """
     drop_rules = [rule for rule in rules if rule.kind is RuleKind.DROP]
     if before is None:
@@ -117,8 +117,7 @@ def _estimate(
     # Baselines are kept in four bytes and reports to six digits: what is lost of a score there is no difference.
     old, new = np.round(old, _DIGITS), np.round(new, _DIGITS)
     new = np.where(np.abs(new - old) < _EQUAL, old, new)
-    # The seed differs between rules, and is the same in every run and on every replica.
-    found = estimate(name, old, new, confidence=rule.confidence, seed=zlib.crc32(rule.key.encode()))
+    found = estimate(name, old, new, confidence=rule.confidence)
     if found.p is not None:
         return found
     return (

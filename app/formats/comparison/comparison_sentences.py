@@ -65,10 +65,10 @@ def headline(outcome: ComparisonOutcome, names: SideNames) -> str:
 def caution_sentence(caution: RecallCaution, names: SideNames) -> str:
     """Return the sentence on what recall may have lost beside a gain."""
     gainer = names.gain[caution.winner]
-    return (
-        f"{gainer} gains in {caution.measure}, which the first good hit decides; its {caution.recall} may be lower by "
-        f"up to {_size(caution.loss)}"
-    )
+    gain = f"{gainer} gains in {caution.measure}, which the first good hit decides; its {caution.recall}"
+    if caution.claimed is not None:
+        return f"{gain} is lower by {_size(caution.claimed)}, at worst by {_size(caution.loss)}"
+    return f"{gain} may be lower by up to {_size(caution.loss)}"
 
 
 def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames) -> str:

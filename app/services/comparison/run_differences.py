@@ -17,6 +17,7 @@ def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
     """Return what differs between two runs besides their answers; each sentence names the first run first."""
     old, new = a.inputs.yardstick, b.inputs.yardstick
     found = [
+        (a.row.id == b.row.id, False, "both are one and the same run"),
         (
             a.outline["suite_hash"] != b.outline["suite_hash"],
             True,
@@ -35,7 +36,7 @@ def differences(a: ComparedRun, b: ComparedRun) -> list[RunDifference]:
         (
             old.fetch_k != new.fetch_k,
             False,
-            f"fetch_k is {old.fetch_k} and {new.fetch_k}: compared by {min(old.fetch_k, new.fetch_k)} hits",
+            f"fetch_k differs, {old.fetch_k} and {new.fetch_k}: compared by {min(old.fetch_k, new.fetch_k)} hits",
         ),
         (old.scorer != new.scorer, True, "relevance is measured in different ways, which the health score depends on"),
         (
