@@ -126,17 +126,21 @@ def cohens_kappa(a: ArrayLike, b: ArrayLike, *, quadratic: bool = False) -> floa
     return _defined(_kappa(values, quadratic=quadratic)(contributions.sum(axis=0)[None])[0])
 
 
+def kappa_interval(a: ArrayLike, b: ArrayLike, *, quadratic: bool = False, seed: int = 0) -> Coefficient:
+    """Cohen's kappa of two columns of grades, as `cohens_kappa`, with its interval."""
+    values, contributions = _confusions(*_columns(a, b))
+    return _with_interval(contributions, _kappa(values, quadratic=quadratic), seed)
+
+
 def _compare_pair(name_a: str, name_b: str, a: Floats, b: Floats, seed: int) -> PairAgreement:
     a, b = _columns(a, b)
-    relevant = _confusions((a >= 1).astype(np.float64), (b >= 1).astype(np.float64))
-    grades = _confusions(a, b)
     return PairAgreement(
         a=name_a,
         b=name_b,
         items=len(a),
         raw=_with_interval(np.column_stack([a == b, np.ones(len(a))]).astype(np.float64), _ratio, seed),
-        kappa=_with_interval(relevant[1], _kappa(relevant[0], quadratic=False), seed),
-        weighted_kappa=_with_interval(grades[1], _kappa(grades[0], quadratic=True), seed),
+        kappa=kappa_interval(a >= 1, b >= 1, seed=seed),
+        weighted_kappa=kappa_interval(a, b, quadratic=True, seed=seed),
     )
 
 
