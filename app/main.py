@@ -32,6 +32,7 @@ from app.api.catalog import exchange, suites
 from app.api.comparison import comparisons
 from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
+from app.api.generation import answers, judges
 from app.api.history import history
 from app.api.openapi import install_openapi
 from app.api.probing import embedders, trials
@@ -56,6 +57,7 @@ from app.services.store_watch import report_store
 from app.store.engine import Store
 from app.web.site import PAGES, install_pages
 from app.wiring import (
+    build_answer_tools,
     build_links,
     build_ping,
     build_probe,
@@ -175,6 +177,8 @@ def _routes() -> Sequence[BaseRoute]:
         corpora.router,
         traffic.router,
         diagnoses.router,
+        answers.router,
+        judges.router,
         reanchors.router,
         *PAGES,
     ):
@@ -223,6 +227,7 @@ def open_service(
             probe=probe if tracing is None else tracing.probe(probe),
             trace=untraced if tracing is None else tracing.run,
             embed=probe.embed if isinstance(probe, RetrieverProbe) else None,
+            answers=build_answer_tools(probe),
             send=send or build_sender(settings),
             links=build_links(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",

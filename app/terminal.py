@@ -109,6 +109,8 @@ def show_documents(documents: Documents) -> None:
     }
     if documents.silences:
         counts["silence"] = len(documents.silences)
+    if documents.judges:
+        counts["judge"] = len(documents.judges)
     counts_text = [counted(count, name) for name, count in counts.items()]
     valid = "Valid but for variables that are not set" if documents.unset else "All good"
     sys.stdout.write(f"{valid}: {', '.join(counts_text)}.\n")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from app import __version__
 from app.adapters.delivery.outward_ping import Pinger
 from app.adapters.delivery.sending import Sender
+from app.adapters.generation.answer_calls import AnswerCalls
+from app.adapters.generation.judge_calls import JudgeCalls
 from app.adapters.probing.probe import RetrieverProbe
 from app.api import deps
 from app.config import Settings, read_trace_endpoint
@@ -20,6 +22,7 @@ from app.formats.catalog.stored_bodies import read_body
 from app.services.alerts.alert_links import Links
 from app.services.catalog.vault import require_key
 from app.services.delivery.outward_ping import Ping
+from app.services.generation.answering import AnswerTools
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
 
@@ -77,6 +80,13 @@ def build_probe(settings: Settings) -> Probe:
     """Return the probe of real retrievers."""
     allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
     return RetrieverProbe(retriever_policy(allow), USER_AGENT)
+
+
+def build_answer_tools(probe: Probe) -> AnswerTools | None:
+    """Return what asks for generated answers and judges, by the clients of a real probe; None = it is no real one."""
+    if not isinstance(probe, RetrieverProbe):
+        return None
+    return AnswerTools(ask_answers=AnswerCalls(probe.services), ask_judge=JudgeCalls(probe.services))
 
 
 def build_sender(settings: Settings) -> Send:

@@ -24,6 +24,8 @@ from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis import diagnoses, diagnosis_jobs
+from app.services.generation import answering
+from app.services.generation.answering import AnswerTools
 from app.services.history import retention, scheduled_reports
 from app.services.runs import lanes, rescoring, runs
 from app.services.runs.forgotten_work import RETENTION_SECONDS
@@ -43,6 +45,8 @@ _LOCAL_PAUSE: Final = timedelta(seconds=5)
 """How long a run waits that this process has no descriptors or memory for."""
 MOST_SENDS: Final = 64
 """At a time: a hanging receiver holds one for its time-out, and only one per hook."""
+ANSWER_THREADS: Final = 2
+"""Rounds of answers at a time; each judge has one at most."""
 _PAUSE: Final = timedelta(seconds=1)
 """How long a run waits that was let go of."""
 
@@ -70,6 +74,8 @@ class Engine:
     links: Links
     owner: str
     """Names this process."""
+    answers: AnswerTools | None = None
+    """Asks for generated answers, and judges; None = neither is asked."""
     embed: Embed | None = None
     """Sends the known texts to embedders of retrievers; None = they are not watched."""
     trace: Trace = untraced
@@ -121,6 +127,7 @@ class WorkerTasks:
             JobKind.REPORT: self._report,
             JobKind.RECALL: self._compute_recall,
             JobKind.REACH: self._ask_sample,
+            JobKind.ANSWERS: self._rate_answers,
             JobKind.RETENTION: self._retain,
         }
 
@@ -137,6 +144,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.REPORT,), most=1),
             Places(kinds=(JobKind.RECALL,), most=1),
             Places(kinds=(JobKind.REACH,), most=1),
+            Places(kinds=(JobKind.ANSWERS,), most=ANSWER_THREADS),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -299,6 +307,18 @@ class WorkerTasks:
             engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
         logger.info("reach_ended" if done else "reach_let_go", extra={"reach": job.key})
+        return None if done else self._now() + _PAUSE
+
+    def _rate_answers(self, job: Job) -> datetime | None:
+        """Have the generated answers of a run judged."""
+        engine = self._engine
+        if engine.answers is None:
+            return None
+        done = answering.rate_run(
+            engine.store, engine.vault, engine.answers, job.key, clock=self._now, stopping=self._stopping.is_set
+        )
+        logger.info("answers_rated" if done else "answers_let_go", extra={"run": job.key})
+        self.notify_ended()
         return None if done else self._now() + _PAUSE
 
     def _retain(self, _job: Job) -> datetime:

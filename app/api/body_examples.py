@@ -25,6 +25,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "strata": [{"to": 30, "sample": 10}, {"to": 100, "sample": 10}],
     },
     "HookDocument": {"slug": "ops", "kind": "webhook", "url": "https://ops.example.org/coalmine"},
+    "JudgeDocument": {
+        "slug": "reader",
+        "url": "http://127.0.0.1:11434/v1",
+        "model": "llama3.1",
+        "auth": {"token": "sk-..."},
+        "price_per_million": 0.5,
+        "budget_per_day": 2,
+    },
     "SilenceDocument": {
         "slug": "reindex",
         "reason": "new index every Saturday",

@@ -150,6 +150,7 @@ class Canary:
     max_age_seconds: float | None = None
     """How old the newest of the top k hits may be (freshness)."""
     max_latency_seconds: float | None = None
+    expected_answer: str | None = None
 
     @property
     def negative(self) -> bool:
@@ -162,8 +163,10 @@ class Canary:
         return not self.negative and any(judgment.grade >= 1 for judgment in self.judgments)
 
     def is_judged_as(self, other: "Canary") -> bool:
-        """Whether answers to both get the same judgment: tags and segment never matter, categories by `negative`."""
-        alike = replace(self, category=other.category, segment=other.segment, tags=other.tags)
+        """Whether rankings of both get the same judgment: of what only labels it, `negative` alone matters."""
+        alike = replace(
+            self, **{name: getattr(other, name) for name in ("category", "segment", "tags", "expected_answer")}
+        )
         return self.negative == other.negative and alike == other
 
 
@@ -235,6 +238,8 @@ class Answer:
     detail: str | None = None
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     index_version: str | None = None
+    generated: str | None = None
+    """The text that the retriever generated from its hits, where its mapping has one."""
     retry_after_seconds: float | None = None
     """Retry-After of the retriever, where that is longer than a run waits."""
     step: Step = Step.RETRIEVER

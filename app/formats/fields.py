@@ -83,10 +83,10 @@ DID_YOU_MEAN = "; did you mean "
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the one name that begins so, or the nearest; "" when none is near."""
+    """Return `; did you mean 'x'?` for the first name that begins so, or the nearest; "" when none is near."""
     names = list(known)
     begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word)]
-    near = begun if len(begun) == 1 else get_close_matches(word, names, n=1)
+    near = begun[:1] if begun else get_close_matches(word, names, n=1)
     return f"{DID_YOU_MEAN}'{near[0]}'?" if near else ""
 
 

@@ -385,6 +385,11 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "judge_days",
+    "ratings",
+    "run_answers",
+    "answers",
+    "answer_texts",
     "traffic_queries",
     "reaches",
     "reports",

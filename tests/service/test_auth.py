@@ -34,6 +34,7 @@ from tests.support.living import coalmine
 
 SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
 METRICS_TOKEN = "a-token-only-prometheus-knows"
+JUDGE: dict[str, str] = {"url": "http://judge.test/v1", "model": "small"}
 HOOK: dict[str, str] = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
 SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
 TASK = {"suite": "docs", "retrievers": ["search"]}
@@ -173,6 +174,11 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("DELETE", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", None),
     ("PUT", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", CHECK),
     ("DELETE", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", None),
+    ("GET", "/v1/judges"): (READ, "/v1/judges", None),
+    ("GET", "/v1/judges/{slug}"): (READ, "/v1/judges/spare", None),
+    ("PUT", "/v1/judges/{slug}"): (ADMIN, "/v1/judges/spare", JUDGE),
+    ("DELETE", "/v1/judges/{slug}"): (ADMIN, "/v1/judges/spare", None),
+    ("GET", "/v1/runs/{run_id}/answers"): (READ, "/v1/runs/1/answers", None),
     ("GET", "/v1/hooks"): (READ, "/v1/hooks", None),
     ("GET", "/v1/hooks/{slug}"): (READ, "/v1/hooks/ops", None),
     ("PUT", "/v1/hooks/{slug}"): (ADMIN, "/v1/hooks/spare", HOOK),
@@ -359,6 +365,7 @@ def _spare(service: Api) -> None:
         ("/v1/suites/docs/canaries/spare", {"query": "?"}),
         ("/v1/retrievers/spare", RETRIEVER),
         ("/v1/hooks/spare", HOOK),
+        ("/v1/judges/spare", JUDGE),
         ("/v1/checks/spare", CHECK),
         ("/v1/silences/spare", SILENCE),
         ("/v1/tasks/spare", TASK),

@@ -194,7 +194,7 @@ def _check(slug: str, rules: Sequence[Mapping[str, Any]]) -> CheckDocument:
     return CheckDocument.model_validate(fields)
 
 
-ADDED_SINCE = {"use", "report"}
+ADDED_SINCE = {"use", "report", "judge", "sample"}
 """Fields of checks that the release before the default rules did not write."""
 
 

@@ -25,7 +25,7 @@ OPTIONS = {
     "target": "es2022",
     "types": [],
 }
-FREE = {"json", "query", "retriever"}
+FREE = {"json", "query", "request", "retriever"}
 """Fields that hold what users make up: the body and the parameters of a request to their retriever, and parts of it."""
 
 

@@ -32,6 +32,7 @@ def filled_api(data_dir: Path) -> Iterator[Api]:
     with api(data_dir) as opened:
         opened.docs(rules=RULES)
         opened.put("/v1/checks/bare", {**CHECK, "hooks": []})
+        opened.put("/v1/judges/reader", {"url": "http://judge.test/v1", "model": "small"})
         opened.put("/v1/silences/night", {"checks": ["bare"], "ends": "2099-01-01T00:00:00Z"})
         opened.run(index_version="v1")
         opened.retriever.found = {"How do I set up OAuth2?": ["c9"], "How long is data kept?": []}
@@ -110,7 +111,13 @@ def names_of(service: Api) -> Names:
             "corpus": "handbook",
             "rescoring_id": service.get("/v1/checks/docs/rescorings")["items"][0]["id"],
         },
-        slugs={"/v1/retrievers/": "search", "/v1/hooks/": "ops", "/v1/silences/": "night", "/v1/tasks/": "truth"},
+        slugs={
+            "/v1/judges/": "reader",
+            "/v1/retrievers/": "search",
+            "/v1/hooks/": "ops",
+            "/v1/silences/": "night",
+            "/v1/tasks/": "truth",
+        },
     )
 
 

@@ -94,6 +94,7 @@ def documents(*pages: Mapping[str, Any], file: str = "canaries.yaml") -> Documen
         names = [("suite", one.suite or "")] + [("canary", one.suite or "", each.key) for each in one.canaries]
         names += [("retriever", each.slug) for each in one.retrievers] + [("hook", each.slug) for each in one.hooks]
         names += [("check", each.slug) for each in one.checks] + [("silence", each.slug) for each in one.silences]
+        names += [("judge", each.slug) for each in one.judges]
         sources |= {name: Source(file=file, line=line) for name in names}
     return Documents(
         suites=tuple(
@@ -104,6 +105,7 @@ def documents(*pages: Mapping[str, Any], file: str = "canaries.yaml") -> Documen
         retrievers=tuple(each for one in read for each in one.retrievers),
         checks=tuple(each for one in read for each in one.checks),
         hooks=tuple(each for one in read for each in one.hooks),
+        judges=tuple(each for one in read for each in one.judges),
         silences=tuple(each for one in read for each in one.silences),
         sources=sources,
     )

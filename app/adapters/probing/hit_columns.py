@@ -30,6 +30,7 @@ class Columns:
     documents: Sequence[str | int | None] | None
     updated: Sequence[str | float | None] | None
     version: Any = None
+    answer: Any = None
     dirty: bool = True
     """Whether strings may hold what UTF-8 or a database refuses."""
 
@@ -52,16 +53,19 @@ def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Colum
         return None
     hits_of: Callable[[Any], Any] | None = None
     version_of: Callable[[Any], Any] | None = None
+    answer_of: Callable[[Any], Any] | None = None
     kind: Any = list[struct]  # type: ignore[valid-type] # made here, for this mapping
     if paths.hits.steps:
         hits_field = top.add(paths.hits, kind, required=True)
         version_field = top.add(paths.version, Any, required=False)
+        answer_field = top.add(paths.answer, Any, required=False)
         kind = top.build()
-        if kind is None or not hits_field or version_field is None:
+        if kind is None or not hits_field or version_field is None or answer_field is None:
             return None
         hits_of = attrgetter(hits_field)
         version_of = attrgetter(version_field) if version_field else None
-    elif paths.version is not None:
+        answer_of = attrgetter(answer_field) if answer_field else None
+    elif paths.version is not None or paths.answer is not None:
         return None
     decode = msgspec.json.Decoder(kind).decode
     get_id, get_score, get_text, get_document, get_updated = (attrgetter(field) if field else None for field in fields)
@@ -80,6 +84,7 @@ def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Colum
                 documents=None if get_document is None else list(map(get_document, hits)),
                 updated=None if get_updated is None else list(map(get_updated, hits)),
                 version=None if version_of is None else version_of(answer),
+                answer=None if answer_of is None else answer_of(answer),
                 dirty=b"\\u0000" in body,  # of the two evils msgspec lets only NUL through
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, RecursionError):
@@ -169,6 +174,7 @@ def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
         documents=column(paths.document, _take_document),
         updated=column(paths.updated, _take_updated),
         version=None if paths.version is None else _evaluate(paths.version, answer, "index_version"),
+        answer=None if paths.answer is None else _evaluate(paths.answer, answer, "answer"),
         dirty=dirty,
     )
 

@@ -68,6 +68,7 @@ class Paths:
     updated: Path | None
     version: Path | None
     version_header: str | None
+    answer: Path | None = None
 
     @classmethod
     def of(cls, mapping: ResponseMapping) -> "Paths":
@@ -86,6 +87,7 @@ class Paths:
             hits=None if mapping.hits is None else Path.of("hits", mapping.hits.strip() or "@"),
             version=None if version is None else Path.of("index_version", version),
             version_header=header,
+            answer=None if mapping.answer is None else Path.of("answer", mapping.answer),
             **paths,
         )
 

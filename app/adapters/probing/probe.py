@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring
 from app.adapters.probing.embeddings import Embeddings
+from app.adapters.probing.endpoints import EndpointClient
 from app.adapters.probing.http_probe import Answers, HttpProbe, Vectors
 from app.adapters.probing.mcp_probe import McpProbe
 from app.adapters.probing.request_templates import needs_vector
@@ -45,6 +46,8 @@ class RetrieverProbe:
     def __init__(self, policy: AddressPolicy, user_agent: str) -> None:
         keyring = Keyring(policy, user_agent)
         limits = Limits()
+        self.services = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, limits=limits)
+        """Asks other services beside retrievers, with the same limits and credentials."""
         self.embed = Embeddings(policy, keyring, user_agent, limits=limits)
         self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, limits=limits)
         self._dialects: dict[Dialect, DialectProbe] = {

@@ -23,10 +23,11 @@ VERSION_LENGTH = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Ranking and index version of one response."""
+    """Ranking, index version and generated answer of one response."""
 
     ranking: Ranking
     index_version: str | None = None
+    answer: str | None = None
 
 
 class Reader:
@@ -61,7 +62,7 @@ class Reader:
         ranking = _ranking(columns, self._paths, self._scale, len(body))
         if self._decimals is not None:
             ranking = round_ranking(ranking, self._decimals)
-        return Reading(ranking=ranking, index_version=_version(version))
+        return Reading(ranking=ranking, index_version=_version(version), answer=clean_answer(columns.answer))
 
 
 def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> Ranking:
@@ -154,6 +155,11 @@ def _version(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     return _cleaned(str(value)[:VERSION_LENGTH]) or None
+
+
+def clean_answer(value: Any) -> str | None:
+    """Accept a text that says something; anything else is no answer, and no reason to refuse a good ranking."""
+    return (_cleaned(value[:TEXT_LENGTH]) or "").strip() or None if isinstance(value, str) else None
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

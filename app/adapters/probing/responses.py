@@ -35,6 +35,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
         ranking=reading.ranking,
         http_status=status,
         index_version=reading.index_version,
+        generated=reading.answer,
     )
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-Value = str | int | float | Sequence[float]
+Value = str | int | float | Sequence[float] | Sequence[str]
 Encode = Callable[[Value], bytes]
 Part = bytes | tuple[str, Encode]
 

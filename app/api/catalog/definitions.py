@@ -29,6 +29,7 @@ from app.formats.catalog.documents import (
     CanaryDocument,
     CheckDocument,
     HookDocument,
+    JudgeDocument,
     RetrieverDocument,
     SilenceDocument,
     SuiteDocument,
@@ -56,6 +57,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     RetrieverDocument,
     CheckDocument,
     HookDocument,
+    JudgeDocument,
     SilenceDocument,
     CanaryFile,
     SuiteFiles,
@@ -155,7 +157,7 @@ def get_retriever(store: StoreDep, slug: str) -> RetrieverView:
 @needs(Scope.ADMIN)
 def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> RetrieverView:
     """Create or change a retriever. A header value of null keeps the stored one."""
-    return _put(store, vault, "retriever", RetrieverDocument, slug, body, response)
+    return put_definition(store, vault, "retriever", RetrieverDocument, slug, body, response)
 
 
 @router.delete("/retrievers/{slug}", status_code=204)
@@ -261,7 +263,7 @@ def put_hook(
     `warnings` says why its address, or what its host name resolves to now, cannot be reached, and the setting that
     allows it.
     """
-    saved = _put(store, vault, "hook", HookDocument, slug, body, response)
+    saved = put_definition(store, vault, "hook", HookDocument, slug, body, response)
     return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved, request.app.state.look_up)}
 
 
@@ -284,7 +286,7 @@ def wake(request: Request) -> None:
         request.app.state.worker.wake()
 
 
-def _put(
+def put_definition(
     store: StoreDep,
     vault: VaultDep,
     kind: str,
@@ -293,6 +295,7 @@ def _put(
     body: Any,
     response: Response,
 ) -> DefinitionJson:
+    """Create or change a definition of the path's name; the response is its view."""
     document = with_name(body, "slug", slug)
     saved, created = definitions.save(store, vault, kind, model, document, now=_now())
     response.status_code = 201 if created else 200

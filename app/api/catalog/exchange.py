@@ -182,7 +182,7 @@ def _select_split(files: Mapping[str, str], split: str | None) -> Mapping[str, s
 
 def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
     """Return the documents of canary files from the network. Raises InvalidInputError with files and lines."""
-    kinds = ("suite", "retriever", "hook")
+    kinds = ("suite", "retriever", "hook", "judge")
     existing = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
     return read_canary_files(list(files.items()), {}, None, existing=existing)
 
@@ -200,4 +200,5 @@ def _join_pages(pages: list[CanaryFile]) -> Documents:
         checks=tuple(document for one in pages for document in one.checks),
         hooks=tuple(document for one in pages for document in one.hooks),
         silences=tuple(document for one in pages for document in one.silences),
+        judges=tuple(document for one in pages for document in one.judges),
     )

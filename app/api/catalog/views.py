@@ -11,12 +11,20 @@ from pydantic import TypeAdapter, WithJsonSchema
 
 from app.api.schema_names import COMPONENTS, renamed, settings_name
 from app.domain.alerts.views import SilenceState
-from app.domain.catalog.views import CanaryFields, CheckFields, DefinitionFields, HookFields, RetrieverFields
+from app.domain.catalog.views import (
+    CanaryFields,
+    CheckFields,
+    DefinitionFields,
+    HookFields,
+    JudgeFields,
+    RetrieverFields,
+)
 from app.formats.auth_documents import AUTH_KINDS, AUTH_SECRETS
 from app.formats.catalog.documents import (
     CanaryDocument,
     CheckDocument,
     HookDocument,
+    JudgeDocument,
     RetrieverDocument,
     SilenceDocument,
 )
@@ -30,6 +38,7 @@ DefinitionJson: TypeAlias = dict[str, Any]
 RetrieverView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "RetrieverView"})]
 CheckView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "CheckView"})]
 HookView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "HookView"})]
+JudgeView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "JudgeView"})]
 SilenceView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "SilenceView"})]
 CanaryView: TypeAlias = Annotated[DefinitionJson, WithJsonSchema({_SHOWN: "CanaryView"})]
 
@@ -49,6 +58,7 @@ _VIEWS: Final[Mapping[str, _View]] = {
     "RetrieverView": _View(RetrieverDocument, RetrieverFields, whole=True),
     "CheckView": _View(CheckDocument, CheckFields, whole=True),
     "HookView": _View(HookDocument, HookFields, whole=False),
+    "JudgeView": _View(JudgeDocument, JudgeFields, whole=True),
     "SilenceView": _View(SilenceDocument, _SilenceFields, whole=True),
     "CanaryView": _View(CanaryDocument, CanaryFields, whole=True),
 }

@@ -31,6 +31,13 @@ class RetrieverFields(DefinitionFields):
     """Names of its secrets; their values are never shown."""
 
 
+class JudgeFields(DefinitionFields):
+    """Fields added to a judge."""
+
+    secrets_set: list[str]
+    """Names of its secrets; their values are never shown."""
+
+
 class CheckFields(DefinitionFields):
     """Fields added to a check."""
 

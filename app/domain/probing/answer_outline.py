@@ -12,8 +12,10 @@ from typing import Any
 from app.domain.probing.field_guesses import MAX_PATH_LENGTH, Part
 from app.domain.probing.hit_candidates import path_text
 
-MAPPED_FIELDS = ("hits", "id", "score", "text", "document", "updated", "index_version")
+MAPPED_FIELDS = ("hits", "id", "score", "text", "document", "updated", "index_version", "answer")
 """Fields of a mapping that a click can set, in this order."""
+WHOLE_FIELDS = ("index_version", "answer")
+"""Those of the whole response; the others are of its hits."""
 MAX_NODES = 400
 MAX_FIELDS = 60
 MAX_ITEMS = 4
@@ -66,12 +68,12 @@ def mapping_changes(field: str, parts: Sequence[Part], answer: Any, mapping: Map
     values = _values_on_path(answer, parts)
     if field == "hits":
         changes = {"hits": _hits_path(values, parts)}
-    elif field == "index_version":
+    elif field in WHOLE_FIELDS:
         changes = {field: path_text(parts)}
     elif mapping.get("hits", "").strip():
         changes = {field: _path_in_hit(values, parts, mapping["hits"].strip())}
     else:
-        columns = any(mapping.get(name, "").strip() for name in MAPPED_FIELDS[1:-1])
+        columns = any(mapping.get(name, "").strip() for name in MAPPED_FIELDS[1:] if name not in WHOLE_FIELDS)
         changes = _first_paths(field, values, parts, columns=columns)
     if any(len(path) > MAX_PATH_LENGTH for path in changes.values()):
         raise ValueError(f"the path to it would be longer than {MAX_PATH_LENGTH:,} characters")

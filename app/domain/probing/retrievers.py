@@ -102,6 +102,18 @@ class Endpoint:
     timeout_seconds: float = 10.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSource:
+    """Endpoint that answers a query from retrieved texts.
+
+    `json` is the body, with `{{ query }}` and `{{ contexts }}`, a list of texts; `path` the JMESPath of the answer.
+    """
+
+    endpoint: Endpoint
+    json: Any
+    path: str
+
+
 # --- the scorer ------------------------------------------------------------------------------
 
 
@@ -180,6 +192,8 @@ class ResponseMapping:
     document: str | None = None
     updated: str | None = None
     index_version: str | None = None
+    answer: str | None = None
+    """Of the text that the retriever generated from its hits, evaluated on the body."""
 
 
 def missing_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
@@ -225,6 +239,8 @@ class Retriever:
     embedder: Embedder | None = None
     response: ResponseMapping
     scorer: Scorer
+    answer: AnswerSource | None = None
+    """Where answers come from, unless its responses have them."""
     concurrency: int = 8
     requests_per_second: float | None = None
     timeout_seconds: float = 10.0
@@ -234,6 +250,11 @@ class Retriever:
     max_body_bytes: int = 5_000_000
     score_precision: float = 1e-6
     """Scores that differ by less are the same score: rankings are stored anew only for more."""
+
+    @property
+    def gives_answers(self) -> bool:
+        """Whether there is an answer to a query besides the hits."""
+        return self.answer is not None or self.response.answer is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,10 @@ class RunInputs:
     yardstick: Yardstick
     config_hash: str
     """Hash of the definitions of check and retriever."""
+    answer_measures: tuple[str, ...] = ()
+    """Measures of generated answers, which come after the run has ended."""
+    judge: str | None = None
+    """Slug of the judge that reads them."""
 
     @property
     def panel(self) -> Panel:
@@ -72,4 +76,4 @@ class RunInputs:
     @property
     def vector_names(self) -> tuple[str, ...]:
         """The names of the numbers stored with the run."""
-        return vector_names(self.yardstick, self.panel)
+        return (*vector_names(self.yardstick, self.panel), *self.answer_measures)

@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.domain.alerts.answer_rules import ANSWER_MEASURES
 from app.domain.alerts.rules import (
     ALWAYS,
     ANSWERED_RATIO,
@@ -79,12 +80,12 @@ def _kind(value: Any) -> Any:
 
 
 def _measure(text: str) -> str:
-    if text in OWN_MEASURES:
+    if text in OWN_MEASURES or text in ANSWER_MEASURES:
         return text
     try:
         return mean_name(parse_measure(text))
     except ValueError as error:
-        near = did_you_mean(text, OWN_MEASURES)
+        near = did_you_mean(text, (*OWN_MEASURES, *ANSWER_MEASURES))
         raise field_error(f"unknown measure '{one_line(text)}'{near}" if near else str(error)) from None
 
 
@@ -250,7 +251,12 @@ def problems_of_rules(
     for position, rule in enumerate(rules):
         if rule.key in ALWAYS and rule.key != rule.kind:
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
-        if rule.measure is None or rule.measure in OWN_MEASURES or cutoffs is None:
+        if rule.measure in ANSWER_MEASURES and (rule.kind is not RuleKind.THRESHOLD or rule.category is not None):
+            yield (
+                (position, "measure"),
+                f"{rule.measure} is of answers: only a threshold over all of them watches it",
+            )
+        if rule.measure is None or rule.measure in (*OWN_MEASURES, *ANSWER_MEASURES) or cutoffs is None:
             continue
         why = why_uncomputed(rule.measure, cutoffs, fetch_k)
         if why is not None:

@@ -162,6 +162,11 @@ class CanaryDocument(Document):
     forbidden_chunks: Annotated[
         tuple[ChunkDocument, ...], Field(title="Forbidden chunks", max_length=1_000), _OneOrMany, _OrOne(), Widget()
     ] = ()
+    expected_answer: Annotated[
+        Annotated[Text, StringConstraints(max_length=20_000)] | None,
+        Field(title="Expected answer", description="What a generated answer must say; a judge compares it."),
+        Widget(control=Control.AREA, lines=3),
+    ] = None
     min_relevance_score: Annotated[
         Share,
         Field(title="Minimum relevance", description="Of the first hit, 0 to 1; default 0.5."),
@@ -294,6 +299,7 @@ class CanaryDocument(Document):
             category=self.category,
             segment=self.segment,
             tags=self.tags,
+            expected_answer=self.expected_answer,
         )
 
     def why_undatable(self, retriever: RetrieverDocument) -> str | None:

@@ -8,8 +8,15 @@ import yaml
 
 from app.formats.alerts.rule_documents import RuleDocument
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, ChunkDocument, HookDocument, RetrieverDocument
-from app.formats.catalog.secret_fields import hook_for_readers, replaced_secrets, short_name, split_secrets
+from app.formats.catalog.documents import (
+    CanaryDocument,
+    CheckDocument,
+    ChunkDocument,
+    HookDocument,
+    JudgeDocument,
+    RetrieverDocument,
+)
+from app.formats.catalog.secret_fields import ENDPOINTS, hook_for_readers, replaced_secrets, short_name, split_secrets
 from app.formats.fields import INTEGER, NUMBER, Document, format_duration
 from app.formats.probing.presets import PRESETS
 from app.formats.yaml_source import escape_dollars
@@ -33,6 +40,7 @@ def write_canary_file(documents: Documents, *, for_readers: bool = False) -> str
     pages[-1]["checks"] = [_check(check) for check in documents.checks]
     pages[-1]["hooks"] = [_hook(hook, variables) for hook in documents.hooks]
     pages[-1]["silences"] = [_lean(silence) for silence in documents.silences]
+    pages[-1]["judges"] = [_judge(judge, variables) for judge in documents.judges]
     full = [{key: value for key, value in page.items() if value != []} for page in pages]
     return "---\n".join(_dump(page) for page in full if page)
 
@@ -48,6 +56,7 @@ def import_pages(documents: Documents) -> list[dict[str, Any]]:
         "checks": documents.checks,
         "hooks": documents.hooks,
         "silences": documents.silences,
+        "judges": documents.judges,
     }
     return [*pages, {kind: [document.data() for document in documents] for kind, documents in rest.items()}]
 
@@ -60,9 +69,10 @@ def exported_secrets(documents: Documents) -> dict[str, str]:
 def _variables(documents: Documents, *, for_readers: bool = False) -> dict[str, tuple[tuple[str, ...], str]]:
     """Return a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
     named: dict[str, tuple[tuple[str, ...], str]] = {}
-    owners: Iterable[tuple[str, HookDocument | RetrieverDocument]] = (
+    owners: Iterable[tuple[str, HookDocument | RetrieverDocument | JudgeDocument]] = (
         *(("retriever", retriever) for retriever in documents.retrievers),
         *(("hook", hook) for hook in documents.hooks),
+        *(("judge", judge) for judge in documents.judges),
     )
     for kind, owner in owners:
         secrets = split_secrets(owner)[1]
@@ -97,11 +107,11 @@ def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str,
     lean["response"] = retriever.response.model_dump(exclude_defaults=True)
     if RetrieverDocument.model_validate(lean) != retriever:
         lean = _explicit(retriever, lean)
-    for endpoint in (lean, lean.get("embedding") or {}, lean.get("scorer") or {}):
+    for endpoint in (lean, *(lean.get(name) or {} for name in ENDPOINTS if name)):
         if isinstance(endpoint.get("timeout"), float):
             endpoint["timeout"] = format_duration(endpoint["timeout"])
     # Request templates are anyone's JSON, in which 1.0 stays 1.0; the secrets are references, not texts to escape.
-    lean = {name: _escaped(value, whole=name != "request") for name, value in lean.items()}
+    lean = {name: _escaped(value, whole=name not in {"request", "answer"}) for name, value in lean.items()}
     names = split_secrets(retriever)[1]
     lean = replaced_secrets(lean, {name: f"${{{variables['retriever', retriever.slug, name]}}}" for name in names})
     return {name: lean[name] for name in sorted(lean, key=_order)}
@@ -131,6 +141,11 @@ def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
         if (kind, slug) == ("hook", hook.slug)
     }
     return {**_lean(hook), **secrets}
+
+
+def _judge(judge: JudgeDocument, variables: _Variables) -> dict[str, Any]:
+    names = split_secrets(judge)[1]
+    return replaced_secrets(_lean(judge), {name: f"${{{variables['judge', judge.slug, name]}}}" for name in names})
 
 
 def _check(check: CheckDocument) -> dict[str, Any]:

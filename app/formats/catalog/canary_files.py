@@ -15,6 +15,7 @@ from app.formats.catalog.documents import (
     CanaryDocument,
     CheckDocument,
     HookDocument,
+    JudgeDocument,
     RetrieverDocument,
     SilenceDocument,
     SuiteDocument,
@@ -40,6 +41,7 @@ class Documents:
     checks: tuple[CheckDocument, ...] = ()
     hooks: tuple[HookDocument, ...] = ()
     silences: tuple[SilenceDocument, ...] = ()
+    judges: tuple[JudgeDocument, ...] = ()
     sources: Mapping[tuple[str, ...], Source] = field(default_factory=dict, compare=False)
     """By ("suite", slug), ("canary", suite, key), ("retriever", slug), ("check", slug) and so on."""
     unset: tuple[Problem, ...] = field(default=(), compare=False)
@@ -61,9 +63,9 @@ def read_canary_files(
 
     `environment` fills `${NAME}`. `read_secret` returns the text of the file a `*_file` key names (OSError or
     ValueError if it cannot); None refuses such keys, for texts from the network. What a check refers to must be defined
-    in the files or be in `existing`, slugs by kind: "suite", "retriever", "hook". With `retrievers_alone` everything
-    else in the files is ignored, its problems too. Without `sends` a hook with unset variables is left out and listed
-    in `unset`.
+    in the files or be in `existing`, slugs by kind: "suite", "retriever", "hook", "judge". With `retrievers_alone`
+    everything else in the files is ignored, its problems too. Without `sends` a hook with unset variables is left out
+    and listed in `unset`.
     """
     pages: list[Page] = []
     problems: list[Problem] = []
@@ -188,7 +190,7 @@ _RANDOM = re.compile(r"(?=[a-z]*[A-Z0-9])[A-Za-z0-9+]{20,}|[A-Za-z0-9+]{32,}")
 
 def _secret_files(page: Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:
     """Yield (mapping with the path of a file, its place, mapping the content belongs into, its place)."""
-    for kind in ("hooks", "retrievers"):
+    for kind in ("hooks", "retrievers", "judges"):
         for position, item in page.items(kind):
             for mapping, inner, keys in [(item, (), HOOK_TEXTS)] if kind == "hooks" else key_places(item):
                 for key in keys:
@@ -206,7 +208,7 @@ def _secret_files(page: Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any,
                 yield files, (*place, "headers_file", name), headers, (*place, "headers", name)
 
 
-_LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook", "silences": "silence"}
+_LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook", "silences": "silence", "judges": "judge"}
 
 
 def _definitions(pages: Sequence[Page]) -> tuple[dict[tuple[str, ...], Source], list[Problem]]:
@@ -253,5 +255,6 @@ def _join_pages(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], S
         checks=tuple(check for file in files for check in file.checks),
         hooks=tuple(hook for file in files for hook in file.hooks),
         silences=tuple(silence for file in files for silence in file.silences),
+        judges=tuple(judge for file in files for judge in file.judges),
         sources=sources,
     )

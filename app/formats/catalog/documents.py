@@ -16,7 +16,18 @@ from app.formats.alerts.rule_documents import RuleDocument, problems_of_rules, r
 from app.formats.alerts.silence_documents import SilenceDocument
 from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.formats.delivery.hook_documents import HookDocument
-from app.formats.fields import Document, Flag, Slug, Whole, did_you_mean, field_error, field_errors, repeated_positions
+from app.formats.fields import (
+    Document,
+    Flag,
+    Number,
+    Slug,
+    Whole,
+    did_you_mean,
+    field_error,
+    field_errors,
+    repeated_positions,
+)
+from app.formats.generation.judge_documents import JudgeDocument
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.schedule_documents import RemindAfter, ReportScheduleDocument, ScheduleDocument, duration_of
 from app.formats.widgets import Control, Widget
@@ -26,6 +37,7 @@ __all__ = [
     "CheckDocument",
     "ChunkDocument",
     "HookDocument",
+    "JudgeDocument",
     "JudgmentDocument",
     "RetrieverDocument",
     "RuleDocument",
@@ -95,6 +107,16 @@ class CheckDocument(Document):
         Widget(length=12),
     ] = "1d"
     report: Annotated[ReportScheduleDocument | None, Field(title="Scheduled report")] = None
+    judge: Annotated[
+        Slug | None,
+        Field(title="Judge", description="Reads the answers that are generated from the hits; empty is none."),
+        Widget(),
+    ] = None
+    sample: Annotated[
+        Annotated[Number, Field(gt=0, le=1)],
+        Field(title="Share of canaries judged", description="Always the same canaries; 1 is all of them."),
+        Widget(placeholder="1", length=8),
+    ] = 1.0
     enabled: Annotated[Flag, Field(title="Enabled", description="Runs on its schedule."), Widget()] = True
     canary_metrics: Annotated[
         Whole,
@@ -156,6 +178,15 @@ class CheckDocument(Document):
     def why_uncomputed(self, measure: str) -> str | None:
         """Return why the check's runs have no such IR measure; None = they have it."""
         return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
+
+    def why_unjudged(self, retriever: RetrieverDocument) -> str | None:
+        """Return why the judge of the check would have nothing to read; None = it has, or there is none."""
+        if self.judge is None or retriever.gives_answers:
+            return None
+        return (
+            f"retriever '{retriever.slug}' gives no answers to judge: map response: {{answer: ...}}, "
+            "or say answer: {url, request, path}"
+        )
 
     def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
         """Yield (canary key, sentence) for floors on measures that no run of the check computes."""

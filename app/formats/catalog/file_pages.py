@@ -13,6 +13,7 @@ from app.formats.catalog.documents import (
     CanaryDocument,
     CheckDocument,
     HookDocument,
+    JudgeDocument,
     RetrieverDocument,
     SilenceDocument,
 )
@@ -34,7 +35,7 @@ def _none_is_empty(value: Any) -> Any:
 
 
 class CanaryFile(Document):
-    """One document of a canary file: a suite with its canaries, retrievers, checks, hooks, silences; all optional."""
+    """One document of a canary file: a suite with its canaries, and lists of all other kinds; all optional."""
 
     suite: Slug | None = None
     canaries: Annotated[tuple[CanaryDocument, ...], in_blocks(CanaryDocument), BeforeValidator(_none_is_empty)] = ()
@@ -42,6 +43,7 @@ class CanaryFile(Document):
     checks: Annotated[tuple[CheckDocument, ...], BeforeValidator(_none_is_empty)] = ()
     hooks: Annotated[tuple[HookDocument, ...], BeforeValidator(_none_is_empty)] = ()
     silences: Annotated[tuple[SilenceDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    judges: Annotated[tuple[JudgeDocument, ...], BeforeValidator(_none_is_empty)] = ()
 
     @model_validator(mode="after")
     def _canaries_have_a_suite(self) -> Self:

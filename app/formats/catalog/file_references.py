@@ -22,12 +22,13 @@ def problems_between(
     yield from _uncomputed_floors(pages)
     yield from _unrecognisable_chunks(pages)
     yield from _undatable(pages)
+    yield from _unanswered(pages)
 
 
 def _unknown_references(
     pages: Sequence[Page], defined: Mapping[tuple[str, ...], Source], existing: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
-    """Yield a problem for every undefined suite, retriever or hook of a check."""
+    """Yield a problem for every undefined suite, retriever, judge or hook of a check."""
     slugs: dict[str, set[str]] = defaultdict(set)
     for kind, *names in defined:
         slugs[kind].add(names[-1])
@@ -37,6 +38,8 @@ def _unknown_references(
                 ("suite", ("suite",), check.get("suite")),
                 ("retriever", ("retriever",), check.get("retriever")),
             ]
+            if check.get("judge") is not None:
+                named.append(("judge", ("judge",), check["judge"]))
             hooks = check.get("hooks")
             if isinstance(hooks, list):
                 named += [("hook", ("hooks", number), hook) for number, hook in enumerate(hooks)]
@@ -124,3 +127,14 @@ def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
         for position, canary in enumerate(page.valid.canaries):
             messages = (canary.why_undatable(retriever) for retriever in retrievers_by_suite[str(page.valid.suite)])
             yield from (page.problem(("canaries", position, "max_age"), why) for why in messages if why is not None)
+
+
+def _unanswered(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for every check with a judge whose retriever gives no answers to judge."""
+    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
+    for page in pages:
+        for position, check in enumerate(page.valid.checks):
+            retriever = retrievers.get(check.retriever)
+            why = check.why_unjudged(retriever) if retriever is not None else None
+            if why is not None:
+                yield page.problem(("checks", position, "judge"), why)

@@ -42,7 +42,7 @@ def canary_file_schema() -> dict[str, Any]:
     definitions["CanaryDocument"]["properties"]["expected_top_chunks"] = {**expected, "title": "Expected Top Chunks"}
     request = definitions["RequestDocument"]["properties"]
     request["params"] = {**request["query"], "title": "Params"}
-    for listed in ("canaries", "retrievers", "checks", "hooks", "silences"):
+    for listed in ("canaries", "retrievers", "checks", "hooks", "silences", "judges"):
         schema["properties"][listed] = {"anyOf": [schema["properties"][listed], {"type": "null"}]}
     tolerant: dict[str, Any] = _with_variables(schema)
     tolerant["$defs"]["Variable"] = _VARIABLE_DEFINITION

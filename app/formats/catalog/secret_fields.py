@@ -1,7 +1,8 @@
 """Separates the secrets of documents from their public part, and hashes documents by content.
 
-Secrets are, depending on its kind, the secret, URL, routing key or password of a hook; and for a retriever and each of
-its endpoints the values of headers, the credentials of `auth` and the private key of `tls`. The store encrypts them.
+Secrets are, depending on its kind, the secret, URL, routing key or password of a hook; and for a judge, a retriever
+and each of its endpoints the values of headers, the credentials of `auth` and the private key of `tls`. The store
+encrypts them.
 """
 
 import copy
@@ -17,11 +18,12 @@ from app.formats.auth_documents import AUTH_SECRETS, TLS_TEXTS
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.delivery.hook_documents import HOOK_SECRETS, PAGERDUTY_URL
 from app.formats.fields import Document, Place
+from app.formats.generation.judge_documents import JudgeDocument
 from app.formats.http_fields import origin_of
 from app.formats.probing.presets import PRESETS
 from app.formats.probing.retriever_documents import RetrieverDocument
 
-ENDPOINTS = ("", "embedding", "scorer")
+ENDPOINTS = ("", "embedding", "scorer", "answer")
 """The endpoints of a retriever that may have secrets; "" is the retriever itself."""
 
 _PLACEHOLDERS = {
@@ -37,8 +39,8 @@ def split_secrets(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     """Return (public JSON with null for every secret, secrets by name).
 
     A name is the dotted path of the secret: `secret`, `request.headers.NAME`, `embedding.auth.token`. An unset optional
-    secret of a retriever has no key, so null always stands for a secret. Header values of the preset are no secrets.
-    `join_secrets` is the inverse.
+    secret of a retriever or judge has no key, so null always stands for a secret. Header values of the preset are no
+    secrets. `join_secrets` is the inverse.
     """
     public = document.data()
     secrets: dict[str, str] = {}
@@ -46,7 +48,7 @@ def split_secrets(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
         if mapping[key] is not None:
             secrets[name] = mapping[key]
             mapping[key] = None
-        elif isinstance(document, RetrieverDocument):
+        elif isinstance(document, RetrieverDocument | JudgeDocument):
             del mapping[key]
     return public, secrets
 
@@ -61,7 +63,7 @@ def secret_names(public: Mapping[str, Any]) -> list[str]:
 
 def short_name(secret: str) -> str:
     """Return the display name of a secret: for a header's value, the header's name."""
-    return re.sub(r"^(request\.)?(embedding\.|scorer\.)?headers\.", r"\2", secret)
+    return re.sub(r"^(request\.)?(embedding\.|scorer\.|answer\.)?headers\.", r"\2", secret)
 
 
 def with_placeholders(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def replaced_secrets(whole: Mapping[str, Any], texts: Mapping[str, str]) -> dict
 
 def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
     """Return the JSON of responses: the public part and, where a document can have secrets, the names of those set."""
-    if _hook_secret(public) is None and "request" not in public:
+    if _hook_secret(public) is None and "auth" not in public:
         return dict(public)
     return {**public, "secrets_set": sorted(secret_names(public)) if secrets_set else []}
 
@@ -116,7 +118,7 @@ def hook_for_readers(public: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
-    """Return where a secret of a retriever's or hook's valid JSON is sent to: scheme, host and port.
+    """Return where a secret of the valid JSON of a retriever, a judge or a hook is sent to: scheme, host and port.
 
     A client secret is sent to the token endpoint, and the token to the retriever's. A signing secret is sent nowhere,
     and a secret URL is its own destination.

@@ -12,6 +12,7 @@ from app.formats.catalog.documents import (
     CheckDocument,
     ChunkDocument,
     HookDocument,
+    JudgeDocument,
     JudgmentDocument,
     RetrieverDocument,
     SilenceDocument,
@@ -23,6 +24,7 @@ _DOCUMENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Document]]] = {
     "retriever": RetrieverDocument.model_validate,
     "check": CheckDocument.model_validate,
     "hook": HookDocument.model_validate,
+    "judge": JudgeDocument.model_validate,
     "silence": SilenceDocument.stored,
 }
 """By kind. A suite is only a slug, and canaries are completed without validation: there may be 50,000."""

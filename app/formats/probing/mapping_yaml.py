@@ -8,6 +8,7 @@ import jmespath
 import yaml
 from jmespath.exceptions import JMESPathError
 
+from app.domain.probing.answer_outline import WHOLE_FIELDS
 from app.domain.probing.mapping_suggestions import Suggestion
 from app.domain.probing.retrievers import ResponseMapping, ScorerKind
 from app.domain.probing.views import MappingSuggestion, SuggestedScorer
@@ -46,14 +47,15 @@ def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer:
 
 
 def response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
-    """Return a mapping as the `response` of a document, which keeps its index version."""
-    return _response_fields(replace(mapping, index_version=document.response.index_version), document)
+    """Return a mapping as the `response` of a document, which keeps what it has of the whole response."""
+    kept = {name: getattr(document.response, name) for name in WHOLE_FIELDS}
+    return _response_fields(replace(mapping, **kept), document)
 
 
 def _response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
     preset = PRESETS[document.preset]
     preset_response: Mapping[str, Any] = {} if preset.response_as_one else preset.response
-    paths = {name: getattr(mapping, name) for name in (*FIELDS, "index_version")}
+    paths = {name: getattr(mapping, name) for name in (*FIELDS, *WHOLE_FIELDS)}
     return {name: path for name, path in paths.items() if path is not None or name in preset_response}
 
 

@@ -154,6 +154,11 @@ class ResponseDocument(Document):
         Field(title="Index version", description="Of the whole response; or header:x-index-version."),
         _PATH,
     ] = None
+    answer: Annotated[
+        Path | None,
+        Field(title="Answer", description="Of the whole response: the text that was generated from the hits."),
+        _PATH,
+    ] = None
 
     @model_validator(mode="after")
     def _check_identity(self) -> Self:

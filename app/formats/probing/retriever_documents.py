@@ -32,6 +32,7 @@ from app.formats.fields import (
     one_line,
 )
 from app.formats.http_fields import origin_of
+from app.formats.probing.answer_documents import AnswerDocument, check_source
 from app.formats.probing.embedding_documents import EmbeddingDocument, ScorerDocument, refuse_duplicate_header
 from app.formats.probing.expansion import apply_preset
 from app.formats.probing.placeholders import (
@@ -93,6 +94,8 @@ class RetrieverDocument(Document):
     embedding: Annotated[EmbeddingDocument | None, Field(validate_default=True)] = None
     response: ResponseDocument = Field(default_factory=lambda: ResponseDocument(**PRESETS[GENERIC].response))
     scorer: Annotated[ScorerDocument, Field(validate_default=True)] = ScorerDocument()
+    answer: Annotated[AnswerDocument | None, Field(validate_default=True)] = None
+    """Generates an answer from the hits; only where responses have none of their own."""
     auth: AuthDocument | None = None
     tls: TlsDocument | None = None
     concurrency: Annotated[
@@ -213,6 +216,11 @@ class RetrieverDocument(Document):
         kind = ScorerKind.SCORE if scorer.scale is not None else ScorerKind.JUDGED
         return scorer.model_copy(update={"kind": kind})
 
+    @field_validator("answer")
+    @classmethod
+    def _check_answer(cls, answer: AnswerDocument | None, info: ValidationInfo) -> AnswerDocument | None:
+        return check_source(answer, info.data.get("response"))
+
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         problems = [*self._secret_problems(), *self._unused_option_problems()]
@@ -246,6 +254,11 @@ class RetrieverDocument(Document):
         """The protocol of the retriever, by its preset."""
         return PRESETS[self.preset].dialect
 
+    @property
+    def gives_answers(self) -> bool:
+        """Whether there is an answer to a query besides the hits."""
+        return self.answer is not None or self.response.answer is not None
+
     def at(self, url: str) -> Self:
         """Return the document of the same retriever at another address. Raises InvalidInputError for a bad one."""
         data = {**self.data(), "url": url}
@@ -272,6 +285,7 @@ class RetrieverDocument(Document):
             embedder=self.embedding.to_domain() if self.embedding is not None else None,
             response=self.response.to_domain(),
             scorer=self.scorer.to_domain(self.embedding),
+            answer=self.answer.to_domain() if self.answer is not None else None,
             concurrency=self.concurrency,
             requests_per_second=self.requests_per_second,
             timeout_seconds=self.timeout,

@@ -12,7 +12,14 @@ from types import MappingProxyType
 
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
+from app.formats.catalog.documents import (
+    CheckDocument,
+    HookDocument,
+    JudgeDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
 from app.services.alerts import transitions
 from app.services.alerts.silencing import refuse_too_many
 from app.services.catalog.changes import (
@@ -42,7 +49,7 @@ from app.store.catalog import definitions
 from app.store.delivery import replays
 from app.store.engine import Connection, Store, to_us
 
-_Document = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument
+_Document = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
 
 
 def diff(store: Store, vault: Vault, documents: Documents, *, managed_by: str, now: datetime) -> list[Change]:
@@ -119,6 +126,7 @@ class _Application:
             "suite": documents.suites,
             "retriever": documents.retrievers,
             "hook": documents.hooks,
+            "judge": documents.judges,
             "check": documents.checks,
             "silence": documents.silences,
         }

@@ -1,4 +1,4 @@
-"""Single definitions (retrievers, checks, hooks, silences): put, archive, find, list; one transaction per function.
+"""Single definitions, such as a retriever or a hook: put, archive, find, list; one transaction per function.
 
 `suite_definitions` has suites and canaries, `applying` whole sets of documents.
 """
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from app.domain.errors import ConflictError, InvalidInputError, Problem
-from app.formats.catalog.documents import CheckDocument, HookDocument, RetrieverDocument
+from app.formats.catalog.documents import CheckDocument, HookDocument, JudgeDocument, RetrieverDocument
 from app.formats.catalog.secret_fields import destinations, join_secrets, secret_names
 from app.formats.fields import Document
 from app.formats.validation_messages import AnyDocument, parse_document
@@ -160,7 +160,7 @@ def complete(
     document = parse_document(model, join_secrets(body, stored))
     if before is None or not stored:
         return document, None
-    if isinstance(document, RetrieverDocument | HookDocument):
+    if isinstance(document, RetrieverDocument | HookDocument | JudgeDocument):
         refuse_moving(before, document, [name for name in open_names if name in stored])
     return document, before.revision
 
@@ -174,7 +174,9 @@ def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 
-def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument, stored: Iterable[str]) -> None:
+def refuse_moving(
+    before: Definition, document: RetrieverDocument | HookDocument | JudgeDocument, stored: Iterable[str]
+) -> None:
     """Raise InvalidInputError where the `stored` secrets would be sent to another address than they were stored for.
 
     Otherwise whoever may change an address could read them on a server of their own.

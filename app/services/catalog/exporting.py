@@ -8,6 +8,7 @@ from app.formats.catalog.documents import (
     CanaryDocument,
     CheckDocument,
     HookDocument,
+    JudgeDocument,
     RetrieverDocument,
     SilenceDocument,
     SuiteDocument,
@@ -27,6 +28,7 @@ def load_documents(store: Store) -> Documents:
             hooks=_documents(connection, "hook", HookDocument),
             checks=_documents(connection, "check", CheckDocument),
             silences=_documents(connection, "silence", SilenceDocument),
+            judges=_documents(connection, "judge", JudgeDocument),
         )
 
 

@@ -104,7 +104,8 @@ def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:
     """Return the slugs a check refers to, by kind."""
     of_report = check.report.hooks if check.report else ()
     hooks = tuple(dict.fromkeys((*check.hooks, *of_report)))
-    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": hooks}
+    judges = () if check.judge is None else (check.judge,)
+    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": hooks, "judge": judges}
 
 
 def missing_references(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:

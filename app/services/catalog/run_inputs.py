@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from app.domain.catalog.measure_guide import MeasureGuide
 from app.domain.errors import ConflictError, InvalidInputError
+from app.domain.generation.answer_measures import answer_measures
 from app.domain.probing.retrievers import Retriever
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.run_inputs import RunInputs, RunVersions
@@ -56,6 +57,8 @@ def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retrieve
         suite=suite,
         retriever=retriever,
         yardstick=check.yardstick(retriever.scorer),
+        answer_measures=answer_measures(gives_answers=retriever.gives_answers, judged=check.judge is not None),
+        judge=check.judge,
         config_hash=config_hash,
     )
 

@@ -20,7 +20,7 @@ from app.store.engine import Store
 
 KEY_FILE = "secret.key"
 _LEAST_KEY = 16
-_WITH_SECRETS = ("retriever", "hook")
+_WITH_SECRETS = ("retriever", "hook", "judge")
 _UNREADABLE = "a stored secret cannot be decrypted: SECRET_KEY is not the one it was stored under"
 _STORE_AGAIN = "store the secrets again with `coalmine apply`"
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.store.annotation import traffic
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
+from app.store.generation import answers, ratings
 from app.store.history import pruning
 from app.store.probing import rates
 
@@ -41,10 +42,13 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     with store.read() as connection:
         unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
     deleted += _drop(store, unused, pruning.drop_rankings, batch)
-    deleted += sum(_drop_orphans(store, orphans, batch) for orphans in (pruning.FINDINGS, pruning.BASELINES))
+    deleted += sum(_drop_orphans(store, orphans, batch) for orphans in _ORPHANS)
     if deleted if slices == 1 else place == 0:
         deleted += _prune_content(store, batch, slice_size)
     return deleted
+
+
+_ORPHANS = (pruning.FINDINGS, pruning.BASELINES, pruning.ANSWER_TEXTS)
 
 
 def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
@@ -54,6 +58,8 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
     return (
         (partial(pruning.old_runs, horizon=horizon), pruning.drop_runs),
         (pruning.old_states, pruning.drop_states),
+        (answers.old_answers, answers.drop_answers),
+        (partial(ratings.old_ratings, horizon=horizon), ratings.drop_ratings),
         (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),

@@ -5,11 +5,18 @@ import json
 from collections.abc import Mapping
 
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
+from app.formats.catalog.documents import (
+    CheckDocument,
+    HookDocument,
+    JudgeDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
 from app.formats.catalog.secret_fields import content_hash
 
 _DIGITS = 12
-_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument
+_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
 
 
 def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> str:
@@ -27,6 +34,8 @@ def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> 
             "hook": documents.hooks,
             "silence": documents.silences,
         }
+        if documents.judges:  # without any it stays what it was
+            by_kind["judge"] = documents.judges
         named = {kind: {one.slug: content_hash(one) for one in documents} for kind, documents in by_kind.items()}
     text = json.dumps([named, dict(settings)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from app.domain.diagnosis.run_causes import RENAMING, RunCause
-from app.domain.model import Ranking, RunStatus, Verdict
+from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, finds_nothing, score
 from app.domain.runs.run_responses import RunResponses
@@ -30,6 +30,8 @@ from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
 from app.store.engine import Connection, Store, to_us
+from app.store.generation import answers
+from app.store.generation.answers import StagedAnswer
 from app.store.jobs.jobs import defer
 from app.store.jobs.values import JobKind, NewJob
 from app.store.runs import queue, recording, rollups, shards
@@ -174,6 +176,8 @@ def _end(
         queue.defer_following(connection, check_id)
         if hold is not None and _needs_diagnosis(run_id, outcome, cause):
             defer(connection, [NewJob(JobKind.DIAGNOSIS, run_id, lock=f"diagnosis:{inputs.retriever.slug}")])
+        if inputs.answer_measures and outcome.verdict is not Verdict.UNKNOWN:
+            _defer_answers(connection, run_id, inputs, gathered)
     return EndedRun(
         id=run_id,
         check_id=check_id,
@@ -241,6 +245,14 @@ def fail(
         duration_seconds=0.0,
         notifies=notifies,
     )
+
+
+def _defer_answers(connection: Connection, run_id: int, inputs: RunInputs, gathered: Gathered) -> None:
+    """Have the generated answers of a run judged. A judge has one job at a time, by which its budget is counted."""
+    came = {place: StagedAnswer(text=text, outcome=Outcome.OK) for place, text in gathered.generated.items()}
+    answers.stage_answers(connection, run_id, came)
+    lock = f"retriever-answers:{inputs.retriever.slug}" if inputs.judge is None else f"judge:{inputs.judge}"
+    defer(connection, [NewJob(JobKind.ANSWERS, run_id, lock=lock)])
 
 
 def _needs_diagnosis(run_id: int, outcome: RunOutcome, cause: RunCause | None) -> bool:

@@ -90,6 +90,7 @@ def stage(
         scored=sum(answer.ranking is not None and answer.ranking.relevance is not None for answer in measured),
         unscored_at=sorted(unscored),
         present=sorted(present_fields(answer.ranking for answer in measured if answer.ranking is not None)),
+        generated={position: one.generated for position, one in answers.items() if one.generated is not None},
     )
 
 
@@ -126,6 +127,8 @@ class Gathered:
     index_version: str | None
     complete: bool
     """Whether every probe was attempted."""
+    generated: Mapping[int, str]
+    """Answers that came with the hits, by position."""
 
 
 def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
@@ -173,6 +176,7 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
         responses=responses,
         index_version=index_version,
         complete=len(answered) == plan.shard_count and why is None,
+        generated={position: text for body in answered.values() for position, text in body.generated.items()},
     )
 
 

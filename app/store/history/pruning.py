@@ -17,6 +17,8 @@ from app.store.runs.recording import RankingBody
 from app.store.runs.rollups import HOUR
 from app.store.tables import (
     alerts,
+    answer_texts,
+    answers,
     attempts,
     baselines,
     chunks,
@@ -36,6 +38,7 @@ from app.store.tables import (
     rescored_runs,
     rescorings,
     rollups,
+    run_answers,
     run_causes,
     run_embedders,
     run_probes,
@@ -63,9 +66,22 @@ def old_runs(connection: Connection, limit: int, *, horizon: int) -> list[int]:
 
 def drop_runs(connection: Connection, old: Sequence[int]) -> int:
     """Delete runs with their dependent rows."""
-    for table in (rescored_runs, run_probes, run_causes, run_embedders, detections, marks, shards, idempotency_keys):
+    for table in _OF_RUNS:
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     return connection.execute(sa.delete(runs).where(runs.c.id.in_(old))).rowcount
+
+
+_OF_RUNS = (
+    rescored_runs,
+    run_answers,
+    run_probes,
+    run_causes,
+    run_embedders,
+    detections,
+    marks,
+    shards,
+    idempotency_keys,
+)
 
 
 def old_states(connection: Connection, limit: int) -> list[int]:
@@ -97,17 +113,20 @@ def highest_ranking(connection: Connection) -> int:
 
 
 def unused_rankings(connection: Connection, after: int, until: int) -> list[int]:
-    """Find rankings with an id above `after` and up to `until` that no state refers to."""
-    used = sa.exists().where(states.c.ranking_id == rankings.c.id)
-    unused = sa.select(rankings.c.id).where(rankings.c.id > after, rankings.c.id <= until, ~used)
+    """Find rankings with an id above `after` and up to `until` that no state and no answer refers to."""
+    of_states = sa.exists().where(states.c.ranking_id == rankings.c.id)
+    of_answers = sa.exists().where(answers.c.ranking_id == rankings.c.id)
+    unused = sa.select(rankings.c.id).where(rankings.c.id > after, rankings.c.id <= until, ~of_states, ~of_answers)
     return list(connection.execute(unused.order_by(rankings.c.id)).scalars())
 
 
 def drop_rankings(connection: Connection, candidates: Sequence[int]) -> int:
-    """Delete rankings with their scores, less those that a state refers to or a run in progress has staged."""
+    """Delete rankings with their scores, less those that are referred to or a run in progress has staged."""
     hold_content(connection, alone=True)  # before reading: rows staged without the lock might not be visible yet
-    used = set(connection.execute(sa.select(states.c.ranking_id).where(states.c.ranking_id.in_(candidates))).scalars())
-    used |= _staged(connection)
+    used = _staged(connection)
+    for table in (states, answers):
+        referred = sa.select(table.c.ranking_id).where(table.c.ranking_id.in_(candidates))
+        used |= set(connection.execute(referred).scalars())
     old = [ranking for ranking in candidates if ranking not in used]
     connection.execute(sa.delete(scores).where(scores.c.ranking_id.in_(old)))
     return connection.execute(sa.delete(rankings).where(rankings.c.id.in_(old))).rowcount
@@ -162,6 +181,7 @@ FINDINGS: Final = Orphans(
     used=sa.or_(*[sa.exists().where(one.c.finding_id == embedder_findings.c.id) for one in (run_embedders, embedders)]),
 )
 """Findings on embedders in runs that are gone."""
+ANSWER_TEXTS: Final = Orphans(table=answer_texts, used=sa.exists().where(answers.c.text_id == answer_texts.c.id))
 _NEWEST = sa.select(sa.func.max(baselines.c.id)).correlate(None).scalar_subquery()
 BASELINES: Final = Orphans(
     table=baselines,

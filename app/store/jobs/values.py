@@ -30,6 +30,8 @@ class JobKind(StrEnum):
     """Compute the pooled recall of an annotation task; the key is its id."""
     REACH = "reach"
     """Ask a sample of the traffic of a suite; the key is its id."""
+    ANSWERS = "answers"
+    """Have the generated answers of a run judged; the key is the id of the run."""
     RETENTION = "retention"
     """Delete what has expired; there is one, with the key 0."""
 

@@ -288,6 +288,18 @@ _FINISH = sa.update(runs).where(
 """With the columns that the values name."""
 
 
+def fill_aggregates(connection: Connection, run_id: int, names: Sequence[str], values: Mapping[str, float]) -> None:
+    """Write numbers of an ended run that were not known when it ended; `names` are those of its vector."""
+    stored = connection.execute(sa.select(runs.c.aggregates).where(runs.c.id == run_id)).scalar_one()
+    if stored is None:
+        return
+    vector = np.frombuffer(stored).copy()
+    for place, name in enumerate(names):
+        if name in values:
+            vector[place] = values[name]
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(aggregates=vector.tobytes()))
+
+
 def save_probes(
     connection: Connection,
     run_id: int,

@@ -20,6 +20,21 @@ def add_to_rollups(connection: Connection, check_id: int, layout: int, at: int, 
     fold(connection, rollups, {"check_id": check_id, "layout_id": layout}, [(at, vector)])
 
 
+def fill_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
+    """Add numbers of a run that came after it ended, NaN for all others, to the hour and day that count it already."""
+    whose = {"check_id": check_id, "layout_id": layout}
+    places = [(seconds, at - at % (seconds * 1_000_000)) for seconds in (HOUR, DAY)]
+    statement = _rollups_at(rollups, tuple(whose))
+    stored = connection.execute(statement, {**whose, "buckets": [bucket for _, bucket in places]}).all()
+    folded = [
+        (*whose.values(), row.seconds, row.bucket, row.runs, _folded(row, [vector])[1])
+        for row in stored
+        if (row.seconds, row.bucket) in places
+    ]
+    keys = (*whose, "seconds", "bucket")
+    upsert_many(connection, rollups, keys, (*keys, "runs", "body"), folded)
+
+
 def fold(
     connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
 ) -> None:

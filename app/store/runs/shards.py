@@ -48,6 +48,8 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
     """The positions of those it could not measure."""
     present: list[str] = msgspec.field(default_factory=list)
     """What the hits had of the fields they may lack, see `presence`."""
+    generated: dict[int, str] = msgspec.field(default_factory=dict)
+    """Answers that came with the hits, by position."""
 
 
 def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody], *, now: int) -> None:

@@ -27,6 +27,7 @@ from app.store.tables.catalog import (
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
 from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
+from app.store.tables.generation import answer_texts, answers, judge_days, ratings, run_answers
 from app.store.tables.history import (
     chunks,
     latest,
@@ -49,6 +50,8 @@ __all__ = [
     "adjudications",
     "alerts",
     "annotations",
+    "answer_texts",
+    "answers",
     "api_keys",
     "attempts",
     "baseline_choices",
@@ -70,6 +73,7 @@ __all__ = [
     "idempotency_keys",
     "incidents",
     "jobs",
+    "judge_days",
     "latest",
     "layouts",
     "marks",
@@ -78,6 +82,7 @@ __all__ = [
     "pooled_recalls",
     "rankings",
     "rates",
+    "ratings",
     "reaches",
     "reanchors",
     "reports",
@@ -85,6 +90,7 @@ __all__ = [
     "rescored_runs",
     "rescorings",
     "rollups",
+    "run_answers",
     "run_causes",
     "run_embedders",
     "run_probes",

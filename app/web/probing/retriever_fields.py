@@ -54,9 +54,9 @@ class ScorerBody(TypedDict, total=False):
 
 @cache
 def wizard_fields(dialect: Dialect) -> Mapping[str, FormField]:
-    """Fields of the form by path, but for those of the authentication."""
+    """Fields of the form by path, but for those of the authentication and of an endpoint that answers."""
     fields = form_fields(RetrieverDocument, kind=dialect)
-    return {path: one for path, one in fields.items() if not path.startswith(("auth.", "scorer.auth."))}
+    return {path: one for path, one in fields.items() if not path.startswith(("auth.", "scorer.auth.", "answer."))}
 
 
 MAPPING_FIELDS: Final = {name: wizard_fields(Dialect.HTTP)[f"response.{name}"] for name in MAPPED_FIELDS}

@@ -12,6 +12,7 @@ from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
 from app.api.schemas import TryRequest
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.probing.answer_outline import WHOLE_FIELDS
 from app.domain.probing.retrievers import Scale
 from app.domain.probing.views import TrialRequest, TrialResponse, TrialView
 from app.formats.probing.mapping_yaml import mapping_yaml, response_fields
@@ -29,7 +30,7 @@ from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-FIELDS: Final = {name: one for name, one in MAPPING_FIELDS.items() if name != "index_version"}
+FIELDS: Final = {name: one for name, one in MAPPING_FIELDS.items() if name not in WHOLE_FIELDS}
 _LABELS: Mapping[str, str] = {
     "query": "Query",
     "k": "Hits",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
-from app.domain.probing.answer_outline import MAPPED_FIELDS, mapping_changes, parse_place
+from app.domain.probing.answer_outline import MAPPED_FIELDS, WHOLE_FIELDS, mapping_changes, parse_place
 from app.domain.probing.retrievers import ScorerKind
 from app.domain.probing.views import MappingPreview, MappingSuggestion, TrialView
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -195,13 +195,13 @@ def _apply_suggestion(state: WizardState) -> None:
         state.message = "That suggestion is no longer there."
         return
     chosen = state.suggestions[places.index(number)]
-    kept = state.form.get("response.index_version")
+    kept = {f"response.{name}": state.form.get(f"response.{name}") for name in WHOLE_FIELDS}
     state.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
     before = state.form.get("scorer")
     unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.NO_CHOICE
     scorer = chosen["scorer"]
     scale = str(scorer["scale"]) if scorer is not None else before if before in _EXTERNAL else unscaled
-    state.fill({"response.index_version": kept, "scorer": scale, "pointing": _next_field("hits", state)})
+    state.fill({**kept, "scorer": scale, "pointing": _next_field("hits", state)})
     state.message = f"The mapping that reads {counted(chosen['hits'], 'hit')} was taken over."
 
 

@@ -1,0 +1,1 @@
+"""Asks for generated answers, and judges about them."""

@@ -1,0 +1,59 @@
+"""Asks the endpoint that answers a query from retrieved texts."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import msgspec
+from jmespath.exceptions import JMESPathError
+
+from app.adapters.probing.endpoints import CallOutcome, EndpointClient
+from app.adapters.probing.jmespath_paths import Path
+from app.adapters.probing.response_mapping import clean_answer
+from app.adapters.probing.templates import json_template
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.generation.judges import AnswerRequest, GeneratedAnswer
+from app.domain.model import Outcome
+from app.domain.probing.retrievers import AnswerSource
+
+NAMES = ("query", "contexts")
+
+
+class AnswerCalls:
+    """The `AskAnswers` for endpoints that take JSON and give JSON."""
+
+    def __init__(self, client: EndpointClient) -> None:
+        """`client` has the credentials and the limits of all services of the process."""
+        self._client = client
+
+    def __call__(
+        self, source: AnswerSource, requests: Sequence[AnswerRequest]
+    ) -> Iterator[tuple[int, GeneratedAnswer] | None]:
+        """Ask for answers. Raises InvalidInputError for a source that cannot be used; see `AskAnswers`."""
+        try:
+            template, path = json_template(source.json, NAMES), Path.of("path", source.path)
+        except ValueError as error:
+            raise InvalidInputError([Problem(path="answer", message=str(error))]) from None
+        bodies = [
+            template.render(query=_storable(one.query), contexts=[*map(_storable, one.contexts)]) for one in requests
+        ]
+        with closing(self._client.ask(source.endpoint, bodies)) as calls:
+            for call in calls:
+                yield None if call is None else (call.number, _read(call, path))
+
+
+def _read(call: CallOutcome, path: Path) -> GeneratedAnswer:
+    if call.problem is not None:
+        return GeneratedAnswer(text=None, outcome=call.problem[0], detail=call.problem[1])
+    try:
+        value: Any = path.search(msgspec.json.decode(call.body))
+    except (msgspec.MsgspecError, UnicodeDecodeError, JMESPathError, ValueError, TypeError, RecursionError):
+        value = None
+    text = clean_answer(value)
+    if text is None:
+        return GeneratedAnswer(text=None, outcome=Outcome.MALFORMED, detail=f"there is no text at path {path.text}")
+    return GeneratedAnswer(text=text)
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="replace").decode()

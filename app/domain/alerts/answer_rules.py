@@ -1,0 +1,24 @@
+"""Rules on measures of generated answers, which come some time after their run."""
+
+from dataclasses import replace
+from typing import Final
+
+from app.domain.model import Rule, RuleKind
+
+GROUNDING: Final = ("utilisation", "chunks_used")
+"""Measured without a judge."""
+JUDGED: Final = ("faithful", "faithfulness", "answer_relevance", "correctness")
+"""What a judge says."""
+ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
+
+
+def as_hint(rule: Rule) -> Rule:
+    """Return a rule on what a judge says as a warning at most: people have not confirmed the judge yet."""
+    if rule.measure not in JUDGED or rule.critical is None:
+        return rule
+    return replace(rule, warning=rule.warning or rule.critical, critical=None)
+
+
+def watches_answers(rule: Rule) -> bool:
+    """Whether a rule is about generated answers, not about what was retrieved."""
+    return rule.kind is RuleKind.THRESHOLD and rule.measure in ANSWER_MEASURES

@@ -1,0 +1,75 @@
+"""Views of generated answers, as JSON in rows and on the wire."""
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class JudgedClaim(TypedDict):
+    """A claim as the judge worded it, and whether it holds."""
+
+    text: str
+    supported: bool
+
+
+class RatingBody(TypedDict):
+    """What a judge says of one answer to one question."""
+
+    outcome: str
+    value: float | None
+    """In [0, 1]; null unless the outcome is `ok`: undefined, never 0."""
+    detail: NotRequired[str | None]
+    claims: NotRequired[list[JudgedClaim]]
+
+
+class AnswerBody(TypedDict):
+    """What is known of one answer besides its text."""
+
+    outcome: str
+    """`ok`, or how the request for it ended."""
+    detail: str | None
+    utilisation: float | None
+    """Share of its sentences that are worded like a retrieved chunk: lexical grounding."""
+    chunks_used: float | None
+    """Share of the chunks whose words it repeats."""
+    ratings: dict[str, RatingBody]
+    """By question; empty where no judge was asked."""
+
+
+class RunAnswers(TypedDict):
+    """What the answers of a run come to."""
+
+    judge: str | None
+    sampled: int
+    """Measured canaries whose answers are watched."""
+    answered: int
+    outcomes: dict[str, int]
+    """Requests for answers by outcome."""
+    ratings: dict[str, dict[str, int]]
+    """By question: how many ended with each outcome."""
+    measures: dict[str, float | None]
+    """Means over the answers in which each is defined."""
+
+
+class AnswerView(AnswerBody):
+    """The answer to one canary of a run."""
+
+    key: str
+    query: str
+    answer: str | None
+    """Null where there is none; `outcome` and `detail` say why."""
+    expected_answer: str | None
+    since_run: str
+    """The run from which on the answer has been the same."""
+
+
+class RunAnswersPage(TypedDict):
+    """The answers of a run."""
+
+    status: Literal["off", "pending", "rated"]
+    calibrated: bool
+    """Whether people confirmed the judge; as long as they did not, its numbers are a hint only."""
+    summary: RunAnswers | None
+    """Null unless `rated`."""
+    items: list[AnswerView]
+    next: str | None

@@ -1,0 +1,1 @@
+"""Documents of the judges of generated answers."""

@@ -1,0 +1,1 @@
+"""Generated answers: had after a run, grounded, judged, and told of."""

@@ -1,0 +1,61 @@
+"""Views of the generated answers of a run. Nothing here writes."""
+
+from typing import Final
+
+from app.domain.generation.prompts import Question
+from app.domain.generation.views import AnswerView, RunAnswersPage
+from app.domain.model import Canary
+from app.services.catalog.run_inputs import load_inputs
+from app.services.lookup import find_run
+from app.store.engine import Store
+from app.store.generation import answers as rows
+from app.store.generation.answers import AnswerRow
+
+_QUESTIONS: Final = tuple(str(question) for question in Question)
+
+
+def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50) -> RunAnswersPage:
+    """Return the answers of a run, the worst by its judge first. Raises NotFoundError for a run that is not there."""
+    with store.read() as connection:
+        run = find_run(connection, run_id)
+        known = rows.read_run_answers(connection, [run.id])
+        summary = known.get(run.id)
+        if summary is None or run.versions is None:
+            waits = run.id in known
+            return {
+                "status": "pending" if waits else "off",
+                "calibrated": False,
+                "summary": None,
+                "items": [],
+                "next": None,
+            }
+        held = rows.answers_at(connection, run.check_id, run.id)
+        inputs = load_inputs(connection, run.versions)
+    canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
+    found = [_view(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
+    found.sort(key=lambda one: (_worst(one), one["key"]))
+    following = str(after + limit) if len(found) > after + limit else None
+    return {
+        "status": "rated",
+        "calibrated": False,
+        "summary": summary,
+        "items": found[after : after + limit],
+        "next": following,
+    }
+
+
+def _view(canary: Canary, row: AnswerRow) -> AnswerView:
+    return {
+        **row.body,
+        "key": canary.key,
+        "query": canary.query,
+        "answer": row.text,
+        "expected_answer": canary.expected_answer,
+        "since_run": str(row.first_run),
+    }
+
+
+def _worst(view: AnswerView) -> float:
+    """Return the lowest that a judge said of an answer; one without any rating comes after those with one."""
+    values = [view["ratings"][name]["value"] for name in _QUESTIONS if name in view["ratings"]]
+    return min((value for value in values if value is not None), default=2.0)

@@ -1,0 +1,235 @@
+"""The answers of a run: had from the endpoint where responses have none, judged, and written with what they come to.
+
+It is a job after the run, so that a slow model delays no alert about retrieval. Answers and ratings are kept as they
+come: whoever goes on after a crash asks nothing twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from app.domain.errors import InvalidInputError
+from app.domain.generation.answer_measures import is_sampled, summarise
+from app.domain.generation.grounding import ground_answer
+from app.domain.generation.judges import AnswerRequest, AskAnswers, AskJudge, GeneratedAnswer, Judge, RatedAnswer
+from app.domain.model import Canary, Outcome, Ranking
+from app.domain.probing.retrievers import AnswerSource
+from app.domain.runs.run_inputs import RunInputs
+from app.formats.catalog.documents import CheckDocument, JudgeDocument
+from app.formats.catalog.secret_fields import join_secrets
+from app.formats.validation_messages import parse_document
+from app.services.alerts import transitions
+from app.services.catalog.run_inputs import load_inputs
+from app.services.catalog.vault import Vault
+from app.services.generation.judging import judge_answers
+from app.services.generation.shapes import answer_body
+from app.store.catalog import definitions
+from app.store.engine import Connection, Store, to_us
+from app.store.generation import answers as rows
+from app.store.generation.answers import NewAnswer, StagedAnswer
+from app.store.runs import canary_states, recording, results, rollups
+from app.store.runs.results import RunRow
+
+BLOCK: Final = 8
+"""Answers asked for, or judged, and written at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTools:
+    """What asks for answers, and judges about them."""
+
+    ask_answers: AskAnswers
+    ask_judge: AskJudge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A canary whose answer is watched, with what it retrieved."""
+
+    position: int
+    canary_id: int
+    version_id: int
+    canary: Canary
+    ranking_id: int
+    contexts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRound:
+    """The answers of one run that are to be had and judged."""
+
+    run: RunRow
+    inputs: RunInputs
+    subjects: tuple[Subject, ...]
+    staged: Mapping[int, StagedAnswer]
+    judge: Judge | None
+    judge_id: int | None
+
+
+def rate_run(
+    store: Store,
+    vault: Vault,
+    tools: AnswerTools,
+    run_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Have the answers of a run judged, and write what they come to; False where it was let go of, stopping."""
+    with store.read() as connection:
+        found = _load(connection, vault, run_id)
+    if found is None:
+        return True
+    staged = _have_answers(store, tools.ask_answers, found, stopping)
+    if stopping():
+        return False
+    grounded = [_grounded(one, staged[one.position]) for one in found.subjects]
+    rated = grounded
+    if found.judge is not None and found.judge_id is not None:
+        judged = [(one.canary, one.contexts, answer) for one, answer in zip(found.subjects, grounded, strict=True)]
+        rated = judge_answers(
+            store, tools.ask_judge, found.judge, found.judge_id, judged, clock=clock, stopping=stopping
+        )
+    if stopping():
+        return False
+    _finish(store, found, rated, now=clock())
+    return True
+
+
+def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | None:
+    """Return what is to be done for a run; None = nothing, or it is done."""
+    run = results.find_run(connection, run_id)
+    staged = rows.staged_answers(connection, run_id)
+    if run is None or run.versions is None or staged is None:
+        return None
+    inputs = load_inputs(connection, run.versions, vault=vault)
+    check = CheckDocument.model_validate(definitions.version_body(connection, run.versions.check).body)
+    judge_id, judge = _load_judge(connection, vault, check.judge)
+    _, failures = results.probes_of(connection, run.id)
+    sampled = [
+        position
+        for position, canary in enumerate(inputs.canaries)
+        if position not in failures and is_sampled(canary.key, check.sample)
+    ]
+    held = canary_states.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
+    had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
+    texts = results.read_rankings(connection, list(set(had.values())))
+    subjects = tuple(
+        Subject(
+            position=position,
+            canary_id=inputs.canary_ids[position],
+            version_id=inputs.version_ids[position],
+            canary=inputs.canaries[position],
+            ranking_id=ranking_id,
+            contexts=_contexts(texts[ranking_id], check.k),
+        )
+        for position, ranking_id in had.items()
+    )
+    return AnswerRound(run=run, inputs=inputs, subjects=subjects, staged=staged, judge=judge, judge_id=judge_id)
+
+
+def _load_judge(connection: Connection, vault: Vault, slug: str | None) -> tuple[int | None, Judge | None]:
+    row = None if slug is None else definitions.find_definition(connection, "judge", slug)
+    if row is None or row.archived_at is not None:
+        return None, None
+    whole = join_secrets(row.body, vault.decrypt(row.secrets))
+    return row.id, parse_document(JudgeDocument, whole).to_domain()
+
+
+def _contexts(ranking: Ranking, k: int) -> tuple[str, ...]:
+    """Return the texts of the top k hits; a hit without a text gives the model nothing."""
+    return tuple(text for text in ranking.texts[:k] if text is not None)
+
+
+def _have_answers(
+    store: Store, ask: AskAnswers, found: AnswerRound, stopping: Callable[[], bool]
+) -> dict[int, StagedAnswer]:
+    """Return the answer of each subject, asked for where there is none yet, and kept block by block."""
+    staged = dict(found.staged)
+    source = found.inputs.retriever.answer
+    missing = [one for one in found.subjects if one.position not in staged]
+    if source is None:
+        return staged | {one.position: _NO_ANSWER for one in missing}
+    for start in range(0, len(missing), BLOCK):
+        block = missing[start : start + BLOCK]
+        for place, answer in _asked(ask, source, block, stopping):
+            staged[block[place].position] = _staged(answer)
+        if stopping():
+            break
+        with store.write() as connection:
+            rows.stage_answers(connection, found.run.id, staged)
+    return staged
+
+
+def _asked(
+    ask: AskAnswers, source: AnswerSource, block: Sequence[Subject], stopping: Callable[[], bool]
+) -> Iterator[tuple[int, GeneratedAnswer]]:
+    requests = [AnswerRequest(query=one.canary.query, contexts=one.contexts) for one in block]
+    try:
+        with closing(ask(source, requests)) as calls:  # type: ignore[type-var] # a generator; Iterator has no close()
+            for call in calls:
+                if stopping():
+                    return
+                if call is not None:
+                    yield call
+    except InvalidInputError as error:
+        refused = GeneratedAnswer(text=None, outcome=Outcome.REFUSED, detail=str(error))
+        yield from ((place, refused) for place in range(len(block)))
+
+
+def _staged(answer: GeneratedAnswer) -> StagedAnswer:
+    return StagedAnswer(text=answer.text, outcome=str(answer.outcome), detail=answer.detail)
+
+
+_NO_ANSWER: Final = StagedAnswer(
+    text=None, outcome=str(Outcome.MALFORMED), detail="the response has no text where the answer is mapped"
+)
+
+
+def _grounded(subject: Subject, staged: StagedAnswer) -> RatedAnswer:
+    answer = GeneratedAnswer(text=staged.text, outcome=Outcome(staged.outcome), detail=staged.detail)
+    if answer.text is None:
+        return RatedAnswer(answer=answer, contexts=len(subject.contexts))
+    grounding = ground_answer(answer.text, subject.contexts)
+    return RatedAnswer(
+        answer=answer,
+        contexts=len(subject.contexts),
+        utilisation=grounding.grounded_share,
+        chunks_used=grounding.used_share,
+    )
+
+
+def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, now: datetime) -> None:
+    """Write what holds now, the run's means, and what its rules make of them, in one transaction, once."""
+    run, summary = found.run, summarise(rated, found.judge)
+    with store.read() as connection:
+        held = rows.answers_at(connection, run.check_id, run.id)
+        names = [] if run.layout_id is None else results.layout_names(connection, run.layout_id)
+    now_held = [
+        NewAnswer(
+            canary_id=one.canary_id,
+            canary_version_id=one.version_id,
+            ranking_id=one.ranking_id,
+            text=answer.answer.text,
+            judge_id=found.judge_id,
+            body=answer_body(answer),
+        )
+        for one, answer in zip(found.subjects, rated, strict=True)
+    ]
+    changed = [one for one in now_held if one.canary_id not in held or not one.is_same(held[one.canary_id])]
+    closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
+    measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
+    with store.write() as connection:
+        definitions.lock_definition(connection, run.check_id)
+        if not rows.finish_answers(connection, run.id, summary, at=to_us(now)):
+            return
+        rows.change_answers(connection, run.check_id, run.id, closed=closed, opened=changed)
+        if measured and run.layout_id is not None:
+            recording.fill_aggregates(connection, run.id, names, measured)
+            vector = np.array([measured.get(name, np.nan) for name in names])
+            rollups.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
+        transitions.after_answers(connection, run.check_id, run.id, now=now)

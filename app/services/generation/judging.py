@@ -1,0 +1,159 @@
+"""Questions to a judge about answers: what it said before is not asked again, and a day's budget is kept."""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from app.domain.errors import InvalidInputError
+from app.domain.generation.costs import cost, estimate_tokens
+from app.domain.generation.judges import AskJudge, Judge, JudgeOutcome, JudgeReply, RatedAnswer, Rating
+from app.domain.generation.prompts import AnswerToJudge, Prompt, Question, build_prompt, cache_key
+from app.domain.generation.reading_replies import read_rating
+from app.domain.model import Canary
+from app.services.generation.shapes import rating_body, read_rating_body
+from app.store.engine import Store, to_us
+from app.store.generation import ratings
+from app.store.generation.ratings import JudgeDay
+
+BLOCK: Final = 16
+"""Questions asked and written at a time."""
+_LASTING: Final = frozenset({JudgeOutcome.OK, JudgeOutcome.DECLINED})
+"""Outcomes that the same question would have again."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """One question about one answer."""
+
+    place: int
+    question: Question
+    key: str
+    judged: AnswerToJudge
+
+
+def judge_answers(
+    store: Store,
+    ask: AskJudge,
+    judge: Judge,
+    judge_id: int,
+    answers: Sequence[tuple[Canary, tuple[str, ...], RatedAnswer]],
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> list[RatedAnswer]:
+    """Return the answers with the judge's ratings; of those left when it is `stopping`, without."""
+    asks = [one for place, about in enumerate(answers) for one in _asks(place, judge, *about)]
+    found = _known(store, judge_id, asks, clock())
+    missing = list({one.key: one for one in asks if one.key not in found}.values())
+    for start in range(0, len(missing), BLOCK):
+        if stopping():
+            break
+        found |= _asked(store, ask, judge, judge_id, missing[start : start + BLOCK], clock, stopping)
+    by_place: dict[int, dict[Question, Rating]] = {}
+    for one in asks:
+        if one.key in found:
+            by_place.setdefault(one.place, {})[one.question] = found[one.key]
+    return [replace(rated, ratings=by_place.get(place, {})) for place, (_, _, rated) in enumerate(answers)]
+
+
+def _asks(place: int, judge: Judge, canary: Canary, contexts: tuple[str, ...], rated: RatedAnswer) -> list[_Ask]:
+    """Return the questions about an answer; correctness only where the canary says what is expected."""
+    if rated.answer.text is None:
+        return []
+    judged = AnswerToJudge(
+        query=canary.query, contexts=contexts, answer=rated.answer.text, expected=canary.expected_answer
+    )
+    return [
+        _Ask(place=place, question=question, key=cache_key(question, judged, judge.model), judged=judged)
+        for question in judge.questions
+        if question is not Question.CORRECTNESS or canary.expected_answer is not None
+    ]
+
+
+def _known(store: Store, judge_id: int, asks: Sequence[_Ask], now: datetime) -> dict[str, Rating]:
+    """Return what the judge said before, by key."""
+    keys = list(dict.fromkeys(one.key for one in asks))
+    if not keys:
+        return {}
+    with store.write() as connection:
+        known = ratings.known_ratings(connection, judge_id, keys, at=to_us(now))
+        if known:
+            ratings.add_to_day(connection, judge_id, JudgeDay(day=_day(now), cached=len(known)))
+    return {key: read_rating_body(body) for key, body in known.items()}
+
+
+def _asked(
+    store: Store,
+    ask: AskJudge,
+    judge: Judge,
+    judge_id: int,
+    asks: Sequence[_Ask],
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> dict[str, Rating]:
+    """Ask some questions within the budget of the day, and keep what comes of each."""
+    prompts = [build_prompt(one.question, one.judged, secrets.token_hex(8)) for one in asks]
+    affordable = _affordable(store, judge, judge_id, prompts, clock())
+    replies = _replies(ask, judge, prompts[:affordable], stopping)
+    found = {asks[place].key: read_rating(prompts[place], reply) for place, reply in replies.items()}
+    tokens = sum(
+        estimate_tokens(prompts[place]) if reply.tokens is None else reply.tokens for place, reply in replies.items()
+    )
+    lasting = {key: rating_body(rating) for key, rating in found.items() if rating.outcome in _LASTING}
+    now = clock()
+    with store.write() as connection:
+        ratings.save_ratings(connection, judge_id, lasting, at=to_us(now))
+        ratings.add_to_day(
+            connection,
+            judge_id,
+            JudgeDay(
+                day=_day(now),
+                calls=len(replies),
+                tokens=tokens,
+                cost=cost(tokens, judge.price_per_million),
+                outcomes=Counter(str(rating.outcome) for rating in found.values()),
+            ),
+        )
+    over = Rating(outcome=JudgeOutcome.OVER_BUDGET, detail=f"the budget of judge '{judge.slug}' for today is used up")
+    return found | {one.key: over for one in asks[affordable:]}
+
+
+def _affordable(store: Store, judge: Judge, judge_id: int, prompts: Sequence[Prompt], now: datetime) -> int:
+    """Return how many of these prompts, from the first, the rest of the day's budget pays for."""
+    if judge.budget_per_day is None:
+        return len(prompts)
+    with store.read() as connection:
+        spent = ratings.read_day(connection, judge_id, _day(now)).cost
+    for number, prompt in enumerate(prompts):
+        spent += cost(estimate_tokens(prompt), judge.price_per_million)
+        if spent > judge.budget_per_day:
+            return number
+    return len(prompts)
+
+
+def _replies(
+    ask: AskJudge, judge: Judge, prompts: Sequence[Prompt], stopping: Callable[[], bool]
+) -> Mapping[int, JudgeReply]:
+    replies: dict[int, JudgeReply] = {}
+    if not prompts:
+        return replies
+    try:
+        with closing(ask(judge, prompts)) as calls:  # type: ignore[type-var] # a generator; Iterator has no close()
+            for call in calls:
+                if call is not None:
+                    replies[call[0]] = call[1]
+                if stopping():
+                    break
+    except InvalidInputError as error:
+        refused = JudgeReply(text=None, outcome=JudgeOutcome.JUDGE_REFUSED, detail=str(error))
+        replies |= {place: refused for place in range(len(prompts)) if place not in replies}
+    return replies
+
+
+def _day(now: datetime) -> int:
+    return (now - _EPOCH).days

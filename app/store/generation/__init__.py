@@ -1,0 +1,1 @@
+"""Rows of generated answers and of what judges say of them."""

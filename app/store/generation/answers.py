@@ -1,0 +1,169 @@
+"""Rows of generated answers: those of a run on their way, and what holds for each canary from run to run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.generation.views import AnswerBody, RunAnswers
+from app.store.engine import blocks, hold_content, ids_of, insert_new, upsert
+from app.store.tables import answer_texts, answers, run_answers, runs
+
+
+class StagedAnswer(msgspec.Struct, array_like=True, frozen=True):
+    """An answer before it is judged, or why there is none."""
+
+    text: str | None
+    outcome: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
+
+    id: int
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    text: str | None
+    judge_id: int | None
+    body: AnswerBody
+    first_run: int
+    last_run: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAnswer:
+    """What holds for a canary from a run on."""
+
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    text: str | None
+    judge_id: int | None
+    body: AnswerBody
+
+    def is_same(self, row: AnswerRow) -> bool:
+        """Whether this is what held before."""
+        now = (self.canary_version_id, self.ranking_id, self.text, self.judge_id, self.body)
+        return now == (row.canary_version_id, row.ranking_id, row.text, row.judge_id, row.body)
+
+
+def stage_answers(connection: Connection, run_id: int, staged: Mapping[int, StagedAnswer]) -> None:
+    """Keep the answers of a run, by position of the canary, until they are judged."""
+    upsert(connection, run_answers, ["run_id"], run_id=run_id, staged=msgspec.msgpack.encode(dict(staged)))
+
+
+def staged_answers(connection: Connection, run_id: int) -> dict[int, StagedAnswer] | None:
+    """Return the answers of a run that wait to be judged; None = they were judged, or are not known of."""
+    here = sa.select(run_answers.c.staged, run_answers.c.finished_at).where(run_answers.c.run_id == run_id)
+    row = connection.execute(here).one_or_none()
+    if row is None or row.finished_at is not None:
+        return None
+    return {} if row.staged is None else msgspec.msgpack.decode(row.staged, type=dict[int, StagedAnswer])
+
+
+def finish_answers(connection: Connection, run_id: int, body: RunAnswers, *, at: int) -> bool:
+    """Write what the answers of a run come to; False where that is done already."""
+    open_row = sa.and_(run_answers.c.run_id == run_id, run_answers.c.finished_at.is_(None))
+    values = {"body": json.dumps(body), "staged": None, "finished_at": at}
+    return connection.execute(sa.update(run_answers).where(open_row).values(**values)).rowcount == 1
+
+
+def read_run_answers(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunAnswers | None]:
+    """Return what the answers of runs came to, by run; None = they are not judged yet."""
+    found: dict[int, RunAnswers | None] = {}
+    for block in blocks(run_ids):
+        rows = connection.execute(
+            sa.select(run_answers.c.run_id, run_answers.c.body).where(run_answers.c.run_id.in_(block))
+        )
+        found.update((row.run_id, None if row.body is None else json.loads(row.body)) for row in rows)
+    return found
+
+
+def answers_at(connection: Connection, check_id: int, run_id: int) -> dict[int, AnswerRow]:
+    """Read what held for each canary of a check at a run, by canary id."""
+    held: dict[int, AnswerRow] = {}
+    for holding in (answers.c.last_run.is_(None), answers.c.last_run >= run_id):
+        rows = connection.execute(_ANSWER.where(answers.c.check_id == check_id, answers.c.first_run <= run_id, holding))
+        held.update((row.canary_id, _answer(row)) for row in rows)
+    return held
+
+
+def answers_of(connection: Connection, check_id: int, canary_id: int, *, limit: int = 50) -> list[AnswerRow]:
+    """Read what held for a canary, the newest first."""
+    here = _ANSWER.where(answers.c.check_id == check_id, answers.c.canary_id == canary_id)
+    return [_answer(row) for row in connection.execute(here.order_by(answers.c.id.desc()).limit(limit))]
+
+
+def old_answers(connection: Connection, limit: int) -> list[int]:
+    """Find what was answered to canaries before the oldest run their check still has."""
+    oldest = sa.select(sa.func.min(runs.c.id)).where(runs.c.check_id == answers.c.check_id).scalar_subquery()
+    return list(connection.execute(sa.select(answers.c.id).where(answers.c.last_run < oldest).limit(limit)).scalars())
+
+
+def drop_answers(connection: Connection, old: Sequence[int]) -> int:
+    """Delete what was answered to canaries."""
+    return connection.execute(sa.delete(answers).where(answers.c.id.in_(old))).rowcount
+
+
+def change_answers(
+    connection: Connection, check_id: int, run_id: int, *, closed: Sequence[int], opened: Sequence[NewAnswer]
+) -> None:
+    """Close what no longer holds with the run before this one, and open what begins with it."""
+    if closed:
+        before = sa.select(sa.func.max(runs.c.id)).where(runs.c.check_id == check_id, runs.c.id < run_id)
+        last_run = connection.execute(before).scalar_one() or run_id - 1
+        for block in blocks(closed):
+            held = sa.and_(answers.c.id.in_(block), answers.c.last_run.is_(None))
+            connection.execute(sa.update(answers).where(held).values(last_run=last_run))
+    hold_content(connection)  # a text that is found here must not be deleted as unused meanwhile
+    texts = {text: _digest(text) for text in dict.fromkeys(one.text for one in opened) if text is not None}
+    insert_new(connection, answer_texts, ("hash", "text"), [(digest, text) for text, digest in texts.items()])
+    ids = ids_of(connection, answer_texts, list(texts.values()))
+    columns = ("check_id", "canary_id", "canary_version_id", "ranking_id", "text_id", "judge_id", "body", "first_run")
+    insert_new(
+        connection,
+        answers,
+        columns,
+        [
+            (
+                check_id,
+                one.canary_id,
+                one.canary_version_id,
+                one.ranking_id,
+                None if one.text is None else ids[texts[one.text]],
+                one.judge_id,
+                json.dumps(one.body),
+                run_id,
+            )
+            for one in opened
+        ],
+    )
+
+
+_ANSWER: Final = sa.select(answers, answer_texts.c.text).outerjoin(answer_texts, answer_texts.c.id == answers.c.text_id)
+
+
+def _answer(row: Any) -> AnswerRow:
+    return AnswerRow(
+        id=row.id,
+        canary_id=row.canary_id,
+        canary_version_id=row.canary_version_id,
+        ranking_id=row.ranking_id,
+        text=row.text,
+        judge_id=row.judge_id,
+        body=json.loads(row.body),
+        first_run=row.first_run,
+        last_run=row.last_run,
+    )
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,64 @@
+"""Tables of generated answers: what was answered, what judges said of it, and what that cost."""
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
+
+from app.store.tables.base import Id, id_column, metadata
+
+answer_texts = Table(
+    "answer_texts",
+    metadata,
+    id_column(),
+    Column("hash", LargeBinary, nullable=False, unique=True),
+    Column("text", Text, nullable=False),
+)
+
+# What was answered to a canary and said of it, from `first_run` until `last_run` (NULL: it still holds).
+answers = Table(
+    "answers",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("canary_id", Id, ForeignKey("canaries.id"), nullable=False),
+    Column("canary_version_id", Id, nullable=False),
+    Column("ranking_id", Id, nullable=False),  # whose texts it was made of
+    Column("text_id", Id, ForeignKey("answer_texts.id")),  # NULL = there was none
+    Column("judge_id", Id, ForeignKey("definitions.id")),  # NULL = no judge was asked
+    Column("body", Text, nullable=False),  # JSON: outcome, lexical grounding, ratings
+    Column("first_run", Id, nullable=False),
+    Column("last_run", Id),
+    Index("ix_answers_open", "check_id", "canary_id", "last_run"),
+    Index("ix_answers_ranking_id", "ranking_id"),
+    Index("ix_answers_text_id", "text_id"),
+)
+
+# The answers of one run on their way: what is there already, and in the end what it comes to.
+run_answers = Table(
+    "run_answers",
+    metadata,
+    Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
+    Column("staged", LargeBinary),  # answers by position of the canary, until the run's answers are judged
+    Column("body", Text),  # JSON: how many were asked, answered and judged, by outcome; NULL = not ended
+    Column("finished_at", BigInteger),
+)
+
+# What a judge said of one answer to one question: an unchanged answer is asked about once.
+ratings = Table(
+    "ratings",
+    metadata,
+    Column("key", Text, primary_key=True),  # hash of prompt version, model, query, contexts, answer
+    Column("judge_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+    Column("used_at", BigInteger, nullable=False, index=True),
+)
+
+judge_days = Table(
+    "judge_days",
+    metadata,
+    Column("judge_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
+    Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970, UTC
+    Column("calls", BigInteger, nullable=False),
+    Column("cached", BigInteger, nullable=False),  # answers that were not asked about again
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", Float(53), nullable=False),
+    Column("outcomes", Text, nullable=False),  # JSON: calls by outcome
+)

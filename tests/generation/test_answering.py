@@ -1,0 +1,305 @@
+"""Answers of runs: had, grounded, judged once, within a budget, and told of by rules."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from app.domain.generation.judges import (
+    AnswerRequest,
+    GeneratedAnswer,
+    Judge,
+    JudgeOutcome,
+    JudgeReply,
+)
+from app.domain.generation.prompts import Prompt
+from app.domain.model import Answer, Outcome
+from app.domain.probing.retrievers import AnswerSource, ProbeQuery
+from app.services.generation import answering
+from app.services.generation.answering import AnswerTools
+from app.services.history import charts
+from app.store.engine import Store, to_us
+from app.store.generation import answers as rows
+from app.store.generation import ratings
+from app.store.jobs.values import JobKind
+from tests.support.fakes import START, answered, hits
+from tests.support.world import CHECK, RETRIEVER, World, canary, page
+
+pytestmark = pytest.mark.databases
+
+TEXTS = "The notice period is 30 days for all employees."
+JUDGE = {"slug": "reader", "url": "http://judge.test/v1", "model": "small", "questions": ["faithful"]}
+SOURCE = {
+    "url": "http://answers.test/",
+    "request": {"question": "{{ query }}", "texts": "{{ contexts }}"},
+    "path": "answer",
+}
+
+
+@dataclass(kw_only=True)
+class FakeJudge:
+    """Says YES to every question but those about texts in `no`; counts what it is asked."""
+
+    no: set[str] = field(default_factory=set)
+    outcome: JudgeOutcome | None = None
+    asked: list[Prompt] = field(default_factory=list)
+
+    def __call__(self, judge: Judge, prompts: Sequence[Prompt]) -> Iterator[tuple[int, JudgeReply] | None]:
+        """Reply, the last prompt first."""
+        del judge
+        for place, prompt in reversed(list(enumerate(prompts))):
+            self.asked.append(prompt)
+            yield None
+            if self.outcome is not None:
+                yield place, JudgeReply(text=None, outcome=self.outcome, detail="it does not want to")
+            else:
+                is_no = any(text in prompt.user for text in self.no)
+                yield place, JudgeReply(text="NO" if is_no else "YES", tokens=100)
+
+
+@dataclass(kw_only=True)
+class FakeAnswers:
+    """Answers each query with its text, or with its first context."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    failing: bool = False
+    asked: list[AnswerRequest] = field(default_factory=list)
+
+    def __call__(
+        self, source: AnswerSource, requests: Sequence[AnswerRequest]
+    ) -> Iterator[tuple[int, GeneratedAnswer] | None]:
+        """Answer, in order."""
+        del source
+        for place, request in enumerate(requests):
+            self.asked.append(request)
+            if self.failing:
+                yield place, GeneratedAnswer(text=None, outcome=Outcome.TIMEOUT, detail="no answer within 60 s")
+            else:
+                yield place, GeneratedAnswer(text=self.texts.get(request.query, request.contexts[0]))
+
+
+@dataclass(kw_only=True)
+class Answered:
+    """A world whose retriever gives texts, with fakes for answers and judge."""
+
+    world: World
+    ask_answers: FakeAnswers = field(default_factory=FakeAnswers)
+    judge: FakeJudge = field(default_factory=FakeJudge)
+
+    def run(self) -> int:
+        """Run the check, and have its answers judged."""
+        run_id = self.world.run().id
+        self.rate(run_id)
+        return run_id
+
+    def rate(self, run_id: int, *, calls: int | None = None) -> bool:
+        """Carry out the job of a run's answers; `calls` = stop when asked so often whether to."""
+        tools = AnswerTools(ask_answers=self.ask_answers, ask_judge=self.judge)
+        looks = iter(range(10_000))
+        return answering.rate_run(
+            self.world.store,
+            self.world.vault,
+            tools,
+            run_id,
+            clock=self.world.clock,
+            stopping=lambda: calls is not None and next(looks) >= calls,
+        )
+
+    def measures(self, run_id: int) -> Mapping[str, Any]:
+        """Return the measures of a run as people see them."""
+        measures: Mapping[str, Any] = self.world.shown(run_id)["measures"]
+        return measures
+
+    def summary(self, run_id: int) -> Any:
+        """Return what the answers of a run came to."""
+        with self.world.store.read() as connection:
+            return rows.read_run_answers(connection, [run_id]).get(run_id)
+
+
+def _with_texts(item: ProbeQuery) -> Answer:
+    found = hits(f"doc-{item.query}", "noise")
+    return answered(replace(found, texts=(f"{TEXTS} This is about {item.query}.", "Nothing else here.")))
+
+
+def _page(keys: Sequence[str], *, source: Mapping[str, Any] | None = SOURCE, **check: Any) -> dict[str, Any]:
+    response = {**RETRIEVER["response"], "text": "text", **({} if source else {"answer": "answer"})}
+    retriever = {**RETRIEVER, "response": response, **({"answer": dict(source)} if source else {})}
+    canaries = [canary(key) for key in keys]
+    return {**page(canaries, **{"judge": "reader", **check}), "retrievers": [retriever], "judges": [JUDGE]}
+
+
+def _answered(store: Store, document: Mapping[str, Any]) -> Answered:
+    world = World(store=store)
+    world.apply(document)
+    world.probe.otherwise = _with_texts
+    return Answered(world=world)
+
+
+def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee", "cat"]))
+    it.judge.no.add("bees")
+    it.ask_answers.texts["bee"] = "Nobody knows about bees."
+    run_id = it.world.run().id
+    assert it.measures(run_id)["faithful"] is None, "not judged yet is not 0"
+    it.rate(run_id)
+    measures = it.measures(run_id)
+    assert measures["faithful"] == pytest.approx(2 / 3)
+    assert measures["utilisation"] == pytest.approx(2 / 3)
+    assert measures["faithfulness"] is None, "the judge is not asked that"
+    assert it.summary(run_id)["ratings"] == {"faithful": {"ok": 3}}
+    assert it.ask_answers.asked[0].contexts[1] == "Nothing else here."
+
+
+def test_they_are_in_the_charts_like_any_measure(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee"]))
+    it.judge.no.add("about bee")
+    it.run()
+    now = to_us(it.world.clock())
+    series = charts.series(store, CHECK, measure="faithful", category=None, start=0, end=now + 1, points=10)
+    assert [point.mean for point in series["points"]] == [0.5]
+
+
+def test_an_unchanged_answer_costs_nothing(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee"]))
+    it.run()
+    assert len(it.judge.asked) == 2
+    second = it.run()
+    assert len(it.judge.asked) == 2
+    assert it.measures(second)["faithful"] == 1
+    it.ask_answers.texts["ant"] = "Something new."
+    it.run()
+    assert len(it.judge.asked) == 3
+    with store.read() as connection:
+        judge_id = next(iter(connection.exec_driver_sql("SELECT id FROM definitions WHERE kind = 'judge'")))[0]
+        day = ratings.read_day(connection, judge_id, (START - answering_epoch()).days)
+    assert (day.calls, day.cached, day.tokens) == (3, 3, 300)
+
+
+def answering_epoch() -> Any:
+    """Return the first day that is counted."""
+    return START.replace(year=1970, month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee"]))
+    first = it.run()
+    it.run()
+    assert it.world.count("answers", "answer_texts") == {"answers": 2, "answer_texts": 2}
+    it.ask_answers.texts["ant"] = "Something new."
+    third = it.run()
+    with store.read() as connection:
+        check_id = connection.exec_driver_sql("SELECT id FROM definitions WHERE kind = 'check'").scalar_one()
+        before = {row.text for row in rows.answers_at(connection, check_id, first).values()}
+        now = {row.text for row in rows.answers_at(connection, check_id, third).values()}
+    assert "Something new." in now - before
+    assert len(before & now) == 1
+
+
+@pytest.mark.parametrize("outcome", [one for one in JudgeOutcome if one is not JudgeOutcome.OK])
+def test_what_a_judge_does_not_say_is_undefined_and_asked_again(store: Store, outcome: JudgeOutcome) -> None:
+    it = _answered(store, _page(["ant", "bee"]))
+    it.judge.outcome = outcome
+    run_id = it.run()
+    assert it.measures(run_id)["faithful"] is None
+    assert it.world.shown(run_id)["verdict"] == "healthy", "it is no failure of retrieval"
+    assert it.summary(run_id)["ratings"] == {"faithful": {str(outcome): 2}}
+    it.judge.outcome = None
+    again = it.run()
+    assert it.measures(again)["faithful"] == (None if outcome is JudgeOutcome.DECLINED else 1)
+
+
+def test_a_day_has_a_budget(store: Store) -> None:
+    document = _page([f"q{number}" for number in range(40)])
+    document["judges"] = [{**JUDGE, "price_per_million": 1_000_000, "budget_per_day": 6_000}]
+    it = _answered(store, document)
+    run_id = it.run()
+    asked = len(it.judge.asked)
+    assert 0 < asked < 40
+    counts = it.summary(run_id)["ratings"]["faithful"]
+    assert counts == {"ok": asked, "over_budget": 40 - asked}
+    it.world.clock.advance(86_400)
+    it.run()
+    assert len(it.judge.asked) > asked, "a new day"
+
+
+def test_an_answer_that_cannot_be_had_is_no_failure_of_retrieval(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee"]))
+    it.ask_answers.failing = True
+    run_id = it.run()
+    assert it.judge.asked == []
+    assert it.measures(run_id)["utilisation"] is None
+    summary = it.summary(run_id)
+    assert (summary["answered"], summary["outcomes"]) == (0, {"timeout": 2})
+    assert it.world.shown(run_id)["verdict"] == "healthy"
+
+
+def test_answers_may_come_with_the_hits(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee"], source=None))
+    it.world.probe.otherwise = lambda item: replace(_with_texts(item), generated=f"All about {item.query}.")
+    it.world.probe.answers["bee"] = replace(_with_texts(ProbeQuery(position=1, query="bee")), generated=None)
+    run_id = it.run()
+    assert it.ask_answers.asked == []
+    assert ["All about ant." in prompt.user for prompt in it.judge.asked] == [True]
+    assert it.summary(run_id)["outcomes"] == {"ok": 1, "malformed": 1}
+
+
+def test_a_sample_is_always_of_the_same_canaries(store: Store) -> None:
+    it = _answered(store, _page([f"q{number}" for number in range(60)], sample=0.25))
+    it.run()
+    first = {request.query for request in it.ask_answers.asked}
+    it.ask_answers.asked.clear()
+    it.run()
+    assert {request.query for request in it.ask_answers.asked} == first
+    assert 6 <= len(first) <= 25
+
+
+def test_a_job_let_go_of_asks_nothing_twice(store: Store) -> None:
+    it = _answered(store, _page([f"q{number:02}" for number in range(40)]))
+    run_id = it.world.run().id
+    assert not it.rate(run_id, calls=30)
+    assert it.summary(run_id) is None
+    for calls in (45, 60):
+        it.rate(run_id, calls=calls)
+    assert it.rate(run_id)
+    assert len({request.query for request in it.ask_answers.asked}) == 40
+    assert len(it.ask_answers.asked) <= 40 + 3 * answering.BLOCK
+    assert it.measures(run_id)["faithful"] == 1
+    assert it.rate(run_id), "done is done"
+
+
+RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.9}, "open": {"bad": 2, "of": 3}, "close": 2}
+
+
+def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(store: Store) -> None:
+    it = _answered(store, _page(["ant", "bee"], rules=[RULE]))
+    it.run()
+    it.judge.no.add("Lies")
+    it.ask_answers.texts["ant"] = "Lies."
+    it.run()
+    assert it.world.alerts() == [] or it.world.alerts()[0]["state"] == "pending"
+    run_id = it.world.run().id
+    assert [one["state"] for one in it.world.alerts()] in (["pending"], [])
+    it.rate(run_id)
+    [alert] = it.world.alerts()
+    assert (alert["state"], alert["rule"]) == ("firing", "threshold-faithful")
+    del it.ask_answers.texts["ant"]
+    it.run()
+    it.run()
+    assert it.world.alerts()[0]["state"] == "resolved"
+
+
+def test_without_answers_there_is_no_job(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([canary("ant")]))
+    run_id = world.run().id
+    assert "faithful" not in world.shown(run_id)["measures"]
+    assert world.count("run_answers") == {"run_answers": 0}
+    assert JobKind.ANSWERS not in {JobKind(one) for one in _waiting(store)}
+
+
+def _waiting(store: Store) -> list[str]:
+    if store.dialect != "sqlite":
+        return []
+    with store.read() as connection:
+        return [row[0] for row in connection.exec_driver_sql("SELECT kind FROM jobs")]
