@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from app.domain.errors import InvalidInputError
@@ -23,6 +23,9 @@ BLOCK: Final = 16
 """Questions asked and written at a time."""
 _LASTING: Final = frozenset({JudgeOutcome.OK, JudgeOutcome.DECLINED})
 """Outcomes that the same question would have again."""
+_NOTED_EACH: Final = timedelta(days=1)
+"""Use is noted so often, for retention, which counts in weeks."""
+_NOTES: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -80,11 +83,16 @@ def _known(store: Store, judge_id: int, asks: Sequence[_Ask], now: datetime) -> 
     keys = list(dict.fromkeys(one.key for one in asks))
     if not keys:
         return {}
-    with store.write() as connection:
-        known = ratings.known_ratings(connection, judge_id, keys, at=to_us(now))
-        if known:
+    with store.read() as connection:
+        known = ratings.known_ratings(connection, judge_id, keys)
+    unnoted = [key for key, (_, used_at) in known.items() if used_at < to_us(now - _NOTED_EACH)]
+    for start in range(0, len(unnoted), _NOTES):  # the writer is not held for long
+        with store.write() as connection:
+            ratings.note_use(connection, judge_id, unnoted[start : start + _NOTES], at=to_us(now))
+    if known:
+        with store.write() as connection:
             ratings.add_to_day(connection, judge_id, JudgeDay(day=_day(now), cached=len(known)))
-    return {key: read_rating_body(body) for key, body in known.items()}
+    return {key: read_rating_body(body) for key, (body, _) in known.items()}
 
 
 def _asked(

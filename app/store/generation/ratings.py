@@ -28,15 +28,20 @@ class JudgeDay:
     """Calls by outcome."""
 
 
-def known_ratings(connection: Connection, judge_id: int, keys: Sequence[str], *, at: int) -> dict[str, RatingBody]:
-    """Return what a judge said under these keys, and note that it is still used."""
-    found: dict[str, RatingBody] = {}
+def known_ratings(connection: Connection, judge_id: int, keys: Sequence[str]) -> dict[str, tuple[RatingBody, int]]:
+    """Return what a judge said under these keys, and when each was last known to be used."""
+    found: dict[str, tuple[RatingBody, int]] = {}
     for block in blocks(keys):
         here = sa.and_(ratings.c.judge_id == judge_id, ratings.c.key.in_(block))
-        rows = connection.execute(sa.select(ratings.c.key, ratings.c.body).where(here))
-        found.update((row.key, json.loads(row.body)) for row in rows)
-        connection.execute(sa.update(ratings).where(here).values(used_at=at))
+        rows = connection.execute(sa.select(ratings.c.key, ratings.c.body, ratings.c.used_at).where(here))
+        found.update((row.key, (json.loads(row.body), row.used_at)) for row in rows)
     return found
+
+
+def note_use(connection: Connection, judge_id: int, keys: Sequence[str], *, at: int) -> None:
+    """Note that what a judge said under these keys, a few hundred, is still used."""
+    here = sa.and_(ratings.c.judge_id == judge_id, ratings.c.key.in_(keys))
+    connection.execute(sa.update(ratings).where(here).values(used_at=at))
 
 
 def old_ratings(connection: Connection, limit: int, *, horizon: int) -> list[tuple[int, ...]]:
