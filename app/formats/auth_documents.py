@@ -17,7 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.probing.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
+from app.domain.model import EMPTY
+from app.domain.probing.retrievers import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 from app.formats.fields import Document, Text, Url, did_you_mean, field_error, field_errors
 from app.formats.http_fields import HeaderName, Secret
 from app.formats.widgets import Widget, widgets_of
@@ -277,3 +278,15 @@ NAMES = frozenset(name for document in (*AUTH_KINDS.values(), TlsDocument) for n
 def tls_value(document: TlsDocument | None) -> Tls | None:
     """Return the value the domain works with."""
     return document.to_domain() if document is not None else None
+
+
+def endpoint_value(
+    url: str,
+    *,
+    headers: Mapping[str, str] = EMPTY,
+    auth: _Any | None,
+    tls: TlsDocument | None,
+    timeout: float,
+) -> Endpoint:
+    """Return a service beside a retriever, from the fields that the documents of all of them have."""
+    return Endpoint(url=url, headers=dict(headers), auth=auth_value(auth), tls=tls_value(tls), timeout_seconds=timeout)

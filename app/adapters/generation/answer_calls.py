@@ -34,9 +34,7 @@ class AnswerCalls:
             template, path = json_template(source.json, NAMES), Path.of("path", source.path)
         except ValueError as error:
             raise InvalidInputError([Problem(path="answer", message=str(error))]) from None
-        bodies = [
-            template.render(query=_storable(one.query), contexts=[*map(_storable, one.contexts)]) for one in requests
-        ]
+        bodies = [template.render(query=one.query, contexts=one.contexts) for one in requests]
         with closing(self._client.ask(source.endpoint, bodies)) as calls:
             for call in calls:
                 yield None if call is None else (call.number, _read(call, path))
@@ -53,7 +51,3 @@ def _read(call: CallOutcome, path: Path) -> GeneratedAnswer:
     if text is None:
         return GeneratedAnswer(text=None, outcome=Outcome.MALFORMED, detail=f"there is no text at path {path.text}")
     return GeneratedAnswer(text=text)
-
-
-def _storable(text: str) -> str:
-    return text.encode(errors="replace").decode()

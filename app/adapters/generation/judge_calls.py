@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from app.adapters.probing.embeddings import without_surrogates
 from app.adapters.probing.endpoints import CallOutcome, EndpointClient
 from app.domain.generation.judges import Judge, JudgeOutcome, JudgeReply
 from app.domain.generation.prompts import Prompt
@@ -90,7 +91,7 @@ def _body(judge: Judge, prompt: Prompt) -> bytes:
             "model": judge.model,
             "temperature": 0,
             "max_tokens": prompt.most_tokens,
-            "messages": [{**one, "content": one["content"].encode(errors="replace").decode()} for one in messages],
+            "messages": [{**one, "content": without_surrogates(one["content"])} for one in messages],
         }
     )
 

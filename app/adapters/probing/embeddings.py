@@ -218,11 +218,12 @@ def _max_response_bytes(texts: int, dimensions: int | None) -> int:
 
 
 def _request_body(embedder: Embedder, texts: Sequence[str]) -> bytes:
-    body = {"model": embedder.model, "input": [_without_surrogates(text) for text in texts], "encoding_format": "float"}
+    body = {"model": embedder.model, "input": [without_surrogates(text) for text in texts], "encoding_format": "float"}
     return msgspec.json.encode(body | ({"dimensions": embedder.dimensions} if embedder.dimensions else {}))
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
+    """Return a text with `?` for halves of characters, which cannot travel."""
     return text.encode(errors="replace").decode()
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring, credentials_digest
-from app.adapters.probing.embeddings import Embeddings
+from app.adapters.probing.embeddings import Embeddings, without_surrogates
 from app.adapters.probing.endpoints import CallOutcome, EndpointClient
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
@@ -188,7 +188,7 @@ def read_score(body: bytes) -> float:
 
 def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:
     """Body in Cohere's and Jina's shape where a model is named, else in TEI's, which serves a single one."""
-    query, text = (part.encode(errors="replace").decode() for part in pair)  # halves of characters cannot travel
+    query, text = map(without_surrogates, pair)
     if model is not None:
         return msgspec.json.encode({"model": model, "query": query, "documents": [text], "top_n": 1})
     # Long chunks are cut as other rerankers cut them; TEI refuses them otherwise.

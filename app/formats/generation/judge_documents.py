@@ -7,8 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from app.domain.generation.judges import Judge
 from app.domain.generation.prompts import Question
-from app.domain.probing.retrievers import Endpoint
-from app.formats.auth_documents import TlsDocument, auth_value, tls_value
+from app.formats.auth_documents import TlsDocument, endpoint_value
 from app.formats.fields import Document, Name, Number, Seconds, Slug, Url, field_errors
 from app.formats.probing.embedding_documents import EndpointAuth
 from app.formats.widgets import Widget
@@ -69,9 +68,7 @@ class JudgeDocument(Document):
         """Return the value the domain works with."""
         return Judge(
             slug=self.slug,
-            endpoint=Endpoint(
-                url=self.url, auth=auth_value(self.auth), tls=tls_value(self.tls), timeout_seconds=self.timeout
-            ),
+            endpoint=endpoint_value(self.url, auth=self.auth, tls=self.tls, timeout=self.timeout),
             model=self.model,
             questions=self.questions,
             price_per_million=self.price_per_million,

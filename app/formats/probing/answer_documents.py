@@ -4,8 +4,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from app.domain.probing.retrievers import AnswerSource, Endpoint
-from app.formats.auth_documents import AuthDocument, TlsDocument, auth_value, tls_value
+from app.domain.probing.retrievers import AnswerSource
+from app.formats.auth_documents import AuthDocument, TlsDocument, endpoint_value
 from app.formats.fields import Document, FreeJson, Seconds, Url, field_error, field_errors
 from app.formats.http_fields import Headers
 from app.formats.probing.embedding_documents import refuse_duplicate_header
@@ -48,13 +48,7 @@ class AnswerDocument(Document):
     def to_domain(self) -> AnswerSource:
         """Return the value the domain works with."""
         return AnswerSource(
-            endpoint=Endpoint(
-                url=self.url,
-                headers=dict(self.headers),
-                auth=auth_value(self.auth),
-                tls=tls_value(self.tls),
-                timeout_seconds=self.timeout,
-            ),
+            endpoint=endpoint_value(self.url, headers=self.headers, auth=self.auth, tls=self.tls, timeout=self.timeout),
             json=self.request,
             path=self.path,
         )

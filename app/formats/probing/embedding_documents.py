@@ -5,15 +5,14 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from app.domain.probing.retrievers import Embedder, EmbeddingCanary, Endpoint, Scale, Scorer, ScorerKind
+from app.domain.probing.retrievers import Embedder, EmbeddingCanary, Scale, Scorer, ScorerKind
 from app.formats.auth_documents import (
     BEARER_STYLE,
     AuthDocument,
     TlsDocument,
     apply_style,
     auth_header,
-    auth_value,
-    tls_value,
+    endpoint_value,
 )
 from app.formats.fields import (
     CanaryKey,
@@ -113,13 +112,7 @@ class EmbeddingDocument(Document):
     def to_domain(self) -> Embedder:
         """Return the value the domain works with."""
         return Embedder(
-            endpoint=Endpoint(
-                url=self.url,
-                headers=dict(self.headers),
-                auth=auth_value(self.auth),
-                tls=tls_value(self.tls),
-                timeout_seconds=self.timeout,
-            ),
+            endpoint=endpoint_value(self.url, headers=self.headers, auth=self.auth, tls=self.tls, timeout=self.timeout),
             model=self.model,
             dimensions=self.dimensions,
             batch=self.batch,
@@ -195,12 +188,12 @@ class ScorerDocument(Document):
         endpoint = None
         if self.url is not None:
             is_embedder = self.kind is ScorerKind.EMBEDDING
-            endpoint = Endpoint(
-                url=_embeddings_url(self.url) if is_embedder else self.url,
-                headers=dict(self.headers),
-                auth=auth_value(self.auth),
-                tls=tls_value(self.tls),
-                timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
+            endpoint = endpoint_value(
+                _embeddings_url(self.url) if is_embedder else self.url,
+                headers=self.headers,
+                auth=self.auth,
+                tls=self.tls,
+                timeout=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
             )
         kind = self.kind or ScorerKind.JUDGED
         is_reranker = kind is ScorerKind.RERANK
