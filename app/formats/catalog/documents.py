@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
+from app.domain.alerts.answer_rules import GROUNDING, JUDGED
 from app.domain.catalog.measure_guide import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.delivery.hooks import TAKES_NO_REPORT
@@ -165,6 +166,14 @@ class CheckDocument(Document):
             raise field_errors(again)
         return hooks
 
+    @model_validator(mode="after")
+    def _has_a_judge(self) -> Self:
+        unjudged = [place for place, rule in enumerate(self.rules) if self.judge is None and rule.measure in JUDGED]
+        if unjudged:
+            message = "is what a judge says of answers; name one: judge: NAME"
+            raise field_errors([(("rules", place, "measure"), message) for place in unjudged])
+        return self
+
     @property
     def remind_after(self) -> timedelta | None:
         """Time after the last notification until a firing alert is sent again; None = never."""
@@ -179,14 +188,16 @@ class CheckDocument(Document):
         """Return why the check's runs have no such IR measure; None = they have it."""
         return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
 
-    def why_unjudged(self, retriever: RetrieverDocument) -> str | None:
-        """Return why the judge of the check would have nothing to read; None = it has, or there is none."""
-        if self.judge is None or retriever.gives_answers:
-            return None
-        return (
-            f"retriever '{retriever.slug}' gives no answers to judge: map response: {{answer: ...}}, "
-            "or say answer: {url, request, path}"
-        )
+    def without_answers(self, *, gives_answers: bool) -> Iterator[tuple[str, str]]:
+        """Yield (field, sentence) for its judge and for rules on answers, where the retriever gives none."""
+        if gives_answers:
+            return
+        how = "map response: {answer: ...} there, or say answer: {url, request, path}"
+        if self.judge is not None:
+            yield "judge", f"retriever '{self.retriever}' gives no answers to judge: {how}"
+        for place, rule in enumerate(self.rules):
+            if rule.measure in GROUNDING:
+                yield f"rules[{place}].measure", f"retriever '{self.retriever}' gives no answers to watch: {how}"
 
     def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
         """Yield (canary key, sentence) for floors on measures that no run of the check computes."""

@@ -130,11 +130,11 @@ def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
 
 
 def _unanswered(pages: Sequence[Page]) -> Iterator[Problem]:
-    """Yield a problem for every check with a judge whose retriever gives no answers to judge."""
+    """Yield a problem for everything of a check that is about answers, where its retriever gives none."""
     retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
     for page in pages:
         for position, check in enumerate(page.valid.checks):
             retriever = retrievers.get(check.retriever)
-            why = check.why_unjudged(retriever) if retriever is not None else None
-            if why is not None:
-                yield page.problem(("checks", position, "judge"), why)
+            for field, why in check.without_answers(gives_answers=retriever is None or retriever.gives_answers):
+                place: Place = ("checks", position, field.partition("[")[0])
+                yield page.problem(place, why)

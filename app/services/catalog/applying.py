@@ -34,7 +34,9 @@ from app.services.catalog.document_plans import SuitePlans, plan_suites, source_
 from app.services.catalog.references import (
     API,
     FILE,
+    answer_problems,
     checks_in_force,
+    gives_answers,
     hook_kinds,
     is_file_managed,
     missing_references,
@@ -216,11 +218,8 @@ class _Application:
         """Yield what checks of any owner would lack afterwards."""
         others = self._other_checks()
         for check in self._documents.checks:
-            for problem in missing_references(check, self._slugs_present(check)):
+            for problem in self._reference_problems(check):
                 yield self._placed(problem, ("check", check.slug))
-            kinds = hook_kinds(self._connection, check) | {hook.slug: hook.kind for hook in self._documents.hooks}
-            for message in check.unfit_report_hooks(kinds):
-                yield self._placed(Problem(path="report.hooks", message=message), ("check", check.slug))
         for check in others:
             for kind, names in references_of(check).items():
                 for name in self._archived[kind].intersection(names):
@@ -233,6 +232,18 @@ class _Application:
                 yield self._placed(problem, ("canary", check.suite, key), ("check", check.slug))
             for message in check.unknown_canaries(suite.keys):
                 yield self._placed(Problem(path="rules", message=message), ("check", check.slug))
+
+    def _reference_problems(self, check: CheckDocument) -> Iterator[Problem]:
+        """Yield what a check of the documents refers to in vain."""
+        yield from missing_references(check, self._slugs_present(check))
+        yield from answer_problems(check, gives_answers=self._gives_answers(check.retriever))
+        kinds = hook_kinds(self._connection, check) | {hook.slug: hook.kind for hook in self._documents.hooks}
+        yield from (Problem(path="report.hooks", message=message) for message in check.unfit_report_hooks(kinds))
+
+    def _gives_answers(self, slug: str) -> bool:
+        """Whether a retriever gives answers afterwards."""
+        document = next((one for one in self._documents.retrievers if one.slug == slug), None)
+        return gives_answers(self._connection, slug) if document is None else document.gives_answers
 
     def _silence_problems(self, rules_before: Collection[CheckRules]) -> Iterator[Problem]:
         checks = [*self._documents.checks, *self._other_checks()] if self._names_rules else []

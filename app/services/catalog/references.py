@@ -38,6 +38,7 @@ def require_references(connection: Connection, check: CheckDocument, revision: i
         floors = load_suite_in_force(connection, suite).floors
         problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
         problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
+        problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
     if problems:
         raise InvalidInputError(problems)
 
@@ -123,6 +124,18 @@ def _place_of(check: CheckDocument, kind: str, slug: str) -> str:
     if kind != "hook":
         return kind
     return "hooks" if slug in check.hooks else "report.hooks"
+
+
+def answer_problems(check: CheckDocument, *, gives_answers: bool) -> list[Problem]:
+    """Return a problem for everything of a check that is about answers, where its retriever gives none."""
+    found = check.without_answers(gives_answers=gives_answers)
+    return [Problem(path=field, message=message) for field, message in found]
+
+
+def gives_answers(connection: Connection, retriever: str) -> bool:
+    """Whether a stored retriever gives answers besides hits; one that is not there gives none."""
+    row = definitions.find_definition(connection, "retriever", retriever)
+    return row is not None and bool(row.body.get("answer") or row.body["response"].get("answer"))
 
 
 def hook_kinds(connection: Connection, check: CheckDocument) -> dict[str, str]:
