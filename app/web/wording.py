@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from app.domain.alerts.answer_rules import JUDGED
 from app.domain.alerts.evidence import BoundSides
 from app.domain.model import Category
 
@@ -12,8 +13,11 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
 _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
-_LABELS = {"duplicate_ratio": "duplicate ids"}
-"""Labels that differ from the name: near copies with other ids are no duplicates of this measure."""
+_LABELS = {
+    "duplicate_ratio": "duplicate ids",
+    **{name: f"{name.replace('_', ' ')} (uncalibrated)" for name in JUDGED},
+}
+"""Labels that differ from the name: near copies with other ids are no duplicates, and no judge is confirmed yet."""
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from app.domain.aggregates import Aggregates
+from app.domain.alerts.answer_rules import JUDGED, as_hint
 from app.domain.alerts.conditions import (
     Condition,
     bad_condition,
@@ -61,7 +62,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
     """
     match rule.kind:
         case RuleKind.THRESHOLD:
-            return _threshold(rule, aggregates, unknown=unknown)
+            return _threshold(as_hint(rule), aggregates, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
             judged = _probe_errors(rule, aggregates, unknown=unknown, failure=facts.failure)
             return replace(judged, failure=facts.failure)
@@ -169,6 +170,7 @@ def _bounds_coverage(rule: Rule) -> bool:
 
 def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
+    name = f"{name} (uncalibrated)" if rule.measure in JUDGED else name
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
         return unmeasured_condition(

@@ -21,7 +21,7 @@ from app.domain.alerts.alert_state import (
     is_completed,
     retire,
 )
-from app.domain.alerts.answer_rules import as_hint, watches_answers
+from app.domain.alerts.answer_rules import watches_answers
 from app.domain.alerts.evidence import StoredEvidence
 from app.domain.alerts.incidents import class_of, dedupe_key, still_firing
 from app.domain.model import Rule, RuleKind, RunStatus, Severity
@@ -57,7 +57,7 @@ def after_run(
     ):  # archived or disabled while the run was under way: its verdict stays, without notifications
         evaluation.retire_others([], retirement)
         return evaluation.notify()
-    rules = [as_hint(rule) for rule in _rules(check)]
+    rules = _rules(check)
     facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     for rule in rules:
@@ -73,7 +73,7 @@ def after_run(
 def after_answers(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> bool:
     """Evaluate the rules on generated answers, which come after their run; True where there may be deliveries."""
     check = definitions.definition_by_id(connection, check_id)
-    rules = [] if _retirement_of(check) is not None else [as_hint(one) for one in _rules(check) if watches_answers(one)]
+    rules = [] if _retirement_of(check) is not None else [one for one in _rules(check) if watches_answers(one)]
     if not rules:
         return False
     evaluation = _Evaluation(connection, check, run_id, now)
