@@ -48,11 +48,18 @@ def upgrade() -> None:
     op.create_table(
         "run_answers",
         _id("run_id"),
-        sa.Column("staged", sa.LargeBinary()),
         sa.Column("body", sa.Text()),
         sa.Column("finished_at", sa.BigInteger()),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_run_answers_run_id")),
         sa.PrimaryKeyConstraint("run_id", name=op.f("pk_run_answers")),
+    )
+    op.create_table(
+        "staged_answers",
+        _id("run_id"),
+        sa.Column("part", sa.Integer(), nullable=False, autoincrement=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_staged_answers_run_id")),
+        sa.PrimaryKeyConstraint("run_id", "part", name=op.f("pk_staged_answers")),
     )
     op.create_table(
         "ratings",

@@ -387,6 +387,7 @@ def _rows(store: Store) -> list[Any]:
 _SINCE = (
     "judge_days",
     "ratings",
+    "staged_answers",
     "run_answers",
     "answers",
     "answer_texts",

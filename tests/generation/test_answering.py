@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from app.domain.errors import InvalidInputError
 from app.domain.generation.judges import (
     AnswerRequest,
     GeneratedAnswer,
@@ -16,7 +18,7 @@ from app.domain.generation.judges import (
 from app.domain.generation.prompts import Prompt
 from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import AnswerSource, ProbeQuery
-from app.services.generation import answering
+from app.services.generation import answer_views, answering
 from app.services.generation.answering import AnswerTools
 from app.services.history import charts
 from app.store.engine import Store, to_us
@@ -283,10 +285,62 @@ def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(store: Store) -
     it.rate(run_id)
     [alert] = it.world.alerts()
     assert (alert["state"], alert["rule"]) == ("firing", "threshold-faithful")
+    assert alert["severity"] == "warning", "nobody has confirmed the judge"
+    assert alert["reason"].startswith("faithful (uncalibrated) 0.500 is below 0.9 (warning)")
     del it.ask_answers.texts["ant"]
     it.run()
     it.run()
     assert it.world.alerts()[0]["state"] == "resolved"
+
+
+def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store: Store) -> None:
+    it = _answered(store, _page(["ant"]))
+    it.run()
+    late = it.world.run().id
+    it.ask_answers.texts["ant"] = "The newest."
+    newest = it.world.run().id
+    it.rate(newest)
+    it.ask_answers.texts["ant"] = "Of the run before."
+    it.rate(late)
+    assert it.measures(late)["faithful"] == 1, "its own numbers it has"
+    assert [one["answer"] for one in answer_views.answers_of_run(store, str(newest))["items"]] == ["The newest."]
+    with store.read() as connection:
+        still = connection.exec_driver_sql("SELECT count(*) FROM answers WHERE last_run IS NULL").scalar_one()
+    assert still == 1
+
+
+def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(store: Store) -> None:
+    it = _answered(store, _page(["ant"]))
+    run_id = it.world.run().id
+    with store.write() as connection:
+        connection.execute(sa.text("UPDATE definition_versions SET body = '{}' WHERE body LIKE '%judge.test%'"))
+    assert it.rate(run_id), "trying again would change nothing"
+    page_ = answer_views.answers_of_run(store, str(run_id))
+    assert page_["summary"] is not None
+    assert "is missing" in page_["summary"]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"judge": None, "rules": [RULE]}, "rules[0].measure"),
+        ({"rules": [{**RULE, "kind": "drop", "critical": {"by": 0.1}}]}, "rules[0].measure"),
+        ({"judge": "nobody"}, "judge"),
+    ],
+)
+def test_a_check_that_watches_answers_nobody_gives_or_judges_is_refused(
+    store: Store, change: Mapping[str, Any], path: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        _answered(store, _page(["ant"], **change))
+    assert [problem.path for problem in refused.value.problems if str(problem.path).endswith(path)]
+
+
+@pytest.mark.parametrize("rule", [None, {"kind": "threshold", "measure": "utilisation", "warning": {"below": 0.5}}])
+def test_a_retriever_without_answers_is_said_to_give_none(store: Store, rule: Mapping[str, Any] | None) -> None:
+    document = page([canary("ant")], **({"judge": "reader"} if rule is None else {"rules": [rule]}))
+    with pytest.raises(InvalidInputError, match="gives no answers to"):
+        World(store=store).apply({**document, "judges": [JUDGE]})
 
 
 def test_without_answers_there_is_no_job(store: Store) -> None:

@@ -49,6 +49,8 @@ class RunAnswers(TypedDict):
     """By question: how many ended with each outcome."""
     measures: dict[str, float | None]
     """Means over the answers in which each is defined."""
+    problem: NotRequired[str]
+    """Why nothing was judged, where definitions could not be used; a sentence without its full stop."""
 
 
 class AnswerView(AnswerBody):
@@ -68,7 +70,7 @@ class RunAnswersPage(TypedDict):
 
     status: Literal["off", "pending", "rated"]
     calibrated: bool
-    """Whether people confirmed the judge; as long as they did not, its numbers are a hint only."""
+    """Whether people confirmed the judge: false until answers can be labelled, so its numbers are a hint only."""
     summary: RunAnswers | None
     """Null unless `rated`."""
     items: list[AnswerView]

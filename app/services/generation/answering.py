@@ -4,6 +4,7 @@ It is a job after the run, so that a slow model delays no alert about retrieval.
 come: whoever goes on after a crash asks nothing twice.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from app.domain.errors import InvalidInputError
+from app.domain.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.domain.generation.answer_measures import is_sampled, summarise
 from app.domain.generation.grounding import ground_answer
 from app.domain.generation.judges import AnswerRequest, AskAnswers, AskJudge, GeneratedAnswer, Judge, RatedAnswer
@@ -33,6 +34,8 @@ from app.store.generation import answers as rows
 from app.store.generation.answers import NewAnswer, StagedAnswer
 from app.store.runs import canary_states, recording, results, rollups
 from app.store.runs.results import RunRow
+
+logger = logging.getLogger("coalmine.answers")
 
 BLOCK: Final = 8
 """Answers asked for, or judged, and written at a time."""
@@ -80,8 +83,12 @@ def rate_run(
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Have the answers of a run judged, and write what they come to; False where it was let go of, stopping."""
-    with store.read() as connection:
-        found = _load(connection, vault, run_id)
+    try:
+        with store.read() as connection:
+            found = _load(connection, vault, run_id)
+    except (ConfigurationError, ConflictError, InvalidInputError) as error:
+        _give_up(store, run_id, str(error), now=clock())
+        return True
     if found is None:
         return True
     staged = _have_answers(store, tools.ask_answers, found, stopping)
@@ -100,10 +107,17 @@ def rate_run(
     return True
 
 
+def _give_up(store: Store, run_id: int, problem: str, *, now: datetime) -> None:
+    """End the answers of a run that cannot be judged as it is defined; trying again would change nothing."""
+    logger.warning("answers_not_judged", extra={"run": run_id, "detail": problem})
+    with store.write() as connection:
+        rows.finish_answers(connection, run_id, {**summarise([], None), "problem": problem}, at=to_us(now))
+
+
 def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | None:
     """Return what is to be done for a run; None = nothing, or it is done."""
     run = results.find_run(connection, run_id)
-    staged = rows.staged_answers(connection, run_id)
+    staged = rows.read_staged(connection, run_id)
     if run is None or run.versions is None or staged is None:
         return None
     inputs = load_inputs(connection, run.versions, vault=vault)
@@ -156,12 +170,12 @@ def _have_answers(
         return staged | {one.position: _NO_ANSWER for one in missing}
     for start in range(0, len(missing), BLOCK):
         block = missing[start : start + BLOCK]
-        for place, answer in _asked(ask, source, block, stopping):
-            staged[block[place].position] = _staged(answer)
+        came = {block[place].position: _staged(answer) for place, answer in _asked(ask, source, block, stopping)}
+        with store.write() as connection:
+            rows.stage_answers(connection, found.run.id, came)
+        staged |= came
         if stopping():
             break
-        with store.write() as connection:
-            rows.stage_answers(connection, found.run.id, staged)
     return staged
 
 
@@ -227,7 +241,8 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         definitions.lock_definition(connection, run.check_id)
         if not rows.finish_answers(connection, run.id, summary, at=to_us(now)):
             return
-        rows.change_answers(connection, run.check_id, run.id, closed=closed, opened=changed)
+        if not rows.is_overtaken(connection, run.check_id, run.id):  # what holds now is what the later run found
+            rows.change_answers(connection, run.check_id, run.id, closed=closed, opened=changed)
         if measured and run.layout_id is not None:
             recording.fill_aggregates(connection, run.id, names, measured)
             vector = np.array([measured.get(name, np.nan) for name in names])

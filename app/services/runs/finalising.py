@@ -250,6 +250,7 @@ def fail(
 def _defer_answers(connection: Connection, run_id: int, inputs: RunInputs, gathered: Gathered) -> None:
     """Have the generated answers of a run judged. A judge has one job at a time, by which its budget is counted."""
     came = {place: StagedAnswer(text=text, outcome=Outcome.OK) for place, text in gathered.generated.items()}
+    answers.expect_answers(connection, run_id)
     answers.stage_answers(connection, run_id, came)
     lock = f"retriever-answers:{inputs.retriever.slug}" if inputs.judge is None else f"judge:{inputs.judge}"
     defer(connection, [NewJob(JobKind.ANSWERS, run_id, lock=lock)])

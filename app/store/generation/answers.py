@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from app.domain.generation.views import AnswerBody, RunAnswers
 from app.store.engine import blocks, hold_content, ids_of, insert_new, upsert
-from app.store.tables import answer_texts, answers, run_answers, runs
+from app.store.tables import answer_texts, answers, run_answers, runs, staged_answers
 
 
 class StagedAnswer(msgspec.Struct, array_like=True, frozen=True):
@@ -55,24 +55,43 @@ class NewAnswer:
         return now == (row.canary_version_id, row.ranking_id, row.text, row.judge_id, row.body)
 
 
+def expect_answers(connection: Connection, run_id: int) -> None:
+    """Note that the answers of a run are to be judged."""
+    insert_new(connection, run_answers, ("run_id",), [(run_id,)])
+
+
 def stage_answers(connection: Connection, run_id: int, staged: Mapping[int, StagedAnswer]) -> None:
-    """Keep the answers of a run, by position of the canary, until they are judged."""
-    upsert(connection, run_answers, ["run_id"], run_id=run_id, staged=msgspec.msgpack.encode(dict(staged)))
+    """Keep some answers of a run, by position of the canary, until they are judged."""
+    if staged:
+        body = msgspec.msgpack.encode(dict(staged))
+        upsert(connection, staged_answers, ["run_id", "part"], run_id=run_id, part=min(staged), body=body)
 
 
-def staged_answers(connection: Connection, run_id: int) -> dict[int, StagedAnswer] | None:
+def read_staged(connection: Connection, run_id: int) -> dict[int, StagedAnswer] | None:
     """Return the answers of a run that wait to be judged; None = they were judged, or are not known of."""
-    here = sa.select(run_answers.c.staged, run_answers.c.finished_at).where(run_answers.c.run_id == run_id)
-    row = connection.execute(here).one_or_none()
-    if row is None or row.finished_at is not None:
+    waits = sa.select(run_answers.c.run_id).where(run_answers.c.run_id == run_id, run_answers.c.finished_at.is_(None))
+    if connection.execute(waits).one_or_none() is None:
         return None
-    return {} if row.staged is None else msgspec.msgpack.decode(row.staged, type=dict[int, StagedAnswer])
+    parts = connection.execute(sa.select(staged_answers.c.body).where(staged_answers.c.run_id == run_id)).scalars()
+    return {
+        position: answer
+        for body in parts
+        for position, answer in msgspec.msgpack.decode(body, type=dict[int, StagedAnswer]).items()
+    }
+
+
+def is_overtaken(connection: Connection, check_id: int, run_id: int) -> bool:
+    """Whether answers of a later run of the check were judged before those of this one."""
+    later = sa.and_(runs.c.check_id == check_id, runs.c.id > run_id, run_answers.c.finished_at.is_not(None))
+    found = sa.select(runs.c.id).join(run_answers, run_answers.c.run_id == runs.c.id).where(later).limit(1)
+    return connection.execute(found).first() is not None
 
 
 def finish_answers(connection: Connection, run_id: int, body: RunAnswers, *, at: int) -> bool:
     """Write what the answers of a run come to; False where that is done already."""
     open_row = sa.and_(run_answers.c.run_id == run_id, run_answers.c.finished_at.is_(None))
-    values = {"body": json.dumps(body), "staged": None, "finished_at": at}
+    connection.execute(sa.delete(staged_answers).where(staged_answers.c.run_id == run_id))
+    values = {"body": json.dumps(body), "finished_at": at}
     return connection.execute(sa.update(run_answers).where(open_row).values(**values)).rowcount == 1
 
 

@@ -45,6 +45,7 @@ from app.store.tables import (
     runs,
     scores,
     shards,
+    staged_answers,
     states,
     transitions,
     vectors,
@@ -74,6 +75,7 @@ def drop_runs(connection: Connection, old: Sequence[int]) -> int:
 _OF_RUNS = (
     rescored_runs,
     run_answers,
+    staged_answers,
     run_probes,
     run_causes,
     run_embedders,

@@ -27,7 +27,7 @@ from app.store.tables.catalog import (
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
 from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
-from app.store.tables.generation import answer_texts, answers, judge_days, ratings, run_answers
+from app.store.tables.generation import answer_texts, answers, judge_days, ratings, run_answers, staged_answers
 from app.store.tables.history import (
     chunks,
     latest,
@@ -97,6 +97,7 @@ __all__ = [
     "runs",
     "scores",
     "shards",
+    "staged_answers",
     "states",
     "suite_versions",
     "task_canaries",

@@ -31,14 +31,22 @@ answers = Table(
     Index("ix_answers_text_id", "text_id"),
 )
 
-# The answers of one run on their way: what is there already, and in the end what it comes to.
+# What the answers of a run come to.
 run_answers = Table(
     "run_answers",
     metadata,
     Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
-    Column("staged", LargeBinary),  # answers by position of the canary, until the run's answers are judged
     Column("body", Text),  # JSON: how many were asked, answered and judged, by outcome; NULL = not ended
     Column("finished_at", BigInteger),
+)
+
+# The answers of a run until they are judged, part by part as they come.
+staged_answers = Table(
+    "staged_answers",
+    metadata,
+    Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
+    Column("part", Integer, primary_key=True, autoincrement=False),  # the first position of the canaries it is about
+    Column("body", LargeBinary, nullable=False),
 )
 
 # What a judge said of one answer to one question: an unchanged answer is asked about once.
