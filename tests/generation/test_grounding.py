@@ -23,7 +23,7 @@ def test_case_punctuation_and_formatting_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(("kept", "grounded"), [(8, True), (7, False)])
-def test_six_of_ten_3_grams_are_enough_and_five_are_not(kept: int, grounded: bool) -> None:  # noqa: FBT001
+def test_six_of_ten_3_grams_are_enough_and_five_are_not(kept: int, *, grounded: bool) -> None:
     chunk = "one two three four five six seven eight nine ten eleven twelve"
     words = [*chunk.split()[:kept], *(f"other{number}" for number in range(12 - kept))]
     assert (ground_answer(" ".join(words), [chunk]).grounded_share == 1) is grounded

@@ -144,7 +144,7 @@ def test_another_wording_has_another_version(question: Question) -> None:
 def test_the_cache_key_changes_with_what_the_question_is_about(
     change: dict[str, object], changed: set[Question]
 ) -> None:
-    other = replace(JUDGED, **change)  # type: ignore[arg-type]
+    other = replace(JUDGED, **change)  # type: ignore[arg-type] # fields of several types
     assert {each for each in Question if cache_key(each, JUDGED, "m") != cache_key(each, other, "m")} == changed
 
 
