@@ -1,0 +1,209 @@
+"""How far numbers of a judge can be trusted: simulated judges with stated errors, held against the known truth.
+
+    python -m benchmarks.judge [REPETITIONS]
+
+No model runs here, so nothing is claimed of any real judge: a simulated one says YES to what is right in `sensitivity`
+of the cases and NO to what is wrong in `specificity`, independently. REPETITIONS (default 2,000) samples are drawn for
+each row, with fixed seeds. It fails unless intervals cover, an unfit judge stays uncalibrated and love of length shows.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.generation.calibration import Basis, estimate_rate, measure_judge, prediction_powered
+from app.domain.generation.length_bias import measure_length_bias
+from app.domain.generation.quantiles import clopper_pearson, student_quantile
+
+Floats = NDArray[np.float64]
+
+UNLABELLED = 2_000
+LEAST_COVERAGE = 0.93
+MOST_FALSE = 0.05
+LEAST_SHOWN = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A simulated judge; `length_love` is the share of its NOs that padding turns into a YES."""
+
+    sensitivity: float
+    specificity: float
+    length_love: float = 0.0
+
+    def judge(self, truth: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np.bool_]:
+        """Return a verdict on each answer."""
+        chance = random.random(truth.shape)
+        verdicts: NDArray[np.bool_] = np.where(truth, chance < self.sensitivity, chance >= self.specificity)
+        return verdicts
+
+    def kappa(self, rate: float) -> float:
+        """Return the kappa of this judge with the truth where a share `rate` of the answers is right."""
+        agreed = rate * self.sensitivity + (1 - rate) * self.specificity
+        says_yes = rate * self.sensitivity + (1 - rate) * (1 - self.specificity)
+        chance = rate * says_yes + (1 - rate) * (1 - says_yes)
+        return (agreed - chance) / (1 - chance)
+
+
+GOOD, MIDDLING, POOR = (
+    Judge(sensitivity=0.95, specificity=0.9),
+    Judge(sensitivity=0.9, specificity=0.8),
+    Judge(sensitivity=0.7, specificity=0.6),
+)
+UNFIT = ((0.5, Judge(sensitivity=0.7, specificity=0.7)), (0.8, Judge(sensitivity=0.8, specificity=0.66)))
+"""Rates and judges whose kappa is about .4 there: calling them calibrated is the error at the bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """What intervals did over the repetitions of one design; widths are means."""
+
+    formula_covers: float
+    """The combined interval, whatever the labels are."""
+    formula_width: float
+    """Relative to the interval of Student's t from the same labels alone."""
+    covers: float
+    """The interval that Coalmine gives: combined where labels allow, people alone otherwise."""
+    width: float
+    """Relative to the exact interval from the same labels alone."""
+    people_alone: float
+    """Share of the repetitions in which the labels did not allow the combined one."""
+
+
+def main(repetitions: int = 2_000) -> None:
+    """Print the tables, then hold them against what the documentation promises."""
+    failures = [*_print_intervals(repetitions), *_print_calibrated(repetitions), *_print_length_love(repetitions)]
+    assert not failures, failures
+
+
+def _print_intervals(repetitions: int) -> Iterator[str]:
+    print("| sensitivity, specificity | labels | true rate | formula: covers | width | rule: covers | width | alone |")
+    print("|---|---|---|---|---|---|---|---|")
+    for judge, labels, rate in designs():
+        found = measure_intervals(judge, labels=labels, rate=rate, repetitions=repetitions)
+        numbers = f"{found.formula_covers:.3f} | {found.formula_width:.2f} | {found.covers:.3f} | {found.width:.2f}"
+        row = f"| {judge.sensitivity}, {judge.specificity} | {labels} | {rate} | {numbers} | {found.people_alone:.2f} |"
+        print(row, flush=True)
+        if found.covers < LEAST_COVERAGE:
+            yield f"covers too rarely: {row}"
+        if found.formula_width > 1.0 or found.width > 1.0:
+            yield f"wider than people alone: {row}"
+
+
+def _print_calibrated(repetitions: int) -> Iterator[str]:
+    print("\n| true rate | sensitivity, specificity | kappa | labels | called calibrated |\n|---|---|---|---|---|")
+    for rate, judge in (*UNFIT, (0.8, MIDDLING), (0.8, GOOD)):
+        for labels in (30, 100, 200):
+            share = share_calibrated(judge, labels=labels, rate=rate, repetitions=repetitions)
+            errors = f"{judge.sensitivity}, {judge.specificity} | {judge.kappa(rate):.2f}"
+            row = f"| {rate} | {errors} | {labels} | {share:.3f} |"
+            print(row, flush=True)
+            if (rate, judge) in UNFIT and share > MOST_FALSE:
+                yield f"called calibrated too often: {row}"
+
+
+def _print_length_love(repetitions: int) -> Iterator[str]:
+    print("\n| padding turns of the NOs into YES | pairs | reported | covers |\n|---|---|---|---|")
+    for love in (0.0, 0.1, 0.3, 0.5):
+        for pairs in (20, 50, 100):
+            judge = Judge(sensitivity=0.9, specificity=0.8, length_love=love)
+            shown, covers = measure_length_love(judge, pairs=pairs, repetitions=repetitions)
+            row = f"| {love} | {pairs} | {shown:.3f} | {covers:.3f} |"
+            print(row, flush=True)
+            if covers < LEAST_COVERAGE or (not love and shown > MOST_FALSE):
+                yield f"reported wrongly: {row}"
+    if shown < LEAST_SHOWN:
+        yield f"reported too rarely: {row}"
+
+
+def designs() -> Iterator[tuple[Judge, int, float]]:
+    """Yield judges, numbers of labels and true rates of the first table; the last rows are why there is a rule."""
+    for judge in (GOOD, MIDDLING, POOR):
+        for labels in (100, 200):
+            for rate in (0.7, 0.8, 0.9):
+                yield judge, labels, rate
+    for rate in (0.95, 0.99):
+        yield GOOD, 100, rate
+
+
+def measure_intervals(judge: Judge, *, labels: int, rate: float, repetitions: int) -> Intervals:
+    """Draw labelled and unlabelled answers and count how often intervals hold the true rate."""
+    random = np.random.default_rng([16, labels, round(rate * 1_000), round(judge.sensitivity * 1_000)])
+    side = student_quantile(0.975, labels - 1)
+    rows = []
+    for _ in range(repetitions):
+        truth = random.random(labels + UNLABELLED) < rate
+        verdicts = judge.judge(truth, random).astype(np.float64)
+        people, judged, others = truth[:labels].astype(np.float64), verdicts[:labels], verdicts[labels:]
+        mean, error, _weight = prediction_powered(people, judged, others)
+        found = estimate_rate(people.tolist(), judged.tolist(), others.tolist())
+        exact = clopper_pearson(int(people.sum()), labels)
+        rows.append(
+            (
+                max(mean - side * error, 0) <= rate <= min(mean + side * error, 1),
+                2 * side * error,
+                2 * side * float(people.std(ddof=1)) / labels**0.5,
+                found.low <= rate <= found.high,
+                found.high - found.low,
+                exact.high - exact.low,
+                found.basis is Basis.PEOPLE,
+            )
+        )
+    means = np.array(rows, dtype=np.float64).mean(axis=0).tolist()
+    return Intervals(
+        formula_covers=means[0],
+        formula_width=means[1] / means[2],
+        covers=means[3],
+        width=means[4] / means[5],
+        people_alone=means[6],
+    )
+
+
+def share_calibrated(judge: Judge, *, labels: int, rate: float, repetitions: int) -> float:
+    """Return the share of repetitions in which a judge is called calibrated."""
+    random = np.random.default_rng([17, labels, round(rate * 1_000), round(judge.sensitivity * 1_000)])
+    found = 0
+    for _ in range(repetitions):
+        truth = random.random(labels) < rate
+        verdicts = judge.judge(truth, random)
+        found += _is_calibrated(
+            int((truth & verdicts).sum()),
+            int((truth & ~verdicts).sum()),
+            int((~truth & verdicts).sum()),
+            int((~truth & ~verdicts).sum()),
+        )
+    return found / repetitions
+
+
+@lru_cache(maxsize=100_000)  # the order of answers means nothing, so samples of equal counts are one
+def _is_calibrated(both: int, missed: int, wrong: int, neither: int) -> bool:
+    people = [True] * (both + missed) + [False] * (wrong + neither)
+    verdicts = [1.0] * both + [0.0] * missed + [1.0] * wrong + [0.0] * neither
+    return measure_judge(people, verdicts).calibrated
+
+
+def measure_length_love(judge: Judge, *, pairs: int, repetitions: int) -> tuple[float, float]:
+    """Return how often love of length is reported and how often the interval holds the true difference.
+
+    Half of the control answers are right. The judge decides anew on the padded answer: its errors are independent.
+    """
+    random = np.random.default_rng([18, pairs, round(judge.length_love * 1_000)])
+    says_no = 0.5 * (1 - judge.sensitivity) + 0.5 * judge.specificity
+    difference = judge.length_love * says_no
+    shown = covers = 0
+    for _ in range(repetitions):
+        truth = random.random(pairs) < 0.5
+        plain, again = judge.judge(truth, random), judge.judge(truth, random)
+        padded = again | (random.random(pairs) < judge.length_love)
+        found = measure_length_bias(plain.tolist(), padded.tolist())
+        shown += found.shown
+        covers += found.low is not None and found.high is not None and found.low <= difference <= found.high
+    return shown / repetitions, covers / repetitions
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]))
