@@ -122,14 +122,7 @@ def create_app(service_: Service) -> FastAPI:
         openapi_url=None,  # both are routes of our own, so that the one dependency covers them
         redirect_slashes=False,
     )
-    app.state.access = deps.Access(
-        store=service_.store,
-        vault=service_.vault,
-        loopback=deps.is_loopback(service_.settings.host),
-        metrics_token=service_.settings.metrics_token,
-    )
-    app.state.exposition = service_.exposition
-    app.state.worker = service_.worker
+    _give_access(app, service_)
     app.state.probe = service_.probe
     app.state.read = read_pasted
     app.state.diagnoses = OnDemand()
@@ -147,6 +140,42 @@ def create_app(service_: Service) -> FastAPI:
     return app
 
 
+def create_worker_app(service_: Service) -> FastAPI:
+    """Return the app of a worker alone: liveness, readiness and metrics. Who starts the worker ends it."""
+    app = FastAPI(
+        title="Coalmine worker",
+        version=__version__,
+        routes=[*_probe_routes()],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    _give_access(app, service_)
+    install_problems(app)
+    app.add_middleware(Gate)
+    return app
+
+
+def _give_access(app: FastAPI, service_: Service) -> None:
+    """Set what authentication and the probes of a process need."""
+    app.state.access = deps.Access(
+        store=service_.store,
+        vault=service_.vault,
+        loopback=deps.is_loopback(service_.settings.host),
+        metrics_token=service_.settings.metrics_token,
+    )
+    app.state.exposition = service_.exposition
+    app.state.worker = service_.worker
+
+
+@cache
+def _probe_routes() -> Sequence[BaseRoute]:
+    routes = APIRouter(dependencies=[Depends(deps.authorise)])
+    routes.include_router(service.probes)
+    return routes.routes
+
+
 @cache
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes of the API and the pages, all behind the one dependency.
@@ -159,6 +188,7 @@ def _routes() -> Sequence[BaseRoute]:
         generate_unique_id_function=lambda route: route.name,  # what generators call the function for it
     )
     for router in (
+        service.probes,
         service.router,
         catalog_routes.router,
         suites.router,

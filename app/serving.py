@@ -39,7 +39,9 @@ LAST_PORT = 65_535
 INTERRUPTED = 130
 STOPPING = "Stopping; Ctrl-C again to leave at once."
 
-_GRACE_SECONDS = 15
+GRACE_SECONDS = 15
+"""How long requests under way have to end once the service is told to stop."""
+_PROBE_GRACE_SECONDS = 2
 _BACKLOG = 2_048
 _DEMO_SECONDS = 30.0
 _POLL_SECONDS = 0.05
@@ -85,14 +87,9 @@ def serve_app(
         access_log=log_requests,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    for each in sockets:
-        try:
-            each.listen(_BACKLOG)  # uvicorn would too, but with a trace where another process was faster
-        except OSError as error:
-            host, port = each.getsockname()[:2]
-            raise _cannot_listen(host, port, error) from error
+    _listen(sockets)
     server = _Server(config, telling, ending, app.state.streams)
     try:
         server.run(sockets=sockets)
@@ -100,6 +97,41 @@ def serve_app(
         raise ConfigurationError("the service did not start; the log says why") from error
     if ending.begun:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def answering_probes(app: FastAPI, sockets: list[socket.socket]) -> Iterator[Callable[[], bool]]:
+    """Serve the probes of a worker on bound sockets, in a thread; gives whether they are still served.
+
+    Raises ConfigurationError where it cannot listen.
+    """
+    _listen(sockets)
+    config = uvicorn.Config(
+        app,
+        http=bounded_protocol(raise_descriptor_limit()),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_PROBE_GRACE_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=(sockets,), name="coalmine-probes", daemon=True)
+    thread.start()
+    try:
+        yield thread.is_alive
+    finally:
+        server.should_exit = True
+        thread.join(2 * _PROBE_GRACE_SECONDS)
+
+
+def _listen(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        try:
+            each.listen(_BACKLOG)  # uvicorn would too, but with a trace where another process was faster
+        except OSError as error:
+            host, port = each.getsockname()[:2]
+            raise _cannot_listen(host, port, error) from error
 
 
 class _Server(uvicorn.Server):

@@ -16,19 +16,21 @@ from app.services.history import metrics_snapshot
 from app.services.self_monitor import Issue
 
 router = APIRouter(tags=["service"])
+probes = APIRouter(tags=["service"])
+"""What a worker alone answers too."""
 
 _EXPOSITIONS = ("text/plain", "application/openmetrics-text")
 # A thread of its own: readiness must answer while all route threads are busy.
 _CHECKS = CapacityLimiter(1)
 
 
-@router.get("/livez", response_class=PlainTextResponse)
+@probes.get("/livez", response_class=PlainTextResponse)
 async def livez() -> str:
     """Return that the process answers."""
     return "ok\n"
 
 
-@router.get("/readyz", response_class=PlainTextResponse)
+@probes.get("/readyz", response_class=PlainTextResponse)
 async def readyz(request: Request) -> Response:
     """Return whether requests can be served: the store can be read and written, and the worker, if any, is running.
 
@@ -54,7 +56,7 @@ async def readyz(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n")
 
 
-@router.get("/metrics", response_class=Response, responses=answers(200, types=_EXPOSITIONS))
+@probes.get("/metrics", response_class=Response, responses=answers(200, types=_EXPOSITIONS))
 async def scrape(request: Request) -> Response:
     """Return the metrics without reading the store; OpenMetrics, with run ids as exemplars, if accepted."""
     exposition: metrics.Exposition = request.app.state.exposition

@@ -20,7 +20,7 @@ from app.commands.resources import require_own_key
 from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
-from app.main import create_app, open_service
+from app.main import create_app, create_worker_app, open_service
 from app.store.file_locks import lock_for_serving, lock_for_work
 from app.wiring import database_file, expect_secret_key
 
@@ -81,10 +81,29 @@ def serve(
         serving.serve_app(create_app(service), sockets, log_requests=log_requests, telling=telling, ending=ending)
 
 
-@app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work"))
-def work() -> None:
-    """Run a worker without the API; any number may share one PostgreSQL database."""
-    settings = load_settings(os.environ)
+def _nobody_asks() -> bool:
+    """Return True: a worker without a port has no server that could end."""
+    return True
+
+
+@app.command(
+    epilog=examples(
+        "COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work",
+        "COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work --host 0.0.0.0 --port 8000",
+    )
+)
+def work(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on, with --port; default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=serving.LAST_PORT, help="Port of /livez, /readyz and /metrics; default: none."),
+    ] = None,
+) -> None:
+    """Run a worker without the API and pages; any number may share one PostgreSQL database."""
+    if host is not None and port is None:
+        raise ConfigurationError("--host says where the worker listens; say on which port with --port")
+    settings = load_settings(os.environ, host=host if port is not None else serving.LOOPBACK_HOST)
     if settings.embedded:
         raise ConfigurationError(
             "`coalmine work` needs PostgreSQL (COALMINE_DATABASE_URL): a SQLite file belongs to one process, "
@@ -92,23 +111,28 @@ def work() -> None:
         )
     with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
         require_own_key(settings)
-        # It listens nowhere, and what is in force is for `serve` and `apply` to say.
-        alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
-        service = open_service(alone, environment=os.environ)
+        sockets = [] if port is None else stack.enter_context(serving.bound(settings.host, port))
+        # What is in force is for `serve` and `apply` to say.
+        service = open_service(replace(settings, canaries=None), environment=os.environ)
+        service.exposition.process.config_left_to_others()
         stack.callback(service.store.close)
         if service.tracing is not None:
             stack.callback(service.tracing.close)
         if service.worker is None:
             raise CoalmineError("there is no worker")
         raise_descriptor_limit()
+        if sockets:  # until the worker has stopped
+            is_served = stack.enter_context(serving.answering_probes(create_worker_app(service), sockets))
+        else:
+            is_served = _nobody_asks
         service.worker.start()
         stack.callback(service.worker.stop)
-        logger.info("working", extra={"database": service.store.place})
+        logger.info("working", extra={"database": service.store.place, "port": port})
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         sign = sign_of_life(settings.data_dir)
         stack.callback(sign.unlink, missing_ok=True)
         try:
-            while service.worker.alive:
+            while service.worker.alive and is_served():
                 sign.touch()
                 threading.Event().wait(5)
         except KeyboardInterrupt:

@@ -131,6 +131,10 @@ class ProcessMetrics:
         self._config.clear()
         self._config.labels(config).set(1)
 
+    def config_left_to_others(self) -> None:
+        """Export no configuration: this process applies no canary files, so that it can disagree with nobody."""
+        self._config.clear()
+
     def watch_worker(self, alive: Callable[[], bool]) -> None:
         """Export from now on whether the worker of this process is alive."""
         self._worker.set_function(alive)

@@ -188,6 +188,19 @@ def _shared_families(state: State) -> Iterator[Metric]:
         (),
         [((), state.runs_waiting_oldest_seconds)],
     )
+    if state.jobs_waiting is not None:  # on PostgreSQL, where workers can be added
+        yield gauge(
+            "coalmine_jobs_waiting",
+            "Jobs that only wait for a worker.",
+            (),
+            [((), float(state.jobs_waiting.number))],
+        )
+        yield gauge(
+            "coalmine_jobs_waiting_oldest_seconds",
+            "How long the oldest job that only waits for a worker has been due.",
+            (),
+            [((), state.jobs_waiting.oldest_seconds)],
+        )
     if state.pooled_recalls:  # most suites have no annotation task
         yield gauge(
             "coalmine_pooled_recall_ratio",

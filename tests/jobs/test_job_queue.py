@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from app.domain.errors import StoreUnavailableError
 from app.store.engine import Store, to_us
-from app.store.jobs.jobs import JobQueue, at_hand, defer
+from app.store.jobs.jobs import JobQueue, at_hand, defer, waiting
 from app.store.jobs.local_jobs import LocalJobs
 from app.store.jobs.postgresql_jobs import PostgresqlJobs
-from app.store.jobs.values import Job, JobKind, NewJob, Room
+from app.store.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
 from tests.support.fakes import Crash
 from tests.support.living import until
 
@@ -155,6 +155,13 @@ def test_what_is_due_or_taken_is_at_hand(store: Store, queue: JobQueue) -> None:
         assert at_hand(connection, [JobKind.RUN, JobKind.SHARD], to_us(now())) == {1, 3}
 
 
+def test_only_where_others_could_help_is_it_known_what_waits_for_a_worker(store: Store) -> None:
+    put(store, NewJob(JobKind.RUN, 1))
+    with store.read() as connection:
+        found = waiting(connection)
+    assert found is None if store.dialect == "sqlite" else found is not None and found.number == 1
+
+
 def test_the_next_that_is_due_is_known(sqlite_store: Store) -> None:
     queue = LocalJobs(sqlite_store)
     at = now().replace(microsecond=0) + timedelta(minutes=1)
@@ -170,6 +177,69 @@ def silence(store: Store) -> None:
     """Let every process have been silent for long."""
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'")
+
+
+def waits(store: Store) -> JobsWaiting:
+    """Give what waits for a worker."""
+    with store.read() as connection:
+        found = waiting(connection)
+    assert found is not None
+    return found
+
+
+def age(store: Store, *, seconds: int) -> None:
+    """Let every job have been deferred, and due, this much earlier."""
+    with store.write() as connection:
+        for column in ("procrastinate_events SET at = at", "procrastinate_jobs SET scheduled_at = scheduled_at"):
+            connection.exec_driver_sql(f"UPDATE {column} - interval '{seconds} seconds'")
+
+
+def test_what_waits_for_a_worker_is_as_old_as_its_oldest_job(postgresql_store: Store) -> None:
+    assert waits(postgresql_store) == (0, 0.0)
+    put(postgresql_store, NewJob(JobKind.RUN, 1))
+    age(postgresql_store, seconds=90)
+    put(postgresql_store, NewJob(JobKind.DELIVERY, 2))
+    number, oldest = waits(postgresql_store)
+    assert number == 2
+    assert 90 <= oldest < 150
+
+
+def test_a_job_waits_for_a_worker_from_when_it_is_due(postgresql_store: Store) -> None:
+    hour = timedelta(hours=1)
+    put(postgresql_store, NewJob(JobKind.RUN, 1, run_at=to_us(now() + hour)))
+    assert waits(postgresql_store) == (0, 0.0), "it waits for its time"
+    age(postgresql_store, seconds=3_660)
+    number, oldest = waits(postgresql_store)
+    assert number == 1
+    assert 50 < oldest < 120, "a minute over its time, whenever it was deferred"
+
+
+def test_a_job_that_waits_for_its_lock_waits_for_no_worker(postgresql_store: Store) -> None:
+    put(postgresql_store, NewJob(JobKind.SHARD, 1, lock="lane"), NewJob(JobKind.SHARD, 2, lock="lane"))
+    assert waits(postgresql_store).number == 1
+    queue = open_queue(postgresql_store)
+    queue.begin()
+    (first,) = taken(queue)
+    assert waits(postgresql_store) == (0, 0.0), "one is being done, and the other goes after it"
+    queue.finish(first)
+    assert waits(postgresql_store).number == 1
+
+
+def test_deferring_the_same_again_makes_a_job_that_waits_no_younger(postgresql_store: Store) -> None:
+    put(postgresql_store, NewJob(JobKind.DELIVERY, 7, run_at=to_us(now())))
+    age(postgresql_store, seconds=90)
+    put(postgresql_store, NewJob(JobKind.DELIVERY, 7), NewJob(JobKind.DELIVERY, 7, run_at=to_us(now())))
+    number, oldest = waits(postgresql_store)
+    assert number == 1
+    assert oldest >= 90
+
+
+def test_a_job_that_is_hastened_waits_from_then_on(postgresql_store: Store) -> None:
+    put(postgresql_store, NewJob(JobKind.DELIVERY, 7, run_at=to_us(now() + timedelta(hours=1))))
+    put(postgresql_store, NewJob(JobKind.DELIVERY, 7))
+    number, oldest = waits(postgresql_store)
+    assert number == 1
+    assert oldest < 60, "not since 1970, which is what `at once` is written as"
 
 
 def test_jobs_of_a_process_that_is_dead_are_given_to_others(postgresql_store: Store) -> None:

@@ -119,6 +119,29 @@ def test_a_worker_works_on_postgresql_without_serving(databases: Databases, cana
 
 
 @pytest.mark.systems
+def test_a_worker_answers_its_probes_until_it_has_stopped(databases: Databases, tmp_path: Path) -> None:
+    port = free_ports()
+    settings = {
+        "COALMINE_DATABASE_URL": databases.postgresql(),
+        "COALMINE_SECRET_KEY": "0123456789abcdef0123456789abcdef",
+        "COALMINE_DATA_DIR": str(tmp_path / "work"),
+    }
+    with started(tmp_path, "work", "--port", port, **settings) as process:
+        process.wait_for("working")
+        base = f"http://127.0.0.1:{port}"
+        assert httpx2.get(f"{base}/livez").text == "ok\n"
+        assert until(lambda: httpx2.get(f"{base}/readyz").status_code == 200)
+        assert until(lambda: "\ncoalmine_jobs_waiting 0.0" in httpx2.get(f"{base}/metrics").text)
+        assert httpx2.get(f"{base}/v1/checks").status_code == 404
+        with started(tmp_path, "work", "--port", port, **settings) as second:
+            assert second.end() == 2
+        assert f"port {port}" in second.said
+        assert process.end(signal.SIGTERM) == 0
+    assert process.said.endswith("Stopped.\n")
+    assert "say on which port with --port" in refused("work", "--host", "127.0.0.1", **settings)
+
+
+@pytest.mark.systems
 def test_the_demo_ends_with_whoever_started_it(tmp_path: Path) -> None:
     port = free_ports()
     with started(tmp_path, "demo", "--port", port, "--until-stdin-ends") as process:

@@ -25,6 +25,8 @@ from app.services.history.metrics_snapshot import CheckState, HookState, State
 from app.services.runs.config_fingerprint import config_hash
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
+from app.store.jobs.jobs import defer
+from app.store.jobs.values import JobKind, JobsWaiting, NewJob
 from tests.support.api_service import CANARIES, CHECK, Api, api, bearer
 from tests.support.world import COVERAGE, World, canary, page
 
@@ -143,6 +145,23 @@ def test_a_run_waits_from_when_it_is_due_until_somebody_begins_it(store: Store) 
     assert metrics_snapshot.read_state(store).runs_waiting == 1
 
 
+def test_jobs_that_wait_for_a_worker_are_shown_where_workers_can_be_added(store: Store) -> None:
+    exposition = Exposition.create()
+    exposition.snapshot.refresh(store)
+    shown = series(exposition.render()[0].decode())
+    names = [("coalmine_jobs_waiting", ()), ("coalmine_jobs_waiting_oldest_seconds", ())]
+    if store.dialect == "sqlite":  # one process does all of them
+        assert not shown.keys() & set(names)
+        return
+    assert [shown[name] for name in names] == [0, 0]
+    with store.write() as connection:
+        defer(connection, [NewJob(JobKind.RUN, 1), NewJob(JobKind.DELIVERY, 2)])
+    exposition.snapshot.refresh(store)
+    shown = series(exposition.render()[0].decode())
+    assert shown[names[0]] == 2
+    assert shown[names[1]] > 0
+
+
 def test_a_hook_shows_what_it_does_not_take(store: Store) -> None:
     world = _now_world(store)
     well = HookState(slug="ops", retrying=0, dead=0, disabled=False)
@@ -257,7 +276,7 @@ def _crowded(number: int, cutoffs: tuple[int, ...], canaries: int, pairs: int) -
     )
 
 
-def _state(checks: tuple[CheckState, ...], hooks: int) -> State:
+def _state(checks: tuple[CheckState, ...], hooks: int, waiting: JobsWaiting | None = None) -> State:
     kinds = [(state, level) for state in UNRESOLVED for level in Severity]
     return State(
         checks=checks,
@@ -267,6 +286,7 @@ def _state(checks: tuple[CheckState, ...], hooks: int) -> State:
         runs_waiting=1,
         runs_waiting_oldest_seconds=1,
         hooks=tuple(HookState(slug=f"hook-{one}", retrying=1, dead=1, disabled=False) for one in range(hooks)),
+        jobs_waiting=waiting,
     )
 
 
@@ -284,12 +304,21 @@ def test_a_crowded_catalogue_has_as_many_series_as_stated(
         _bound("canaries", n=canaries) if canaries else 0
     )
     assert samples == number * each + 20 * _bound("hook") + _bound("shared")
+    replicas = _state(checks, hooks=20, waiting=JobsWaiting(number=3, oldest_seconds=1.5))
+    assert sum(len(family.samples) for family in state_families(replicas)) == samples + _bound("jobs")
 
 
 def test_the_figures_of_the_documentation_follow_from_its_formulas() -> None:
     usual = _bound("check", c=len(CUTOFFS), g=len(Category), p=0)
     most = _bound("check", c=21, g=len(Category), p=100) + _bound("canaries", n=MOST_CANARY_METRICS)
-    whole = 2 * (50 * usual + 10 * _bound("hook") + _bound("shared") + _bound("process") + 10 * _bound("deliveries"))
+    whole = 2 * (
+        50 * usual
+        + 10 * _bound("hook")
+        + _bound("shared")
+        + _bound("jobs")
+        + _bound("process")
+        + 10 * _bound("deliveries")
+    )
     text = DOCS.read_text(encoding="utf-8")
     for figure in (usual, most, whole, _bound("check", c=len(CUTOFFS), g=1, p=0)):
         assert f" {figure:,}" in text

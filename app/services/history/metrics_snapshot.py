@@ -18,6 +18,8 @@ from app.store.detection.detectors import DetectionRow
 from app.store.engine import Connection, Store, to_us
 from app.store.history import current_state, metric_rows
 from app.store.history.metric_rows import CheckRows, CheckVersion
+from app.store.jobs import jobs
+from app.store.jobs.values import JobsWaiting
 from app.store.runs import results
 
 _DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
@@ -77,6 +79,8 @@ class State:
     """Number of due runs that no worker has started."""
     runs_waiting_oldest_seconds: float
     hooks: tuple[HookState, ...]
+    jobs_waiting: JobsWaiting | None = None
+    """None = one process does all of them."""
     pooled_recalls: tuple[RecallRow, ...] = ()
 
 
@@ -159,6 +163,7 @@ class StateReader:
             runs_waiting=shared.runs_waiting,
             runs_waiting_oldest_seconds=shared.runs_waiting_oldest_seconds,
             hooks=shared.hooks,
+            jobs_waiting=shared.jobs_waiting,
             pooled_recalls=shared.pooled_recalls,
         )
 
@@ -195,6 +200,7 @@ class _Shared:
     runs_waiting: int
     runs_waiting_oldest_seconds: float
     hooks: tuple[HookState, ...]
+    jobs_waiting: JobsWaiting | None
     pooled_recalls: tuple[RecallRow, ...]
 
 
@@ -207,6 +213,7 @@ def _read_shared(connection: Connection, now: datetime) -> _Shared:
         runs_waiting=waiting,
         runs_waiting_oldest_seconds=_age(now, since),
         hooks=_hooks(connection),
+        jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(recalls.list_recalls(connection)),
     )
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from app.store.jobs import local_rows, postgresql_rows
-from app.store.jobs.values import Job, JobKind, NewJob, Room
+from app.store.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
 
 
 class JobQueue(Protocol):
@@ -67,6 +67,11 @@ def at_hand(connection: Connection, kinds: Sequence[JobKind], now: int) -> set[i
     """Give the keys of the jobs of these kinds that somebody does or could begin now."""
     found: set[int] = _rows(connection).at_hand(connection, kinds, now)
     return found
+
+
+def waiting(connection: Connection) -> JobsWaiting | None:
+    """Return the jobs that wait for a worker alone; None where one process does all of them, on SQLite."""
+    return postgresql_rows.waiting(connection) if connection.dialect.name == "postgresql" else None
 
 
 def _rows(connection: Connection) -> ModuleType:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import from_us
-from app.store.jobs.values import JobKind, NewJob
+from app.store.jobs.values import JobKind, JobsWaiting, NewJob
 
 VERSION: Final = 1
 """Of the arguments of a job: what a newer release writes otherwise gets another one."""
@@ -70,6 +70,11 @@ def at_hand(connection: Connection, kinds: Sequence[JobKind], _now: int) -> set[
     return set(connection.execute(sa.select(key).where(of_kind, there)).scalars())
 
 
+def waiting(connection: Connection) -> JobsWaiting:
+    """Return how many jobs a worker could take now, and for how long the oldest could have been."""
+    return JobsWaiting(*connection.execute(_TAKEABLE).one())
+
+
 _TODO: sa.ColumnElement[str] = sa.literal_column("'todo'")
 _DOING: sa.ColumnElement[str] = sa.literal_column("'doing'")
 _JOBS: Any = sa.table(
@@ -87,4 +92,25 @@ _WAITING = (
     .order_by(_JOBS.c.id)
     .with_for_update(read=True, key_share=True)
 )
-_EARLIER = sa.update(_JOBS).where(_JOBS.c.id == sa.bindparam("job")).values(scheduled_at=sa.bindparam("at"))
+# What is due already stays as it is: since when it could be taken says how far behind the workers are.
+_EARLIER = (
+    sa.update(_JOBS)
+    .where(_JOBS.c.id == sa.bindparam("job"), _JOBS.c.scheduled_at > sa.func.now())
+    .values(scheduled_at=sa.func.greatest(sa.bindparam("at"), sa.func.now()))
+)
+# The conditions are those of Procrastinate's `fetch_job`: a job waits behind others with its lock, not for a worker.
+_TAKEABLE = sa.text("""
+SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - since)), 0)::float8
+FROM (
+    SELECT greatest(job.scheduled_at, (
+        SELECT max(event.at) FROM procrastinate_events AS event
+        WHERE event.job_id = job.id AND event.type IN ('deferred', 'deferred_for_retry')
+    )) AS since
+    FROM procrastinate_jobs AS job
+    WHERE job.status = 'todo' AND (job.scheduled_at IS NULL OR job.scheduled_at <= now())
+    AND NOT EXISTS (
+        SELECT 1 FROM procrastinate_jobs AS other
+        WHERE other.lock = job.lock AND (other.status = 'doing' OR (other.status = 'todo' AND other.id < job.id))
+    )
+) AS takeable
+""")

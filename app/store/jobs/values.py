@@ -53,6 +53,14 @@ class NewJob(NamedTuple):
         return f"{self.kind}:{self.key}:{self.part}"
 
 
+class JobsWaiting(NamedTuple):
+    """Jobs that a worker could take at once, were one free."""
+
+    number: int
+    oldest_seconds: float
+    """For how long the oldest of them could have been taken, by the clock of the database; 0 = there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job that this process has taken."""
