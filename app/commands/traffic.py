@@ -1,5 +1,6 @@
 """`coalmine traffic` and `coalmine suggest`: queries of users taken in, and those that no canary stands for."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,6 +15,7 @@ from app.domain.annotation.views import SuggestionView
 from app.domain.counts import counted
 from app.domain.errors import CoalmineError
 from app.formats.annotation.traffic_lines import ReadTraffic, read_traffic
+from app.formats.catalog.exchange import Source
 from app.formats.plain_text import Table, plain
 from app.services.annotation import reach, traffic
 
@@ -38,26 +40,29 @@ def send_traffic(
     data_dir: DataDir = None,
 ) -> None:
     """Add queries of users to the traffic of a suite. They are normalised, kept for 30 days, and never exported."""
-    found = read_traffic([file_source(file)], now=now())
+    source = file_source(file)
+    found = read_traffic([source], now=now())
     if server is None:
         with open_database(data_dir) as (_, store):
             answer = traffic.add_traffic(store, suite, retriever, found, now=now())
         new, notes = answer["new"], answer["notes"]
     else:
         new, notes = 0, traffic.left_out_notes(found)
-        client, parts = connect_server(server), _parts(found)
+        client, parts, upload = connect_server(server), _parts(found), _upload_id(source)
         for sent, part in enumerate(parts):
             try:
-                answer = client.send_traffic(suite, retriever, part)
+                answer = client.send_traffic(suite, retriever, part, key=f"{upload}-{sent + 1}-of-{len(parts)}")
             except CoalmineError:
                 if sent:
-                    terminal.note(f"{sent} of {len(parts)} parts arrived. Sending the file again counts them twice.")
+                    arrived = f"{sent} of {len(parts)} parts arrived."
+                    terminal.note(f"{arrived} Send the same file again within a day: they are not counted twice.")
                 raise
             new += answer["new"]
             notes += answer["notes"]
     typer.echo(f"{counted(len(found.queries), 'distinct query')} read, {new:,} of them new")
-    for note in notes:
-        terminal.note(note)
+    for note in dict.fromkeys(notes):
+        times = notes.count(note)
+        terminal.note(note if times == 1 else f"{times} parts: {note}")
 
 
 @app.command("suggest", epilog=examples("coalmine suggest --suite docs --retriever search --n 30"))
@@ -85,6 +90,14 @@ def show_suggestions(
     terminal.show_table(
         Table(title="Suggestions", columns=("query", "group", "traffic", "segment, guessed"), rows=tuple(rows))
     )
+
+
+def _upload_id(source: Source) -> str:
+    """Return what names a file by its lines: the same file, sent again, is known part by part."""
+    digest = hashlib.sha256()
+    for line in source.lines():
+        digest.update(line.encode())
+    return digest.hexdigest()[:32]
 
 
 def _parts(found: ReadTraffic) -> list[str]:

@@ -391,6 +391,7 @@ _SINCE = (
     "run_answers",
     "answers",
     "answer_texts",
+    "traffic_parts",
     "traffic_queries",
     "reaches",
     "reports",

@@ -22,7 +22,7 @@ from app.services.catalog.references import API
 from app.services.history import retention
 from app.store.annotation import traffic as rows
 from app.store.engine import Store, to_us
-from app.store.tables import traffic_queries
+from app.store.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present
 from tests.support.world import World, canary, documents, page
@@ -187,10 +187,10 @@ def made(store: Store) -> World:
 QUERIES = {"fees monthly": 60, "refunds late": 25, "returns by post": 10, "nothing at all": 4, "odd one": 1}
 
 
-def send(world: World, queries: dict[str, int], retriever: str = "search") -> Any:
+def send(world: World, queries: dict[str, int], retriever: str = "search", key: str | None = None) -> Any:
     lines = [json.dumps({"query": query, "count": count}) for query, count in queries.items()]
     return traffic.receive_traffic(
-        world.store, "suite", retriever, [source("\n".join(lines))], now=world.clock.advance(1)
+        world.store, "suite", retriever, [source("\n".join(lines))], now=world.clock.advance(1), key=key
     )
 
 
@@ -216,6 +216,49 @@ def test_the_same_query_sent_again_adds_up(world: World) -> None:
         found = connection.execute(traffic_queries.select().where(traffic_queries.c.query == "fees monthly")).one()
     assert found._mapping["count"] == 65
     assert found.first_seen < found.last_seen
+
+
+@pytest.mark.databases
+def test_what_comes_again_with_its_key_is_not_counted_again(world: World) -> None:
+    first = send(world, QUERIES, key="log-1")
+    world.clock.advance(86_000)
+    again = send(world, QUERIES, key="log-1")
+    assert again == {**first, "notes": [traffic.RECEIVED_BEFORE]}
+    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 100
+    with pytest.raises(ConflictError, match="used with other queries"):
+        send(world, {"fees monthly": 61}, key="log-1")
+    assert send(world, {"fees monthly": 1}, key="log-2")["notes"] == []
+    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 101
+
+
+def test_a_write_that_fails_remembers_no_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_grow", None)
+    with pytest.raises(TypeError):
+        send(world, QUERIES, key="log-1")
+    monkeypatch.undo()
+    assert send(world, QUERIES, key="log-1")["notes"] == []
+    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 100
+
+
+@pytest.mark.databases
+def test_a_key_is_known_for_a_day_and_until_the_traffic_is_deleted(world: World) -> None:
+    send(world, QUERIES, key="log-1")
+    retention.prune(world.store, world.clock(), days=1_000)
+    assert send(world, QUERIES, key="log-1")["notes"] == [traffic.RECEIVED_BEFORE]
+    world.clock.advance(86_400 + 1)
+    retention.prune(world.store, world.clock(), days=1_000)
+    assert send(world, QUERIES, key="log-1")["notes"] == []
+    traffic.forget_traffic(world.store, "suite", retriever="search")
+    assert send(world, QUERIES, key="log-1") == {"queries": 5, "new": 5, "notes": []}
+
+
+def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(world: World) -> None:
+    send(world, QUERIES, key="log-1")
+    traffic.forget_traffic(world.store, "suite", query="fees monthly")
+    with world.store.read() as connection:
+        assert next(iter(connection.execute(traffic_parts.select()).mappings()))["content_hash"] is None
+    assert send(world, QUERIES, key="log-1")["notes"] == [traffic.RECEIVED_BEFORE]
+    assert traffic.load_traffic(world.store, "suite")[0]["distinct"] == 4
 
 
 def test_beyond_the_limit_the_least_frequent_new_ones_are_left_out(

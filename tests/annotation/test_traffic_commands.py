@@ -49,12 +49,14 @@ def forward(service: Api) -> Any:
     """Return a handler that hands requests to the service."""
 
     def handle(seen: Seen) -> Any:
-        answer = service.client.request(
-            seen.method, seen.target, content=seen.body, headers={"content-type": "application/json"}
-        )
+        answer = service.client.request(seen.method, seen.target, content=seen.body, headers=_passed_on(seen))
         return reply(answer.content, answer.status_code)
 
     return handle
+
+
+def _passed_on(seen: Seen) -> dict[str, str]:
+    return {name: seen.headers[name] for name in ("content-type", "idempotency-key") if name in seen.headers}
 
 
 def test_a_file_is_added_all_at_once(service: Api, file: Path) -> None:
@@ -76,19 +78,45 @@ def test_a_service_gets_the_same_in_parts(service: Api, file: Path, monkeypatch:
     assert far == near
 
 
-def test_a_service_that_fails_midway_is_reported_with_what_arrived(
-    service: Api, file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_a_file_that_breaks_off_and_is_sent_again_counts_once(
+    service: Api, file: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     monkeypatch.setattr(command, "_PART", 3)
-    handle, answers = forward(service), iter([True])
+    handle, whole = forward(service), iter([True])
 
     def breaks(seen: Seen) -> Any:
-        return handle(seen) if next(answers, False) else reply(b"", 503)
+        if next(whole, False):
+            return handle(seen)
+        if lost == "answer":
+            handle(seen)
+        return reply(b"", 503)
 
     with peer(breaks) as server:
         sent = run("traffic", file, "--server", server.url)
     assert sent.exit_code == 2
-    assert "1 of 3 parts arrived. Sending the file again counts them twice." in " ".join(sent.stderr.split())
+    hint = "1 of 3 parts arrived. Send the same file again within a day: they are not counted twice."
+    assert hint in " ".join(sent.stderr.split())
+    with peer(handle) as server:
+        again = run("traffic", file, "--server", server.url)
+    assert (again.exit_code, again.stdout) == (0, "4 distinct queries read, 4 of them new\n"), again.output
+    before = {"request": "", "answer": "2 parts: "}[lost]
+    assert f"{before}Received before with the same Idempotency-Key: not counted again." in " ".join(
+        again.stderr.split()
+    )
+    (shown,) = service.get("/v1/suites/docs/traffic")["items"]
+    assert (shown["distinct"], shown["traffic"]) == (4, 101)
+
+
+def test_a_file_with_other_lines_is_another_upload(service: Api, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_PART", 3)
+    with peer(forward(service)) as server:
+        run("traffic", file, "--server", server.url)
+        file.write_text(file.read_text() + '\n{"query": "refunds"}')
+        grown = run("traffic", file, "--server", server.url)
+    assert (grown.exit_code, grown.stdout, grown.stderr) == (0, "5 distinct queries read, 1 of them new\n", "")
+    (shown,) = service.get("/v1/suites/docs/traffic")["items"]
+    assert (shown["distinct"], shown["traffic"]) == (5, 203)
 
 
 @pytest.mark.parametrize("far", [False, True])

@@ -112,19 +112,23 @@ class Server:
         path = f"/v1/compare?a={_quoted(a)}&b={_quoted(b)}&limit={limit}{of_winner}"
         return self._call("GET", path, ComparisonPage)
 
-    def send_traffic(self, suite: str, retriever: str, lines: str) -> ReceivedTraffic:
-        """Add queries of users as JSON lines, see `POST /v1/suites/{suite}/traffic`."""
+    def send_traffic(self, suite: str, retriever: str, lines: str, *, key: str) -> ReceivedTraffic:
+        """Add queries of users as JSON lines, once per `key`; see `POST /v1/suites/{suite}/traffic`."""
         path = f"/v1/suites/{_quoted(suite)}/traffic?retriever={_quoted(retriever)}"
-        return self._call("POST", path, ReceivedTraffic, body={"files": {"traffic.jsonl": lines}})
+        files = {"files": {"traffic.jsonl": lines}}
+        return self._call("POST", path, ReceivedTraffic, body=files, idempotency_key=key)
 
     def suggestions(self, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
         """Return queries that no canary stands for, see `GET /v1/suites/{suite}/suggestions`."""
         path = f"/v1/suites/{_quoted(suite)}/suggestions?retriever={_quoted(retriever)}&limit={limit}"
         return self._call("GET", path, _SuggestionPage)["items"]
 
-    def _call(self, method: str, path: str, shape: type[T], *, body: Any = None) -> T:
+    def _call(
+        self, method: str, path: str, shape: type[T], *, body: Any = None, idempotency_key: str | None = None
+    ) -> T:
         """Send JSON and return the answer, checked to have this shape; what else it holds stays."""
-        answer = self._send(method, path, None if body is None else json.dumps(body).encode())
+        content = None if body is None else json.dumps(body).encode()
+        answer = self._send(method, path, content, idempotency_key=idempotency_key)
         try:
             document: T = json.loads(answer.body)
             msgspec.convert(document, shape)
@@ -135,11 +139,12 @@ class Server:
     def _foreign(self) -> CoalmineError:
         return CoalmineError(f"{self._url} did not answer as Coalmine does")
 
-    def _send(self, method: str, path: str, body: bytes | None) -> Response:
+    def _send(self, method: str, path: str, body: bytes | None, *, idempotency_key: str | None = None) -> Response:
+        extra = () if idempotency_key is None else (header_line("idempotency-key", idempotency_key),)
         request = Request(
             url=self._url + path,
             method=method,
-            headers=self._headers,
+            headers=(*self._headers, *extra),
             body=body,
             timeout_seconds=TIMEOUT_SECONDS,
             max_body_bytes=MAX_BODY_BYTES,

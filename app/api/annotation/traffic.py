@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 
 from app.api.answers import refusals
 from app.api.bodies import Content, OptionalContent
@@ -34,15 +34,22 @@ def list_traffic(store: StoreDep, suite: str) -> Page[TrafficView]:
     return Page(items=traffic.load_traffic(store, suite), next=None)
 
 
-@router.post("/suites/{suite}/traffic", openapi_extra=body_schema(TextFiles))
-def post_traffic(store: StoreDep, suite: str, retriever: Retriever, body: Content) -> ReceivedTraffic:
+@router.post("/suites/{suite}/traffic", openapi_extra=body_schema(TextFiles), responses=refusals(409))
+def post_traffic(
+    store: StoreDep,
+    suite: str,
+    retriever: Retriever,
+    body: Content,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> ReceivedTraffic:
     """Add queries of users: JSON lines or CSV with `query[,count,at,outcome]`, or `user_query,timestamp`.
 
     Kept for 30 days: the query in small letters and single spaces, how often, first and last time. At most 100,000
-    distinct ones. Send large files in parts.
+    distinct ones. Send large files in parts, each with an `Idempotency-Key` of its own: for a day a part that is sent
+    again is not counted again, and answered as the first time.
     """
     sources = parse_document(TextFiles, body).sources
-    return traffic.receive_traffic(store, suite, retriever, sources, now=datetime.now(UTC))
+    return traffic.receive_traffic(store, suite, retriever, sources, now=datetime.now(UTC), key=idempotency_key)
 
 
 @router.delete("/suites/{suite}/traffic", openapi_extra=body_schema(ForgetRequest, required=False))

@@ -3,39 +3,48 @@
 They are personal data: kept for 30 days after they came, never in metrics, logs or exports, deleted at once on request.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from app.domain.annotation.views import ReceivedTraffic, TrafficView
 from app.domain.counts import counted
-from app.domain.errors import NotFoundError
+from app.domain.errors import ConflictError, NotFoundError
 from app.formats.annotation.traffic_lines import LONGEST, AskedQuery, ReadTraffic, normalise_query, read_traffic
 from app.formats.catalog.exchange import Source
 from app.formats.history import shapes
 from app.services.catalog.references import require
 from app.store.annotation import traffic as rows
+from app.store.annotation import traffic_parts
 from app.store.annotation.traffic import ReceivedQuery
+from app.store.annotation.traffic_parts import ReceivedPart
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store, to_us
 
 MOST_DISTINCT: Final = 100_000
 """Distinct queries that are kept of a suite with a retriever."""
+RECEIVED_BEFORE: Final = "Received before with the same Idempotency-Key: not counted again."
+"""Note of an answer to what arrived before."""
 _BLOCK: Final = 2_000
 
 
 def receive_traffic(
-    store: Store, suite: str, retriever: str, sources: Sequence[Source], *, now: datetime
+    store: Store, suite: str, retriever: str, sources: Sequence[Source], *, now: datetime, key: str | None = None
 ) -> ReceivedTraffic:
-    """Add the queries of files to the traffic of a suite with a retriever: all or none, so that sending again is safe.
+    """Add the queries of files to the traffic of a suite with a retriever: all or none.
 
-    Beyond `MOST_DISTINCT` new ones are left out, the least frequent first. Raises InvalidInputError for files that
-    cannot be read, and NotFoundError.
+    Beyond `MOST_DISTINCT` new ones are left out, the least frequent first. What comes with the `key` of what arrived
+    within a day is not added again: the answer is that of the first time, with a note. Raises InvalidInputError for
+    files that cannot be read, ConflictError where the key came with other queries, and NotFoundError.
     """
-    return add_traffic(store, suite, retriever, read_traffic(sources, now=now), now=now)
+    return add_traffic(store, suite, retriever, read_traffic(sources, now=now), now=now, key=key)
 
 
-def add_traffic(store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime) -> ReceivedTraffic:
+def add_traffic(
+    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, key: str | None = None
+) -> ReceivedTraffic:
     """Add queries that are read already; see `receive_traffic`."""
     with store.read() as connection:
         suite_id = _require(connection, suite, retriever)
@@ -45,11 +54,30 @@ def add_traffic(store: Store, suite: str, retriever: str, found: ReadTraffic, *,
     room = max(0, MOST_DISTINCT - len(known))
     left_out = {one.query for one in fresh[room:]}
     taken = [_received(one) for one in found.queries if one.query not in left_out]
-    with store.write() as connection:
-        rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     full = f"{counted(len(left_out), 'query')} left out: a suite keeps at most {MOST_DISTINCT:,} of a retriever"
     notes = [*([full] if left_out else ()), *left_out_notes(found)]
-    return {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
+    answer: ReceivedTraffic = {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
+    with store.write() as connection:
+        if key is not None:
+            part = ReceivedPart(content_hash=_content_hash(found), answer=json.dumps(answer))
+            if not traffic_parts.remember_part(connection, suite_id, retriever, key, part, at=to_us(now)):
+                return _answer_again(traffic_parts.find_part(connection, suite_id, retriever, key), part)
+        rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
+    return answer
+
+
+def _answer_again(known: ReceivedPart | None, part: ReceivedPart) -> ReceivedTraffic:
+    """Return the first answer to a part that arrived before. Raises ConflictError where it held something else."""
+    if known is None or known.content_hash not in {None, part.content_hash}:
+        raise ConflictError("this Idempotency-Key was used with other queries")
+    answer: ReceivedTraffic = json.loads(known.answer)
+    return {**answer, "notes": [*answer["notes"], RECEIVED_BEFORE]}
+
+
+def _content_hash(found: ReadTraffic) -> str:
+    """Return what tells two parts apart: queries and counts, for a time that is not given is that of arrival."""
+    content = sorted((one.query, one.count) for one in found.queries)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def left_out_notes(found: ReadTraffic) -> list[str]:
@@ -84,8 +112,10 @@ def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, qu
         suite_id = find_suite(connection, suite)
     if query is not None:
         with store.write() as connection:
+            traffic_parts.forget_contents(connection, suite_id)
             return rows.forget_query(connection, suite_id, normalise_query(query))
     with store.write() as connection:
+        traffic_parts.forget_parts(connection, suite_id, retriever)
         rows.forget_reaches(connection, suite_id, retriever)
     deleted = 0
     while True:

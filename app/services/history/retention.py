@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from app.store.annotation import traffic
+from app.store.annotation import traffic, traffic_parts
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
 from app.store.generation import answers, ratings
@@ -20,6 +20,8 @@ ALERT_DAYS: Final = 366
 TRAFFIC_DAYS: Final = 30
 """Days that queries of users are kept, however long runs are."""
 TRAFFIC_BATCH: Final = 400
+TRAFFIC_PARTS_KEPT: Final = timedelta(days=1)
+"""How long a part of a traffic log that is sent again is known."""
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
 ROUND: Final = timedelta(minutes=10)
@@ -65,6 +67,10 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
+        (
+            partial(traffic_parts.old_parts, horizon=to_us(now - TRAFFIC_PARTS_KEPT)),
+            traffic_parts.drop_parts,
+        ),
         (partial(rates.old_rates, horizon=to_us(now - RATES_KEPT)), rates.drop_rates),
         *[
             (partial(pruning.old_hours, table=table, horizon=alerts), partial(pruning.drop_hours, table=table))

@@ -44,7 +44,7 @@ from app.store.tables.jobs import jobs
 from app.store.tables.outbox import alerts, attempts, deliveries, incidents, reports, transitions
 from app.store.tables.queue import idempotency_keys, next_runs, rates, runs, shards
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
-from app.store.tables.traffic import reaches, traffic_queries
+from app.store.tables.traffic import reaches, traffic_parts, traffic_queries
 
 __all__ = [
     "adjudications",
@@ -103,6 +103,7 @@ __all__ = [
     "task_canaries",
     "task_items",
     "tasks",
+    "traffic_parts",
     "traffic_queries",
     "transitions",
     "vectors",

@@ -39,3 +39,17 @@ reaches = Table(
     Column("finished_at", BigInteger),
     UniqueConstraint("suite_id", "retriever"),
 )
+
+# Parts of logs that arrived, so that one sent again with the same key is not counted twice; kept for a day.
+traffic_parts = Table(
+    "traffic_parts",
+    metadata,
+    id_column(),
+    Column("suite_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("retriever", Text, nullable=False),
+    Column("key", Text, nullable=False),  # the Idempotency-Key
+    Column("content_hash", Text),  # of queries and counts; NULL = a query of the suite was deleted since
+    Column("answer", Text, nullable=False),  # JSON of the first answer: numbers and notes, no query
+    Column("received_at", BigInteger, nullable=False, index=True),
+    UniqueConstraint("suite_id", "retriever", "key"),
+)
