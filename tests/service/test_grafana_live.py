@@ -50,8 +50,7 @@ LEFT_OUT = {
     "coalmine_run_duration_seconds_sum": "means hide what quantiles show",
     "coalmine_probe_duration_seconds_count": "the number of probes is shown by outcome",
     "coalmine_probe_duration_seconds_sum": "means hide what quantiles show",
-    "coalmine_jobs_waiting": "what workers are scaled by; people see the lag of the scheduler",
-    "coalmine_jobs_waiting_oldest_seconds": "what workers are scaled by; people see the lag of the scheduler",
+    "coalmine_jobs_waiting": "how long the oldest waits says more than how many do",
 }
 
 

@@ -139,6 +139,7 @@ def _scrapes() -> Panels:
 
 def _scheduler() -> Panels:
     waiting_seconds = q.state("coalmine_runs_waiting_oldest_seconds", q.JOB, by=())
+    job_seconds = q.state("coalmine_jobs_waiting_oldest_seconds", q.JOB, by=())
     late = q.age(q.LAST_RUN, q.JOB)
     interval = q.state(q.INTERVAL, q.JOB)
     return [
@@ -156,9 +157,11 @@ def _scheduler() -> Panels:
         (
             lines(
                 403,
-                "Waiting of the oldest run",
-                "How long the oldest run that could begin has been due. A slope: no worker works, or all are busy.",
-                over_time(waiting_seconds, "oldest"),
+                "Waiting of the oldest run and job",
+                "How long the oldest run that could begin has been due, and on PostgreSQL the oldest job of any kind. "
+                "A slope: no worker works, or all are busy.",
+                over_time(waiting_seconds, "oldest run"),
+                over_time(job_seconds, "oldest job"),
                 unit=SECONDS,
             ),
             8,
