@@ -17,7 +17,7 @@ from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -80,15 +80,7 @@ def serve_app(
 
     Raises ConfigurationError where it cannot even begin.
     """
-    config = uvicorn.Config(
-        app,
-        http=bounded_protocol(raise_descriptor_limit()),
-        log_config=None,
-        access_log=log_requests,
-        server_header=False,
-        lifespan="on",
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
+    config = _server_config(app, access_log=log_requests, lifespan="on", grace=GRACE_SECONDS)
     _listen(sockets)
     server = _Server(config, telling, ending, app.state.streams)
     try:
@@ -106,16 +98,7 @@ def answering_probes(app: FastAPI, sockets: list[socket.socket]) -> Iterator[Cal
     Raises ConfigurationError where it cannot listen.
     """
     _listen(sockets)
-    config = uvicorn.Config(
-        app,
-        http=bounded_protocol(raise_descriptor_limit()),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_PROBE_GRACE_SECONDS,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(_server_config(app, access_log=False, lifespan="off", grace=_PROBE_GRACE_SECONDS))
     thread = threading.Thread(target=server.run, args=(sockets,), name="coalmine-probes", daemon=True)
     thread.start()
     try:
@@ -123,6 +106,18 @@ def answering_probes(app: FastAPI, sockets: list[socket.socket]) -> Iterator[Cal
     finally:
         server.should_exit = True
         thread.join(2 * _PROBE_GRACE_SECONDS)
+
+
+def _server_config(app: FastAPI, *, access_log: bool, lifespan: Literal["on", "off"], grace: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=bounded_protocol(raise_descriptor_limit()),
+        log_config=None,
+        access_log=access_log,
+        server_header=False,
+        lifespan=lifespan,
+        timeout_graceful_shutdown=grace,
+    )
 
 
 def _listen(sockets: list[socket.socket]) -> None:
