@@ -24,13 +24,13 @@ WORKDIR /opt/coalmine
 # What changes rarely comes first, so that a change of the code downloads nothing. Wheels only: nothing is compiled,
 # nothing unhashed is fetched.
 COPY requirements.lock ./
-RUN pip install --require-hashes --only-binary :all: --requirement requirements.lock
+RUN pip install --no-deps --require-hashes --only-binary :all: --requirement requirements.lock
 
 # Optional features, comma separated: `docker build --build-arg EXTRAS=otel,apprise .`; what there is: mcp, apprise, otel.
 ARG EXTRAS=""
 COPY requirements-mcp.lock requirements-apprise.lock requirements-otel.lock ./
 RUN IFS=,; for extra in $EXTRAS; do \
-        pip install --require-hashes --only-binary :all: --requirement "requirements-$extra.lock" || exit 1; \
+        pip install --no-deps --require-hashes --only-binary :all: --requirement "requirements-$extra.lock" || exit 1; \
     done
 
 COPY pyproject.toml README.md LICENSE ./

