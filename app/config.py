@@ -18,6 +18,8 @@ PREFIX = "COALMINE_"
 _LAST_PORT = 65_535
 _MOST_DAYS = 36_500
 _TOKEN_CHARACTERS = 16
+_MOST_RUN_THREADS = 16
+"""Each may hold a connection to the database, of which a process has forty."""
 _LEAST_PING_SECONDS = 10
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600}
 _DURATION = re.compile(r"([0-9]{1,6})([smh])")
@@ -54,6 +56,12 @@ def _token(value: str) -> str:
 def _days(value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= _MOST_DAYS:
         raise ValueError(f"must be a whole number of days from 1 to {_MOST_DAYS}")
+    return int(value)
+
+
+def _run_threads(value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= _MOST_RUN_THREADS:
+        raise ValueError(f"must be a whole number from 1 to {_MOST_RUN_THREADS}")
     return int(value)
 
 
@@ -142,6 +150,7 @@ class Settings:
     )
     auto_migrate: bool = _setting("migrate a PostgreSQL database at start (SQLite always is)", _boolean, default=False)
     retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)
+    run_threads: int = _setting("runs at a time in this process; over several replicas, shards", _run_threads, 4)
     public_url: str | None = _setting("where people reach this service; used in links", _web_url, None)
     dashboard_url: str | None = _setting("dashboard link in notifications; {check} is replaced", _web_url, None)
     ping_url: str | None = _setting(

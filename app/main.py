@@ -264,6 +264,7 @@ def open_service(
             retention_days=settings.retention_days,
             ping=build_ping(settings),
             ping_seconds=settings.ping_interval,
+            run_threads=settings.run_threads,
         )
         worker = Worker(engine, exposition.process, exposition.snapshot)
         exposition.process.watch_worker(lambda: worker.alive)

@@ -25,6 +25,7 @@ class PeerProgram:
         self._log = log.open("a", encoding="utf-8", buffering=1)
         self._serial = len(log.read_text(encoding="utf-8").splitlines())  # goes on where the one before was killed
         self._mode: dict[str, Any] = {}
+        self._under_way = 0
 
     async def serve(self, port: int) -> None:
         """Listen on this port of 127.0.0.1 for ever."""
@@ -46,12 +47,21 @@ class PeerProgram:
             self._mode |= json.loads(body)
             writer.write(_response(200, b"{}"))
             return
+        self._under_way += 1
+        try:
+            await self._serve_request(path, headers, body, writer)
+        finally:
+            self._under_way -= 1
+
+    async def _serve_request(
+        self, path: str, headers: Mapping[str, str], body: bytes, writer: asyncio.StreamWriter
+    ) -> None:
         self._serial += 1
         status = self._status()
         line: dict[str, Any] = {"at": time.time(), "path": path, "serial": self._serial, "status": status}
         if path == "/search":
             run = _RUN.search(headers.get("user-agent", ""))
-            line |= {"run": run[1] if run else "", "query": json.loads(body)["q"]}
+            line |= {"run": run[1] if run else "", "query": json.loads(body)["q"], "under_way": self._under_way}
             answer = self._hits(line["query"])
         else:
             line |= {"id": headers.get("webhook-id", ""), "body": json.loads(body)}

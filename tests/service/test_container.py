@@ -294,6 +294,27 @@ def test_services_start_after_what_they_need_and_are_told_apart_when_ill() -> No
     assert services["app"]["image"] == services["demo"]["image"] == f"coalmine:{__version__}"
 
 
+def test_workers_are_scaled_and_are_what_the_app_is_but_for_answering() -> None:
+    services = _compose()["services"]
+    app, worker = services["app"], services["worker"]
+    assert worker["scale"] == 0, "none unless asked for"
+    assert "ports" not in worker, "several could not share one"
+    assert "build" not in worker, "the app's image is built once"
+    assert worker["command"] == ["work", "--host", "0.0.0.0", "--port", "8000"]  # noqa: S104 - inside a container
+    for key in ("image", "environment", "env_file", "secrets", "volumes", "extra_hosts", "stop_grace_period"):
+        assert worker[key] == app[key], key
+    assert worker["depends_on"] == {"app": {"condition": "service_healthy"}}, "which migrates"
+
+
+def test_prometheus_scrapes_every_worker_where_compose_puts_them() -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    job = next(job for job in config["scrape_configs"] if job["job_name"] == "coalmine")
+    (found,) = job["dns_sd_configs"]
+    (name,) = found["names"]
+    command = _compose()["services"][name]["command"]
+    assert str(found["port"]) == command[command.index("--port") + 1]
+
+
 def test_prometheus_scrapes_the_app_where_compose_puts_it() -> None:
     config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
     job = next(job for job in config["scrape_configs"] if job["job_name"] == "coalmine")

@@ -16,6 +16,7 @@ from app.main import Service, create_app, create_worker_app, open_service
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.self_monitor import Issue
+from app.store.jobs.values import JobKind
 from tests.support.api_service import BASE, bearer
 from tests.support.living import until
 from tests.support.migrated_files import prepare_database
@@ -65,6 +66,13 @@ def test_a_worker_has_three_routes_and_shares_them_with_the_service(service: Ser
 def test_a_worker_shows_nothing_but_its_probes(service: Service, client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
     assert client.get(path, headers=bearer(key(service, Scope.ADMIN))).status_code == 404
+
+
+def test_a_worker_does_as_many_runs_at_a_time_as_its_setting_says(tmp_path: Path) -> None:
+    with opened(tmp_path, run_threads=7) as service:
+        assert service.worker is not None
+        places = {kind: place.most for place in service.worker._tasks.places for kind in place.kinds}
+    assert (places[JobKind.RUN], places[JobKind.SHARD], places[JobKind.RETENTION]) == (7, 7, 1)
 
 
 def test_nothing_can_be_written_through_a_worker(service: Service, client: TestClient) -> None:
