@@ -1,4 +1,4 @@
-"""A PostgreSQL of the trial's own, which can be killed, frozen and kept from growing its files."""
+"""A PostgreSQL of the trial's own, which can be killed, frozen and put on a disk that fills."""
 
 import shutil
 import signal
@@ -14,6 +14,7 @@ import psutil
 import psycopg
 
 from tests.faults.harness import Child, Deadline, FaultError, processes
+from tests.faults.small_disk import SmallDisk, mount_small_disk
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -23,6 +24,8 @@ _SETTINGS = {
     "shared_buffers": "32MB",
     "max_wal_size": "64MB",
 }
+_DISK_SIZE = "256m"
+"""Of a small disk: an empty database and its log take half of it."""
 
 
 @dataclass(kw_only=True)
@@ -32,6 +35,8 @@ class Postgres:
     server: Child
     folder: Path
     deadline: Deadline
+    disk: SmallDisk | None = None
+    """The disk of its files, where it is a small one."""
 
     @property
     def url(self) -> str:
@@ -47,6 +52,14 @@ class Postgres:
         self.server.send(signal.SIGQUIT)
         self.deadline.until("PostgreSQL has ended", lambda: not self.server.is_alive)
         self.server.start()
+        self.wait_ready()
+
+    def free_disk(self) -> None:
+        """Make room on its disk, and start it again where it had ended."""
+        assert self.disk is not None
+        self.disk.free()
+        if not self.server.is_alive:
+            self.server.start()
         self.wait_ready()
 
     def freeze(self) -> None:
@@ -92,9 +105,10 @@ class Postgres:
 
 
 @contextmanager
-def postgres(seconds: float) -> Iterator[Postgres]:
+def postgres(seconds: float, small: str | None = None) -> Iterator[Postgres]:
     """Run a server until the end of a trial that is over within so many seconds.
 
+    `small` names the folder of its data that lies on a small disk; "" = all of it, its log too.
     Its data lies outside of pytest's folders, which are closed to the user it runs as where we are root.
     """
     folder = Path(tempfile.mkdtemp(prefix="coalmine-faults-"))
@@ -103,9 +117,13 @@ def postgres(seconds: float) -> Iterator[Postgres]:
     options = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
     try:
         with processes(folder, deadline) as started:
-            command = [bin_path / "postgres", "-D", folder / "data", "-k", folder, *options]
-            server = started.start("postgresql", command, user=user)
-            running = Postgres(server=server, folder=folder, deadline=deadline)
+            command: list[object] = [bin_path / "postgres", "-D", folder / "data", "-k", folder, *options]
+            disk = None
+            if small is not None:
+                disk = mount_small_disk(started, folder / "data" / small, _DISK_SIZE)
+                command = disk.command(*command, user=user)
+            server = started.start("postgresql", command, user=None if disk else user)
+            running = Postgres(server=server, folder=folder, deadline=deadline, disk=disk)
             try:
                 running.wait_ready()
                 yield running
