@@ -46,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep", metavar="NAME", action="append", help="only faults whose name contains this")
     parser.add_argument("--minutes", type=float, help="begin no more faults after so many minutes")
     parser.add_argument("--short", action="store_true", help="as often as the tests do, not as the table says")
+    parser.add_argument("--times", type=int, help="as often as this")
     options = parser.parse_args(arguments)
     chosen = [fault for fault in FAULTS if not options.keep or any(name in fault.name for name in options.keep)]
     ends_at = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         if time.monotonic() > ends_at:
             note(f"not tried: {fault.name}")
             continue
-        is_harmless &= try_and_print(fault, fault.short if options.short else fault.long)
+        is_harmless &= try_and_print(fault, options.times or (fault.short if options.short else fault.long))
     return 0 if is_harmless else 1
 
 
