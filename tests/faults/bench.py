@@ -98,6 +98,8 @@ class Load:
     concurrency: int = 8
     requests_per_second: float | None = 150
     every: str = "10s"
+    schedules: Sequence[Mapping[str, str]] = ()
+    """Of each check, where they differ; else all run `every` so often."""
     retriever: dict[str, Any] = field(default_factory=dict)
     """What else the retriever's document says."""
 
@@ -258,13 +260,16 @@ def definitions(load: Load, retriever: Peer, receiver: Peer) -> dict[str, Any]:
         **({"requests_per_second": load.requests_per_second} if load.requests_per_second else {}),
         **load.retriever,
     }
-    check = {"suite": "suite", "retriever": "search", "schedule": {"every": load.every}, "rules": [RULE]}
+    check = {"suite": "suite", "retriever": "search", "rules": [RULE], "hooks": ["ops"], "remind": None}
+    schedules = load.schedules or [{"every": load.every}] * load.checks
     return {
         "suite": "suite",
         "canaries": [canary(f"q{number:04}") for number in range(load.canaries)],
         "retrievers": [described],
         "hooks": [{**HOOK, "url": f"{receiver.url}/hook", "secret": SECRET}],
-        "checks": [{**check, "slug": slug, "hooks": ["ops"], "remind": None} for slug in load.slugs],
+        "checks": [
+            {**check, "slug": slug, "schedule": schedule} for slug, schedule in zip(load.slugs, schedules, strict=True)
+        ],
     }
 
 

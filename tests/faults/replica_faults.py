@@ -65,6 +65,25 @@ def kill_replica(choose: Choose, folder: Path, times: int) -> Account:
         return conclude(trial, services[0], times, recovery)
 
 
+def kill_each_role(folder: Path, times: int) -> Account:
+    """Kill in turn one that serves and works, one that only serves, one that only works; the others go on."""
+    seconds = 240 + times * (_TAKE_OVER_SECONDS + START_SECONDS)
+    with postgres(seconds) as server, bench(folder, seconds, LOAD, database_url=server.url) as trial:
+        both, pages = trial.serve("serve"), trial.serve("serve-no-worker", "--no-worker")
+        worker = trial.work("work")
+        recovery: list[float] = []
+        for number in range(times):
+            victim = (both.child, pages.child, worker)[number % 3]
+            left = begin_runs(trial, pages)
+            recovery.append(time_to_end(trial, left, victim.kill))
+            answering = pages if victim is both.child else both
+            assert answering.answers("/readyz"), "nobody answers"
+            victim.start()
+            for service in (both, pages):
+                trial.wait_ready(service)
+        return conclude(trial, both, times, recovery)
+
+
 def freeze_replica(seconds: float, folder: Path, times: int) -> Account:
     """Stop one of two in its tracks amid a run, and let it go on when others may long have done its work."""
     with replicas(folder, 240 + times * (seconds + _TAKE_OVER_SECONDS)) as (trial, services):
@@ -169,6 +188,13 @@ FAULTS = [
         title="PostgreSQL, 2 replicas: `kill -9` of the one that queued the run",
         long=20,
         attempt=partial(kill_replica, _queuer),
+    ),
+    Fault(
+        name="replica-roles",
+        title="PostgreSQL, `serve`, `serve --no-worker` and `work`: `kill -9` of each in turn",
+        long=15,
+        short=3,
+        attempt=kill_each_role,
     ),
     *(
         Fault(
