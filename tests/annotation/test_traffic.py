@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from app.formats.catalog.exchange import Source
 from app.services.annotation import reach, suggesting, traffic, traffic_sampling
 from app.services.catalog import applying, definitions, suite_definitions
 from app.services.catalog.references import API
+from app.services.catalog.vault import Vault
 from app.services.history import retention
 from app.store.annotation import traffic as rows
 from app.store.engine import Store, to_us
@@ -190,7 +192,7 @@ QUERIES = {"fees monthly": 60, "refunds late": 25, "returns by post": 10, "nothi
 def send(world: World, queries: dict[str, int], retriever: str = "search", key: str | None = None) -> Any:
     lines = [json.dumps({"query": query, "count": count}) for query, count in queries.items()]
     return traffic.receive_traffic(
-        world.store, "suite", retriever, [source("\n".join(lines))], now=world.clock.advance(1), key=key
+        world.store, world.vault, "suite", retriever, [source("\n".join(lines))], now=world.clock.advance(1), key=key
     )
 
 
@@ -259,6 +261,21 @@ def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(w
         assert next(iter(connection.execute(traffic_parts.select()).mappings()))["content_hash"] is None
     assert send(world, QUERIES, key="log-1")["notes"] == [traffic.RECEIVED_BEFORE]
     assert traffic.load_traffic(world.store, "suite")[0]["distinct"] == 4
+
+
+def test_a_part_is_known_by_hashes_that_nobody_makes_without_the_key_of_the_service(world: World) -> None:
+    key, content = sha256(b"one query").hexdigest(), json.dumps([["one query", 1]])
+    send(world, {"one query": 1}, key=key)
+    with world.store.read() as connection:
+        (kept,) = connection.execute(traffic_parts.select()).mappings()
+    assert (kept["key"], kept["content_hash"]) == (world.vault.fingerprint(key), world.vault.fingerprint(content))
+    others = Vault("another key for the tests")
+    guessed = {named(text) for text in (key, content) for named in (str, _digest, others.fingerprint)}
+    assert not guessed & {kept["key"], kept["content_hash"]}
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def test_beyond_the_limit_the_least_frequent_new_ones_are_left_out(
@@ -447,7 +464,9 @@ def test_a_hundred_thousand_queries_go_through(sqlite_store: Store) -> None:
     ]
     for part in range(0, 100_000, 20_000):
         text = "\n".join(lines[part : part + 20_000])
-        traffic.receive_traffic(sqlite_store, "suite", "search", [source(text)], now=world.clock.advance(1))
+        traffic.receive_traffic(
+            sqlite_store, world.vault, "suite", "search", [source(text)], now=world.clock.advance(1)
+        )
     (shown,) = traffic.load_traffic(sqlite_store, "suite")
     assert shown["distinct"] == 100_000
     shop = Shop()

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from app.api.answers import refusals
 from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import Limit, body_schema, wake
-from app.api.deps import StoreDep, needs, refuse_unknown_parameters
+from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import Page, TextFiles
 from app.domain.annotation.views import (
     ForgottenTraffic,
@@ -36,7 +36,9 @@ def list_traffic(store: StoreDep, suite: str) -> Page[TrafficView]:
 
 @router.post("/suites/{suite}/traffic", openapi_extra=body_schema(TextFiles), responses=refusals(409))
 def post_traffic(
+    *,
     store: StoreDep,
+    vault: VaultDep,
     suite: str,
     retriever: Retriever,
     body: Content,
@@ -49,7 +51,7 @@ def post_traffic(
     again is not counted again, and answered as the first time.
     """
     sources = parse_document(TextFiles, body).sources
-    return traffic.receive_traffic(store, suite, retriever, sources, now=datetime.now(UTC), key=idempotency_key)
+    return traffic.receive_traffic(store, vault, suite, retriever, sources, now=datetime.now(UTC), key=idempotency_key)
 
 
 @router.delete("/suites/{suite}/traffic", openapi_extra=body_schema(ForgetRequest, required=False))

@@ -3,9 +3,9 @@
 They are personal data: kept for 30 days after they came, never in metrics, logs or exports, deleted at once on request.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +16,7 @@ from app.formats.annotation.traffic_lines import LONGEST, AskedQuery, ReadTraffi
 from app.formats.catalog.exchange import Source
 from app.formats.history import shapes
 from app.services.catalog.references import require
+from app.services.catalog.vault import Vault
 from app.store.annotation import traffic as rows
 from app.store.annotation import traffic_parts
 from app.store.annotation.traffic import ReceivedQuery
@@ -30,8 +31,23 @@ RECEIVED_BEFORE: Final = "Received before with the same Idempotency-Key: not cou
 _BLOCK: Final = 2_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartName:
+    """What a part of a log is known by: keyed hashes, as its `Idempotency-Key` may be made of the queries."""
+
+    key: str
+    content: str
+
+
 def receive_traffic(
-    store: Store, suite: str, retriever: str, sources: Sequence[Source], *, now: datetime, key: str | None = None
+    store: Store,
+    vault: Vault,
+    suite: str,
+    retriever: str,
+    sources: Sequence[Source],
+    *,
+    now: datetime,
+    key: str | None = None,
 ) -> ReceivedTraffic:
     """Add the queries of files to the traffic of a suite with a retriever: all or none.
 
@@ -39,11 +55,13 @@ def receive_traffic(
     within a day is not added again: the answer is that of the first time, with a note. Raises InvalidInputError for
     files that cannot be read, ConflictError where the key came with other queries, and NotFoundError.
     """
-    return add_traffic(store, suite, retriever, read_traffic(sources, now=now), now=now, key=key)
+    found = read_traffic(sources, now=now)
+    part = None if key is None else PartName(key=vault.fingerprint(key), content=vault.fingerprint(_content(found)))
+    return add_traffic(store, suite, retriever, found, now=now, part=part)
 
 
 def add_traffic(
-    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, key: str | None = None
+    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, part: PartName | None = None
 ) -> ReceivedTraffic:
     """Add queries that are read already; see `receive_traffic`."""
     with store.read() as connection:
@@ -58,10 +76,10 @@ def add_traffic(
     notes = [*([full] if left_out else ()), *left_out_notes(found)]
     answer: ReceivedTraffic = {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
     with store.write() as connection:
-        if key is not None:
-            part = ReceivedPart(content_hash=_content_hash(found), answer=json.dumps(answer))
-            if not traffic_parts.remember_part(connection, suite_id, retriever, key, part, at=to_us(now)):
-                return _answer_again(traffic_parts.find_part(connection, suite_id, retriever, key), part)
+        if part is not None:
+            received = ReceivedPart(content_hash=part.content, answer=json.dumps(answer))
+            if not traffic_parts.remember_part(connection, suite_id, retriever, part.key, received, at=to_us(now)):
+                return _answer_again(traffic_parts.find_part(connection, suite_id, retriever, part.key), received)
         rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     return answer
 
@@ -74,10 +92,9 @@ def _answer_again(known: ReceivedPart | None, part: ReceivedPart) -> ReceivedTra
     return {**answer, "notes": [*answer["notes"], RECEIVED_BEFORE]}
 
 
-def _content_hash(found: ReadTraffic) -> str:
+def _content(found: ReadTraffic) -> str:
     """Return what tells two parts apart: queries and counts, for a time that is not given is that of arrival."""
-    content = sorted((one.query, one.count) for one in found.queries)
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json.dumps(sorted((one.query, one.count) for one in found.queries))
 
 
 def left_out_notes(found: ReadTraffic) -> list[str]:

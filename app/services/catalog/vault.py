@@ -4,6 +4,7 @@ A wrong key is refused when the vault is opened, not when a run needs a secret.
 """
 
 import base64
+import hmac
 import json
 import os
 from collections.abc import Mapping
@@ -35,8 +36,9 @@ class Vault:
         keys = [part.strip() for part in key.split(",") if part.strip()]
         if not keys or any(len(part) < _LEAST_KEY for part in keys):
             raise ConfigurationError(f"SECRET_KEY must have at least {_LEAST_KEY} characters")
-        self._first = Fernet(_derive(keys[0]))
-        self._fernet = MultiFernet([self._first, *[Fernet(_derive(part)) for part in keys[1:]]])
+        self._first = Fernet(_derive(keys[0], b"coalmine secrets"))
+        self._fernet = MultiFernet([self._first, *[Fernet(_derive(part, b"coalmine secrets")) for part in keys[1:]]])
+        self._fingerprint_key = _derive(keys[0], b"coalmine fingerprints")
 
     def encrypt(self, secrets: Mapping[str, object]) -> bytes | None:
         """Return the ciphertext; None where there are no secrets."""
@@ -66,6 +68,10 @@ class Vault:
         except InvalidToken:
             return False
         return True
+
+    def fingerprint(self, text: str) -> str:
+        """Return a keyed hash of a text: whoever has the database, but not the key, can confirm no guess of it."""
+        return hmac.digest(self._fingerprint_key, text.encode(), "sha256").hex()
 
     def decrypt_session(self, token: bytes, seconds: int) -> Any:
         """Return the JSON of a token no older than `seconds`. Raises InvalidToken, and ValueError for invalid JSON."""
@@ -147,6 +153,6 @@ def _load_or_generate(path: Path, *, keep: bool) -> str:
     return key
 
 
-def _derive(key: str) -> bytes:
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"coalmine secrets").derive(key.encode())
+def _derive(key: str, purpose: bytes) -> bytes:
+    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key.encode())
     return base64.urlsafe_b64encode(derived)

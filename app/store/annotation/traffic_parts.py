@@ -12,7 +12,7 @@ from app.store.tables import traffic_parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPart:
-    """A part that arrived: what it held, None once a query of the suite was deleted, and the JSON of its answer."""
+    """A part that arrived: hash of what it held, None once a query of the suite was deleted, and JSON of its answer."""
 
     content_hash: str | None
     answer: str

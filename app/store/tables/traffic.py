@@ -47,8 +47,8 @@ traffic_parts = Table(
     id_column(),
     Column("suite_id", Id, ForeignKey("definitions.id"), nullable=False),
     Column("retriever", Text, nullable=False),
-    Column("key", Text, nullable=False),  # the Idempotency-Key
-    Column("content_hash", Text),  # of queries and counts; NULL = a query of the suite was deleted since
+    Column("key", Text, nullable=False),  # keyed hash of the Idempotency-Key
+    Column("content_hash", Text),  # keyed too, of queries and counts; NULL = a query of the suite was deleted since
     Column("answer", Text, nullable=False),  # JSON of the first answer: numbers and notes, no query
     Column("received_at", BigInteger, nullable=False, index=True),
     UniqueConstraint("suite_id", "retriever", "key"),
