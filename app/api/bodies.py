@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import as_problem, problem
 from app.domain.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
-from app.formats.json_size import JsonLimits, excess_of
+from app.domain.json_size import JsonLimits, excess_of
 
 MAX_BODY_BYTES = 10_000_000
 _SMALL = 64_000

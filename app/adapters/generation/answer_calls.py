@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-import msgspec
 from jmespath.exceptions import JMESPathError
 
 from app.adapters.probing.endpoints import CallOutcome, EndpointClient
-from app.adapters.probing.jmespath_paths import Path
+from app.adapters.probing.hit_columns import parse_json
+from app.adapters.probing.jmespath_paths import MalformedError, Path
 from app.adapters.probing.response_mapping import clean_answer
 from app.adapters.probing.templates import json_template
 from app.domain.errors import InvalidInputError, Problem
@@ -16,6 +17,8 @@ from app.domain.generation.judges import AnswerRequest, GeneratedAnswer
 from app.domain.model import Outcome
 from app.domain.probing.retrievers import AnswerSource
 
+MAX_BODY_BYTES: Final = 5_000_000
+"""Of one answer, with the texts it was made from where the endpoint sends them back."""
 NAMES = ("query", "contexts")
 
 
@@ -24,7 +27,7 @@ class AnswerCalls:
 
     def __init__(self, client: EndpointClient) -> None:
         """`client` has the credentials and the limits of all services of the process."""
-        self._client = client
+        self._client = replace(client, max_body_bytes=MAX_BODY_BYTES)
 
     def __call__(
         self, source: AnswerSource, requests: Sequence[AnswerRequest]
@@ -44,8 +47,8 @@ def _read(call: CallOutcome, path: Path) -> GeneratedAnswer:
     if call.problem is not None:
         return GeneratedAnswer(text=None, outcome=call.problem[0], detail=call.problem[1])
     try:
-        value: Any = path.search(msgspec.json.decode(call.body))
-    except (msgspec.MsgspecError, UnicodeDecodeError, JMESPathError, ValueError, TypeError, RecursionError):
+        value: Any = path.search(parse_json(call.body)[0])
+    except (MalformedError, JMESPathError, ValueError, TypeError, RecursionError):
         value = None
     text = clean_answer(value)
     if text is None:

@@ -17,6 +17,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 
 from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
+from app.domain.json_size import excess_of_answer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -237,6 +238,9 @@ def _read_columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
 
 def parse_json(body: bytes) -> tuple[Any, bool]:
     """Parse JSON, also malformed; returns it and whether its strings may be unstorable. Raises MalformedError."""
+    excess = excess_of_answer(body)  # before parsing: objects take up to forty times their bytes
+    if excess is not None:
+        raise MalformedError(excess)
     try:
         return _decode(body), b"\\u0000" in body
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -34,6 +34,7 @@ from app.adapters.transport import exchange
 from app.adapters.wire import NO_AUTH, Failure, NoAnswerError, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, LocalResourceError, Problem
+from app.domain.json_size import excess_of_answer
 from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 
@@ -242,7 +243,9 @@ def result_json(result: "CallToolResult") -> bytes:
 
 
 def _parse_container(text: str) -> Any:
-    """Parse a list or an object; None = the text is neither."""
+    """Parse a list or an object; None = the text is neither, or holds more than an answer may."""
+    if excess_of_answer(text.encode(errors="replace")) is not None:
+        return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -20,6 +20,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from app.adapters.probing.endpoints import response_problem
 from app.adapters.wire import NoAnswerError, Response
+from app.domain.json_size import excess_of_answer
 from app.domain.model import Outcome
 
 GRACE_SECONDS = 0.5
@@ -132,8 +133,9 @@ class _Transport(httpx2.AsyncBaseTransport):
             return self._failure_response(
                 message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header")
             )
-        problem, content = response_problem(response) or _too_many_events(response), response.body
-        if _is(response, "application/json") and "id" in message:
+        oversize = _oversize(response)
+        problem, content = response_problem(response) or oversize, response.body
+        if oversize is None and _is(response, "application/json") and "id" in message:
             answer = _answer_to(content, message["id"])
             if answer is None:  # for what answers nothing the SDK would wait in vain
                 problem = problem or (Outcome.MALFORMED, _NOT_MCP)
@@ -213,8 +215,11 @@ def _is(response: Response, media_type: str) -> bool:
     return response.headers.get("content-type", "").lower().startswith(media_type)
 
 
-def _too_many_events(response: Response) -> tuple[Outcome, str] | None:
-    """Return an error for a stream of too many events, which empty lines end: the SDK answers some of them."""
+def _oversize(response: Response) -> tuple[Outcome, str] | None:
+    """Return an error for too many values or events, which empty lines end: the SDK answers some of them."""
+    excess = excess_of_answer(response.body)
+    if excess is not None:
+        return Outcome.OVERSIZE, excess
     lines = response.body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if _is(response, _EVENTS) else b""
     if lines.count(b"\n\n") > MAX_EVENTS:
         return Outcome.OVERSIZE, f"the answer has more than {MAX_EVENTS:,} events"

@@ -8,10 +8,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-import msgspec
 from jmespath.exceptions import JMESPathError
 
-from app.adapters.probing.jmespath_paths import Path
+from app.adapters.probing.hit_columns import parse_json
+from app.adapters.probing.jmespath_paths import MalformedError, Path
 from app.adapters.probing.response_mapping import Reader
 from app.adapters.probing.templates import Template, Value, json_template, url_template
 from app.adapters.wire import Request, header_line
@@ -35,8 +35,8 @@ class CompiledLookup:
     def value_in(self, body: bytes) -> str | None:
         """Value in a response; None where there is none to use."""
         try:
-            value: Any = self.path.search(msgspec.json.decode(body))
-        except (msgspec.MsgspecError, JMESPathError, ValueError, TypeError, RecursionError):
+            value: Any = self.path.search(parse_json(body)[0])
+        except (MalformedError, JMESPathError, ValueError, TypeError, RecursionError):
             return None
         return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None
 

@@ -28,6 +28,8 @@ MAX_SCORES = 50_000
 SCORE_SECONDS = 3_600.0
 """Age after which a score is requested again, so that a changed reranker is noticed."""
 
+MAX_BODY_BYTES = 1_000_000
+"""Of an answer, which is about one text."""
 MAX_FAILURES = 5
 """Pairs in a row without an answer that open the breaker: a scorer that hangs must not hold up a run."""
 
@@ -70,7 +72,13 @@ class RelevanceScorer:
         limits: Limits | None = None,
     ) -> None:
         self._embed = embed
-        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, limits=limits or Limits())
+        self._caller = EndpointClient(
+            policy=policy,
+            keyring=keyring,
+            user_agent=user_agent,
+            max_body_bytes=MAX_BODY_BYTES,
+            limits=limits or Limits(),
+        )
         self._cache = _ScoreCache(clock)
 
     def of_first_hits(

@@ -4,6 +4,7 @@ A text of 9 MB can hold three million objects, and building them takes gigabytes
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,23 +29,35 @@ class JsonLimits:
     """Those of one list or object."""
 
 
+ANSWER_LIMITS: Final = JsonLimits(depth=1_000, values=1_000_000, entries=1_000_000)
+"""Of an answer of another service, however large a body it may have; Python's parsers go no deeper either."""
+
+
 def excess_of(text: bytes, limits: JsonLimits) -> str | None:
     """Say what a JSON text holds too much of; None = it is within the limits.
 
     Nothing is missed that a parser would build up to where the text stops being JSON. Time and memory are linear in
     the bytes, whatever they are.
     """
+    if len(text) <= min(limits.values, limits.entries) and text.count(b"[") + text.count(b"{") <= limits.depth:
+        return None  # a value takes a byte, a level a bracket
     kinds = _structure(text)
     # A value is the whole text, or follows an opening bracket or a comma.
     if 1 + np.count_nonzero(kinds != _CLOSE) > limits.values:
         return f"holds more than {limits.values:,} values; send it in parts"
     depths = _depths(kinds)
     if depths.max(initial=0) > limits.depth:
-        return f"is nested more than {limits.depth} levels deep"
-    longest = _longest(kinds, depths)
+        return f"is nested more than {limits.depth:,} levels deep"
+    longest = _longest(kinds, depths) if limits.entries < limits.values else 0
     if longest > limits.entries:
         return f"has a list or object of {longest:,} entries, the limit is {limits.entries:,}; send it in parts"
     return None
+
+
+def excess_of_answer(body: bytes) -> str | None:
+    """Say what the answer of another service holds too much of, whatever size is permitted; None = nothing."""
+    excess = excess_of(body, ANSWER_LIMITS)
+    return None if excess is None else f"the answer {excess.partition(';')[0]}"
 
 
 def _structure(text: bytes) -> NDArray[np.uint8]:

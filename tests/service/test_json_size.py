@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from app.api.bodies import LIMITS
 from app.domain.errors import InvalidInputError, StoreUnavailableError
+from app.domain.json_size import JsonLimits, excess_of
 from app.formats import blocks
 from app.formats.catalog.canary_files import Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
 from app.formats.catalog.secret_fields import content_hash
-from app.formats.json_size import JsonLimits, excess_of
 from app.formats.validation_messages import parse_document
 from app.formats.yaml_source import NodeBudget
 from app.services.catalog import applying, suite_plans
