@@ -55,7 +55,8 @@ class Panel:
 
     def __init__(self, canaries: Sequence[Canary]) -> None:
         self.canaries = tuple(canaries)
-        self.prepared = tuple([prepare(canary.judgments) for canary in canaries])
+        prepared = ((place, prepare(canary.judgments)) for place, canary in enumerate(canaries))
+        self._prepared = {place: one for place, one in prepared if one.passages}
         self.forbidden = tuple([_forbidden(canary) if canary.forbidden else None for canary in canaries])
         self.best_grade = tuple(
             [max((judgment.grade for judgment in canary.judgments), default=0) for canary in canaries]
@@ -70,6 +71,15 @@ class Panel:
 
     def __len__(self) -> int:
         return len(self.canaries)
+
+    def prepared(self, position: int) -> Prepared:
+        """Return the judgments of a canary arranged for `match`.
+
+        Kept where they have a text. Those of ids alone are arranged in microseconds, and of a large suite most of the
+        memory would be theirs.
+        """
+        kept = self._prepared.get(position)
+        return prepare(self.canaries[position].judgments) if kept is None else kept
 
     @cached_property
     def categories(self) -> dict[str, NDArray[np.intp]]:
@@ -103,13 +113,10 @@ def judge(yardstick: Yardstick, panel: Panel, rankings: Mapping[int, Ranking]) -
     if not rankings:
         return {}
     positions = list(rankings)
-    matches = [match(panel.prepared[position], rankings[position]) for position in positions]
+    prepared = [panel.prepared(position) for position in positions]
+    matches = [match(one, rankings[position]) for one, position in zip(prepared, positions, strict=True)]
     vectors = compute(
-        Batch.of(
-            matches,
-            [panel.prepared[position] for position in positions],
-            [rankings[position].returned for position in positions],
-        ),
+        Batch.of(matches, prepared, [rankings[position].returned for position in positions]),
         yardstick.measures,
         yardstick.fetch_k,
     )

@@ -4,8 +4,9 @@ Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`.
 runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -17,9 +18,10 @@ from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.aggregate_vectors import aggregate_vector
-from app.domain.runs.evaluation import Result, judge, judge_timings
+from app.domain.runs.evaluation import judge, judge_timings
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_responses import RunResponses
+from app.domain.runs.scored_rankings import ScoredRankings
 from app.domain.runs.tally import Tally, known_reasons
 from app.domain.runs.verdicts import is_unknown, remarks, run_verdict
 from app.domain.runs.wrong_fields import NamedBy, named_by, wrong_fields_remark
@@ -47,6 +49,8 @@ class HistoryFacts:
 
 
 WITHOUT_HISTORY: Final = HistoryFacts()
+_JUDGED_AT_ONCE: Final = 1_000
+"""Rankings; matches and arrays of more than these are never in memory together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +58,8 @@ class RunScores:
     """The scores of a run's canaries."""
 
     tally: Tally
-    results: Mapping[int, Result]
-    """By position, of the rankings that were judged."""
+    results: ScoredRankings
+    """Of the rankings that were judged."""
     undated: int
     """Number of measured canaries with a maximum age whose hits have no date."""
     unknown: bool
@@ -80,8 +84,8 @@ class RunOutcome:
     """Reasons of the canaries in this run, as bits by position."""
     lasting_reasons: NDArray[np.int64]
     """The same with the reasons about relevance as of its last measurement."""
-    results: Mapping[int, Result] = field(repr=False)
-    """By position, of the rankings that were judged."""
+    results: ScoredRankings = field(repr=False)
+    """Of the rankings that were judged."""
 
     @property
     def degraded(self) -> NDArray[np.intp]:
@@ -96,8 +100,10 @@ def score(inputs: RunInputs, responses: RunResponses, tally: Tally | None = None
     `tally`: the results of earlier runs, updated in place.
     """
     tally = Tally(inputs.yardstick, inputs.panel) if tally is None else tally
-    results = judge(inputs.yardstick, inputs.panel, responses.rankings)
-    tally.add(results)
+    results = ScoredRankings(tally)
+    rankings = iter(responses.rankings.items())
+    while block := dict(islice(rankings, _JUDGED_AT_ONCE)):
+        results.add(judge(inputs.yardstick, inputs.panel, block))
     tally.add_stored(responses.kept)
     undated = _judge_timings(inputs, responses, tally) if responses.started_at is not None else 0
     expects, failed = inputs.panel.expects, list(responses.failures)
@@ -174,10 +180,15 @@ def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> 
         if position not in responses.failures and position < len(responses.latencies)
     ]
     latencies = {position: float(responses.latencies[position]) for position in measured}
-    rankings = {**responses.aged, **responses.rankings} if responses.aged else responses.rankings
+    changed, aged = responses.rankings, [place for place in measured if _has_max_age(inputs, place)]
+    rankings = {place: changed[place] if place in changed else responses.aged[place] for place in aged}
     timings = judge_timings(inputs.yardstick, inputs.panel, latencies, rankings, responses.started_at)
     tally.add_timings(timings)
     return sum(timing.undated for timing in timings.values())
+
+
+def _has_max_age(inputs: RunInputs, position: int) -> bool:
+    return inputs.canaries[position].max_age_seconds is not None
 
 
 def _rule_facts(

@@ -77,6 +77,16 @@ class Tally:
         reasons[positions] |= REGRESSED
         return self._with(reasons, self._top_scores)
 
+    def vector(self, position: int) -> NDArray[np.float64]:
+        """Return the measures of one canary in the yardstick's order; NaN = undefined, or not measured."""
+        row: NDArray[np.float64] = self._vectors[position]
+        return row
+
+    def top_score(self, position: int) -> float | None:
+        """Return the relevance of the first hit of one canary."""
+        top = float(self._top_scores[position])
+        return None if np.isnan(top) else top
+
     def scores(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Return these measures of every canary, (Q, M); NaN = undefined, or not measured."""
         places = [str(measure) for measure in self._yardstick.measures]

@@ -15,7 +15,16 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from app.domain.model import DEFAULT_CATEGORY, DEFAULT_MIN_RELEVANCE, MAX_GRADE, Canary, Category, Judgment, Segment
+from app.domain.model import (
+    DEFAULT_CATEGORY,
+    DEFAULT_MIN_RELEVANCE,
+    EMPTY,
+    MAX_GRADE,
+    Canary,
+    Category,
+    Judgment,
+    Segment,
+)
 from app.domain.runs.measures import parse_measure
 from app.formats.blocks import in_blocks
 from app.formats.fields import (
@@ -292,7 +301,7 @@ class CanaryDocument(Document):
             forbidden=tuple(chunk.to_domain() for chunk in self.forbidden_chunks),
             min_relevance_score=self.min_relevance_score,
             max_relevance_score=self.max_relevance_score,
-            floors=dict(self.floors),
+            floors=dict(self.floors) if self.floors else EMPTY,
             expect_empty=self.expect_empty,
             max_age_seconds=self.max_age,
             max_latency_seconds=self.max_latency,

@@ -17,7 +17,7 @@ from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryVersion, FrozenVersion
 from app.store.engine import Connection, Store, all_cached, cached, to_us
 
-_BYTES_PER_CANARY: Final = 1_600
+_BYTES_PER_CANARY: Final = 1_200
 """Size of a canary with two judgments by id in memory, and of what is derived of it."""
 _BYTES_PER_CHARACTER: Final = 6
 """Size per character of expected texts, which are also held normalised and as word 3-grams."""
@@ -107,7 +107,7 @@ def _read(connection: Connection, frozen: FrozenVersion, version_id: int) -> tup
     for one in read:
         canary = _canary(one)
         members_by_version[one.version_id] = Member(
-            canary_id=one.canary_id, version_id=one.version_id, key=one.key, hash=one.hash, canary=canary
+            canary_id=one.canary_id, version_id=one.version_id, key=canary.key, hash=one.hash, canary=canary
         )
         characters += sum(len(judged.text) for judged in (*canary.judgments, *canary.forbidden) if judged.text)
     members = tuple([members_by_version[version] for _, version in frozen.members])

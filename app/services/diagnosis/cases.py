@@ -132,7 +132,7 @@ def _subject(
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
     rankings = results.read_rankings(connection, ids)
     healthy = last_healthy_state(connection, state, past)
-    prepared, k, scorer = inputs.panel.prepared[position], inputs.yardstick.k, inputs.retriever.scorer
+    prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
     passed = any(
         (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
         for ranking_id in dict.fromkeys(ids)

@@ -1,6 +1,6 @@
 """Outdated proposals: their old chunk was retrieved again, so accepting them would break a healed canary."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 
 from app.domain.diagnosis.reanchoring import is_back
 from app.domain.diagnosis.views import ReanchorState
@@ -14,10 +14,18 @@ from app.store.runs.results import RunRow
 _PAGE = 1_000
 
 
-def outdate_returned(connection: Connection, check_id: int, changed: Mapping[int, Ranking], *, at: int) -> None:
-    """End the proposals of a check whose chunk is back; `changed`: the changed rankings by canary id."""
-    if changed:
-        _outdate(connection, check_id, changed, at=at)
+def outdate_returned(
+    connection: Connection, check_id: int, ranking_of: Callable[[int], Ranking | None], *, at: int
+) -> None:
+    """End the proposals of a check whose chunk is in the current ranking of its canary.
+
+    `ranking_of` gives the ranking of a canary, by its id; None where it is as it was before.
+    """
+    back = [
+        row.id for row in _proposed(connection, check_id) if (one := ranking_of(row.canary_id)) and _is_back(row, one)
+    ]
+    if back:
+        diagnoses.decide_reanchors(connection, back, state=ReanchorState.OUTDATED, at=at, by=None)
 
 
 def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collection[int], *, at: int) -> None:
@@ -31,18 +39,7 @@ def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collectio
     now = canary_states.rankings_at(connection, run.check_id, newest, list(canary_ids))
     rankings = results.read_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
     rankings_now = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
-    _outdate(connection, run.check_id, rankings_now, at=at)
-
-
-def _outdate(connection: Connection, check_id: int, rankings_now: Mapping[int, Ranking], *, at: int) -> None:
-    """End the proposals of a check whose chunk is in the current ranking of its canary."""
-    back = [
-        row.id
-        for row in _proposed(connection, check_id)
-        if (one := rankings_now.get(row.canary_id)) and _is_back(row, one)
-    ]
-    if back:
-        diagnoses.decide_reanchors(connection, back, state=ReanchorState.OUTDATED, at=at, by=None)
+    outdate_returned(connection, run.check_id, rankings_now.get, at=at)
 
 
 def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:

@@ -193,7 +193,7 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
                 canary,
                 probe,
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
-                prepared=inputs.panel.prepared[position],
+                prepared=inputs.panel.prepared(position),
                 match=Match.from_bytes(state.matched),
                 measures=named_numbers(names[state.layout_id], state.vector),
                 top_score=state.top_score,

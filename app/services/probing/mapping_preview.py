@@ -109,7 +109,7 @@ def _warnings(retriever: Retriever, trial: TrialView, relevance_from: str | None
 
 
 def _match_canary(canary: CanaryDocument, ranking: Ranking) -> CanaryMatches:
-    prepared = Panel([canary.to_domain()]).prepared[0]
+    prepared = Panel([canary.to_domain()]).prepared(0)
     result = match(prepared, ranking)
     places = zip(prepared.judgments, result.first, result.first_level, strict=True)
     expected: list[ExpectedMatch] = [

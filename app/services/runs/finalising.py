@@ -29,7 +29,7 @@ from app.services.runs.staging import Gathered, gather, with_names
 from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
-from app.store.engine import Connection, Store, to_us
+from app.store.engine import Connection, Store, blocks, to_us
 from app.store.generation import answers
 from app.store.generation.answers import StagedAnswer
 from app.store.jobs.jobs import defer
@@ -42,6 +42,8 @@ logger = logging.getLogger("coalmine.runs")
 
 _OVERTAKEN: Final = 3
 """How often somebody may choose another baseline while one run ends."""
+_SAVED_AT_ONCE: Final = 1_000
+"""Scores: others write in between, and no more rows are in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +96,13 @@ def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores
 
     Before the transaction that ends the run, which is the shorter for it. Rankings that shards refer to are not pruned.
     """
-    rows = [
-        (ranking_id, plan.inputs.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
-        for position, result in scores.results.items()
-        if (ranking_id := gathered.ranking_ids[position]) is not None
-    ]
-    if rows:
+    versions, results = plan.inputs.version_ids, scores.results
+    for block in blocks(list(results), _SAVED_AT_ONCE):
+        rows = [
+            (ranking_id, versions[position], results.match_bytes(position), results.vector(position).tobytes())
+            for position in block
+            if (ranking_id := gathered.ranking_ids[position]) is not None
+        ]
         with store.write() as connection:
             recording.save_scores(connection, plan.layout_id, rows)
 
@@ -157,7 +160,8 @@ def _end(
         ):
             return None
         recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
-        outdate_returned(connection, check_id, _changed_rankings(inputs, responses), at=to_us(now))
+        if responses.rankings:
+            outdate_returned(connection, check_id, partial(_changed_ranking, inputs, responses), at=to_us(now))
         latencies = responses.latencies.tobytes()
         recording.save_probes(connection, run_id, latencies, responses.failures, list(responses.unscored))
         rollups.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
@@ -287,6 +291,6 @@ def _facts(detection: DetectorStep | None, embedder: EmbedderRecord | None) -> H
     )
 
 
-def _changed_rankings(inputs: RunInputs, responses: RunResponses) -> dict[int, Ranking]:
-    """Return what canaries, by id, retrieved otherwise than before."""
-    return {inputs.canary_ids[place]: ranking for place, ranking in responses.rankings.items()}
+def _changed_ranking(inputs: RunInputs, responses: RunResponses, canary_id: int) -> Ranking | None:
+    """Return what a canary retrieved otherwise than before; None where it did not."""
+    return responses.rankings.get(inputs.suite.positions.get(canary_id, -1))

@@ -275,7 +275,7 @@ def _result(
         canary,
         answer,
         ranking=responses.rankings[position],
-        prepared=inputs.panel.prepared[position],
+        prepared=inputs.panel.prepared(position),
         match=result.match,
         measures=dict(zip(map(str, yardstick.measures), result.vector.tolist(), strict=True)),
         top_score=result.top_score,

@@ -1,8 +1,9 @@
 """What a run works with, frozen when it starts, so that editing definitions never changes a run under way."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 from app.domain.errors import CoalmineError
@@ -25,6 +26,8 @@ SHARD = 100
 """Probes per shard: what is staged at once, and sent again at most after a crash."""
 
 
+MOST_RANKINGS = 10_000
+"""Kept by a plan: about a kilobyte each, beside their texts."""
 MOST_PLANS = 8
 """Kept at a time by a process that asks shards of many runs."""
 
@@ -52,7 +55,11 @@ class Plan:
     held: dict[int, OpenState]
     """What holds now for each canary, by canary id."""
     rankings: dict[int, Ranking] = field(default_factory=dict)
-    """Rankings this process stored or read during the run."""
+    """Rankings this process stored during the run, `MOST_RANKINGS` at most."""
+
+    def keep_rankings(self, new: Mapping[int, Ranking]) -> None:
+        """Keep rankings that were just stored, by id; of a larger run the others are read back as it ends."""
+        self.rankings.update(islice(new.items(), max(0, MOST_RANKINGS - len(self.rankings))))
 
     @property
     def shard_count(self) -> int:

@@ -14,9 +14,9 @@ from app.domain.diagnosis.run_causes import HALF, RENAMING, RunCause, RunCauseKi
 from app.domain.diagnosis.run_causes import read_run_cause as read
 from app.domain.model import EmbedderChange, Ranking
 from app.domain.probing.retrievers import ScorerKind
-from app.domain.runs.evaluation import Result
 from app.domain.runs.measures import Measure
 from app.domain.runs.run_outcomes import HistoryFacts
+from app.domain.runs.scored_rankings import ScoredRankings
 from app.services.detection.detector_step import DetectorStep
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered
@@ -38,7 +38,7 @@ def find_cause(
     connection: Connection,
     plan: Plan,
     gathered: Gathered,
-    changed: Mapping[int, Result],
+    changed: ScoredRankings,
     detection: DetectorStep | None,
     facts: HistoryFacts,
 ) -> RunCause | None:
@@ -95,7 +95,7 @@ def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
     return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
 
 
-def _is_worth_comparing(plan: Plan, changed: Mapping[int, Result]) -> bool:
+def _is_worth_comparing(plan: Plan, changed: ScoredRankings) -> bool:
     """Whether a tenth of the canaries find less than they did, or half of them find something else."""
     expecting = [
         place for place in changed if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
@@ -106,7 +106,7 @@ def _is_worth_comparing(plan: Plan, changed: Mapping[int, Result]) -> bool:
     return len(expecting) >= HALF * total or _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * total)
 
 
-def _fallen(plan: Plan, changed: Mapping[int, Result], places: Sequence[int]) -> int:
+def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
     """Count the canaries whose recall, or recall by id, is lower than it was."""
     deepest = max(
         measure.k or 0
@@ -123,7 +123,7 @@ def _fallen(plan: Plan, changed: Mapping[int, Result], places: Sequence[int]) ->
         held = plan.held[plan.inputs.canary_ids[place]]
         if held.layout_id != plan.layout_id:
             continue
-        before, now = np.frombuffer(held.vector)[columns], changed[place].vector[columns]
+        before, now = np.frombuffer(held.vector)[columns], changed.vector(place)[columns]
         fell += bool((now < before).any())
     return fell
 

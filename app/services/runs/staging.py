@@ -1,7 +1,8 @@
 """The answers of a run on their way to its verdict: reduced to shards, staged, and put together again."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -12,10 +13,13 @@ from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
-from app.store.engine import Store
+from app.store.engine import Store, blocks
 from app.store.runs import recording
 from app.store.runs.recording import OpenState
 from app.store.runs.shards import Failure, ShardBody
+
+_READ_AT_ONCE: Final = 1_000
+"""Rankings of a run that are read back together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ def stage(
             hashes[place] = digest
     if new:
         ids = save(new)
-        plan.rankings.update((ids[digest], ranking) for digest, ranking in new.items())
+        plan.keep_rankings({ids[digest]: ranking for digest, ranking in new.items()})
         for place, digest in hashes.items():
             rankings[place] = ids[digest]
     measured = [answer for answer in answers.values() if answer.ranking is not None]
@@ -161,9 +165,9 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
     changed, kept, aged = _sorted_out(plan, ranking_ids)
     responses = RunResponses(
         started_at=plan.started_at,
-        rankings=_rankings(store, plan, changed),
+        rankings=StoredRankings(store, plan, changed),
         kept=kept,
-        aged=_rankings(store, plan, aged),
+        aged=StoredRankings(store, plan, aged),
         latencies=latencies,
         failures=dict(sorted(failures.items())),  # whatever came first: of two equally common ones the first is named
         unscored=sorted(position for body in answered.values() for position in body.unscored_at),
@@ -185,7 +189,7 @@ def with_names(store: Store, plan: Plan, gathered: Gathered) -> Gathered:
     places, canaries = gathered.responses.kept.keys(), plan.inputs.canaries
     ranking_ids = {place: ranking_id for place in places if (ranking_id := gathered.ranking_ids[place]) is not None}
     names = {
-        place: named_by(canaries[place], ranking) for place, ranking in _rankings(store, plan, ranking_ids).items()
+        place: named_by(canaries[place], ranking) for place, ranking in StoredRankings(store, plan, ranking_ids).items()
     }
     return replace(gathered, responses=replace(gathered.responses, named_by=names))
 
@@ -210,9 +214,35 @@ def _sorted_out(
     return changed, kept, {place: kept[place].ranking_id for place in timed if place in kept}
 
 
-def _rankings(store: Store, plan: Plan, ranking_ids: Mapping[int, int]) -> dict[int, Ranking]:
-    unread = [ranking_id for ranking_id in ranking_ids.values() if ranking_id not in plan.rankings]
-    if unread:
-        with store.read() as connection:
-            plan.rankings.update(recording.load_rankings(connection, unread))
-    return {position: plan.rankings[ranking_id] for position, ranking_id in ranking_ids.items()}
+class StoredRankings(Mapping[int, Ranking]):
+    """Rankings of a run by position: those the plan keeps, the others read from the store in blocks when iterated."""
+
+    def __init__(self, store: Store, plan: Plan, ranking_ids: Mapping[int, int]) -> None:
+        """Read nothing yet."""
+        self._store = store
+        self._plan = plan
+        self._ranking_ids = ranking_ids
+        self._block: Mapping[int, Ranking] = {}
+        """Of those last read, by id."""
+
+    def __getitem__(self, position: int) -> Ranking:
+        """Return a ranking, read alone unless it is in memory."""
+        ranking_id = self._ranking_ids[position]
+        kept = self._plan.rankings.get(ranking_id, self._block.get(ranking_id))
+        return self._read([ranking_id])[ranking_id] if kept is None else kept
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the positions; the rankings of those that follow are read beforehand."""
+        for block in blocks(list(self._ranking_ids), _READ_AT_ONCE):
+            unread = [one for place in block if (one := self._ranking_ids[place]) not in self._plan.rankings]
+            self._block = self._read(unread) if unread else {}
+            yield from block
+        self._block = {}
+
+    def __len__(self) -> int:
+        """Count the rankings."""
+        return len(self._ranking_ids)
+
+    def _read(self, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
+        with self._store.read() as connection:
+            return recording.load_rankings(connection, ranking_ids)

@@ -16,7 +16,7 @@ def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple
     closed = [state.id for canary_id, state in plan.held.items() if canary_id not in canary_ids]
     opened: list[NewState] = []
     reasons = outcome.lasting_reasons.tolist()
-    top_scores = {position: result.top_score for position, result in outcome.results.items()}
+    top_scores = {position: outcome.results.top_score(position) for position in outcome.results}
     kept = gathered.responses.kept.items()
     top_scores |= {position: state.top_score for position, state in kept if state.reasons != reasons[position]}
     for position, top_score in top_scores.items():

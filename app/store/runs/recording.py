@@ -211,7 +211,12 @@ def save_scores(connection: Connection, layout: int, rows: Sequence[tuple[int, i
 def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
     """Read what holds now, by canary id."""
     rows = connection.execute(_OPEN_STATES, {"check": check_id})
-    return {canary_id: OpenState(*held) for canary_id, *held in rows}
+    distinct: dict[bytes, bytes] = {}  # most canaries score as others do, and a vector is half of what is read
+    held_by_canary: dict[int, OpenState] = {}
+    for canary_id, *held in rows:
+        held[-1] = distinct.setdefault(held[-1], held[-1])
+        held_by_canary[canary_id] = OpenState(*held)
+    return held_by_canary
 
 
 _OPEN_STATES = (
