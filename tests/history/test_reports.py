@@ -330,6 +330,15 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
     }
 
 
+def test_junit_goes_through_results_once_and_indents_them_as_a_tree() -> None:
+    two = report(result(), degraded(key="bad")), report(FAILED)
+    text = report_junit(*({**one, "results": iter(one["results"])} for one in two))
+    tree = ET.fromstring(text)  # noqa: S314 - our own text
+    ET.indent(tree)
+    assert text == f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(tree, encoding="unicode")}\n'
+    assert [suite.get("tests") for suite in tree] == ["2", "1"]
+
+
 def test_a_junit_failure_carries_its_evidence() -> None:
     suite = junit(degraded())
     assert suite[0].get("classname") == "docs.simple_factual"

@@ -14,7 +14,7 @@ from app.domain.model import Outcome
 from app.formats.history.report_measures import ERR_SCALE, INTERVAL_NOTE
 from app.formats.history.report_pages import report_html
 from app.formats.history.reports import report_markdown
-from app.services.history import run_reports
+from app.services.history import result_views, run_reports
 from app.store.engine import Store
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
@@ -119,6 +119,19 @@ def test_a_category_has_intervals_of_its_own_from_ten_canaries_on(pages: Site) -
     categories = load(pages)["intervals"]["categories"]
     assert categories["procedural"] == {}
     assert categories["simple_factual"]["MRR"]["canaries"] == SIMPLE
+
+
+def test_intervals_do_not_depend_on_how_many_results_are_read_at_once(
+    pages: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages.world.probe.answers[KEYS[3]] = failed(Outcome.TIMEOUT)
+    pages.world.probe.answers[KEYS[5]] = noisy(KEYS[5], None)
+    pages.world.run()
+    at_once = load(pages, "2")
+    monkeypatch.setattr(result_views, "_BLOCK", 3)
+    assert load(pages, "2") == at_once
+    assert [one["key"] for one in at_once["worst"]] == [KEYS[3], "dodo", KEYS[5]]
+    assert [one["outcome"] for one in at_once["results"]] == [Outcome.TIMEOUT, Outcome.OK, Outcome.OK]
 
 
 # --- what is read --------------------------------------------------------------------------------------------------

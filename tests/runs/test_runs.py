@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.history.views import CanaryState
 from app.domain.model import Outcome, Ranking, Verdict
+from app.domain.runs import run_outcomes
 from app.domain.runs.evaluation import Panel, Yardstick, judge
 from app.domain.runs.matching import Match
 from app.domain.runs.rankings import round_ranking
@@ -20,6 +21,7 @@ from app.formats.catalog.documents import CanaryDocument, RetrieverDocument
 from app.formats.history import shapes
 from app.formats.history.report_comparison import compare_reports
 from app.services.history import charts, result_views, run_views
+from app.services.runs import finalising, plans, staging
 from app.store.engine import Store
 from app.store.tables import canary_versions, layouts
 from tests.runs.test_store_recording import any_rankings
@@ -376,6 +378,22 @@ def test_a_report_holds_every_result_with_the_worst_first(world: World) -> None:
     assert report["run"] == world.shown(run)
     assert {result["key"] for result in report["results"]} == set(KEYS)
     assert report["worst"][0]["key"] == "cat"
+
+
+def test_a_run_that_keeps_few_rankings_reads_the_others_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = world.shown(world.run())
+    monkeypatch.setattr(plans, "MOST_RANKINGS", 1)
+    monkeypatch.setattr(staging, "_READ_AT_ONCE", 2)
+    monkeypatch.setattr(run_outcomes, "_JUDGED_AT_ONCE", 2)
+    monkeypatch.setattr(finalising, "_SAVED_AT_ONCE", 2)
+    for key in KEYS:
+        world.probe.answers[key] = answered(hits("noise", f"doc-{key}"))
+    read_back = world.run()
+    results = result_views.report(world.store, str(read_back.id))["results"]
+    assert [one["measures"]["RR"] for one in results] == [0.5] * len(KEYS)
+    assert [one["ranking"][1]["id"] for one in results] == [f"doc-{key}" for key in KEYS]
+    assert {one["since_run"] for one in results} == {str(read_back.id)}
+    assert kept["measures"]["MRR"] == 1
 
 
 def test_a_run_that_goes_on_has_no_report_yet(world: World) -> None:

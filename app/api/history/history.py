@@ -146,11 +146,12 @@ def get_report(
     `guide` says which measure to read first for the check's `use`. `since` names another run of the check: the report
     then says what changed, as `/v1/runs/{before}/diff/{now}` does.
     """
+    if report_format == "junit":
+        results = run_reports.load_results(store, run_id, version=version, since=since)
+        return Response(reports.report_junit(results), media_type="application/xml")
     report = run_reports.load_report(store, run_id, version=version, since=since)
     if report_format == "markdown":
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
-    if report_format == "junit":
-        return Response(reports.report_junit(report), media_type="application/xml")
     if report_format == "html":
         return HTMLResponse(report_html(report), headers={"content-security-policy": page_policy()})
     return JSONResponse({name: part for name, part in report.items() if name != "results"})

@@ -1,5 +1,6 @@
 """Views of runs, results and reports, shared by the API, saved reports and the gate."""
 
+from collections.abc import Iterable
 from typing import NotRequired
 
 from typing_extensions import TypedDict
@@ -217,6 +218,13 @@ class RunResults(TypedDict):
     results: list[ResultView]
 
 
+class ReportedResults(TypedDict):
+    """A run of a check with all results, which can be gone through once."""
+
+    run: RunView
+    results: Iterable[ResultView]
+
+
 class PooledRecallView(TypedDict):
     """Estimated share of what is relevant that a retriever finds in its first k, from the annotations of a task.
 
@@ -251,7 +259,19 @@ class ReportView(TypedDict):
     """Of the retriever, from the newest annotation task on the suite; stands beside recall, never in its place."""
 
 
-class FullReport(ReportView):
-    """The same with all results."""
+class ReportedOutcome(TypedDict):
+    """What a report says of every canary that is not healthy; the worst of them it shows in full."""
 
-    results: list[ResultView]
+    outcome: Outcome
+    detail: str | None
+    verdict: Verdict
+    reasons: list[Reason]
+    top_score: float | None
+    min_relevance_score: float | None
+
+
+class FullReport(ReportView):
+    """The same with what its texts count over."""
+
+    results: list[ReportedOutcome]
+    """Of the canaries that are not healthy."""

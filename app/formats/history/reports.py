@@ -64,24 +64,21 @@ def report_junit(*reports: Mapping[str, Any]) -> str:
 
     A degraded canary is a failure, a failed probe an error; a probe not sent and a canary without expectations skipped.
     """
-    suites = ET.Element("testsuites")
-    suites.extend([_junit_suite(report) for report in reports])
-    ET.indent(suites)
-    text = ET.tostring(suites, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    suites = "".join([f"\n{_junit_suite(report)}" for report in reports])
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>{suites}\n</testsuites>\n'
 
 
-def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
-    run, results = report["run"], report.get("results", report["worst"])
+def _junit_suite(report: Mapping[str, Any]) -> str:
+    """Return a suite as indented XML. Its results are gone through once, and kept as text alone: they may be many."""
+    run = report["run"]
     name = str(run.get("check") or run["suite"])
-    latencies = [result.get("latency_seconds") or 0.0 for result in results]
-    suite = ET.Element("testsuite", name=_xml(name), tests=str(len(results)), time=f"{sum(latencies):.3f}")
-    if run.get("started_at"):
-        suite.set("timestamp", str(run["started_at"]))
-    tally = {"failure": 0, "error": 0, "skipped": 0}
-    for result, latency in zip(results, latencies, strict=True):
-        case = ET.SubElement(
-            suite,
+    tally = Counter[str]()
+    seconds = 0.0
+    cases: list[str] = []
+    for result in report["results"] if "results" in report else report["worst"]:
+        latency = result.get("latency_seconds") or 0.0
+        seconds += latency
+        case = ET.Element(
             "testcase",
             classname=_xml(f"{name}.{result['category']}"),
             name=_xml(str(result["key"])),
@@ -94,9 +91,20 @@ def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
             if kind != "skipped":
                 element.set("type", ",".join(result["reasons"]) or str(result["outcome"]))
                 element.text = _xml("\n".join(_evidence(result)))
+        cases.append(_indented(case, 2))
+    suite = ET.Element("testsuite", name=_xml(name), tests=str(len(cases)), time=f"{seconds:.3f}")
+    if run.get("started_at"):
+        suite.set("timestamp", str(run["started_at"]))
     for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(tally[kind]))
-    return suite
+    start = _indented(suite, 1)
+    return start if not cases else "\n".join([f"{start.removesuffix(' />')}>", *cases, "  </testsuite>"])
+
+
+def _indented(element: ET.Element, level: int) -> str:
+    """Return an element as XML, indented as one at this level."""
+    ET.indent(element, level=level)
+    return f"{'  ' * level}{ET.tostring(element, encoding='unicode')}"
 
 
 def headline(run: Mapping[str, Any]) -> str:

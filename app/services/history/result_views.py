@@ -1,6 +1,6 @@
 """Results of a run as views, with their evidence, and reports of all of them. Nothing here writes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import nan
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import ConflictError
-from app.domain.history.run_views import ResultView, RunResults
+from app.domain.history.run_views import ResultView, RunResults, RunView
 from app.domain.model import Answer, Canary, Outcome, Reason, Step, Verdict
 from app.domain.runs.matching import Match
 from app.domain.runs.run_inputs import RunInputs
@@ -19,7 +19,7 @@ from app.services import score_details
 from app.services.comparison.ranking_overlap import likeness
 from app.services.history.run_views import run
 from app.services.lookup import find_run
-from app.store.engine import Connection, Store, from_us
+from app.store.engine import Connection, Store, blocks, from_us
 from app.store.runs import canary_states
 from app.store.runs import results as history
 from app.store.runs.canary_states import StateRow
@@ -75,18 +75,32 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
 
 def report(store: Store, run_id: str, *, version: str | None = None) -> RunResults:
     """Return an ended run with its worst and all results. Raises ConflictError while it is active."""
+    summary, result_blocks = load_blocks(store, run_id, version=version)
+    found = [result for block in result_blocks for result in block]
+    return {"run": summary, "worst": shapes.worst_first(found)[: shapes.WORST], "results": found}
+
+
+def load_blocks(
+    store: Store, run_id: str, *, version: str | None = None
+) -> tuple[RunView, Iterator[Sequence[ResultView]]]:
+    """Return an ended run and its results in suite order, read block by block as they are taken.
+
+    Those of a very large suite are gigabytes. Raises ConflictError while the run is active.
+    """
     summary = run(store, run_id, version=version)
     if summary["finished_at"] is None:
         raise ConflictError(f"run '{run_id}' has not ended yet")
-    found: list[ResultView] = []
+    return summary, _blocks(store, run_id, version)
+
+
+def _blocks(store: Store, run_id: str, version: str | None) -> Iterator[Sequence[ResultView]]:
     with store.read() as connection:
         row = find_run(connection, run_id)
-        if row.suite_version_id is not None and row.aggregates:
-            judged = _load_results(connection, row, version, with_verdicts=False)
-            positions = range(len(judged.inputs.canaries))
-            for start in range(0, len(positions), _BLOCK):
-                found += _views_at(connection, judged, positions[start : start + _BLOCK])
-    return {"run": summary, "worst": shapes.worst_first(found)[: shapes.WORST], "results": found}
+        if row.suite_version_id is None or not row.aggregates:
+            return
+        judged = _load_results(connection, row, version, with_verdicts=False)
+        for block in blocks(range(len(judged.inputs.canaries)), _BLOCK):
+            yield _views_at(connection, judged, block)
 
 
 def _page_of(

@@ -1,14 +1,17 @@
 """Reports of ended runs: means with intervals, worst canaries, and what changed since another run. It only reads."""
 
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import CanaryDifference
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.history.mean_intervals import mean_intervals
+from app.domain.history.mean_intervals import ScoreColumns
 from app.domain.history.report_views import ReportChange, ReportedCanary
-from app.domain.history.run_views import FullReport, ResultView
+from app.domain.history.run_views import FullReport, ReportedOutcome, ReportedResults, ResultView
+from app.domain.model import Verdict
+from app.formats.history import shapes
 from app.services.catalog.run_inputs import load_guide
 from app.services.comparison import run_comparison
 from app.services.history import result_views
@@ -21,31 +24,53 @@ _CHANGED: Final = 50
 
 
 def load_report(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> FullReport:
-    """Return the report of an ended run with all results; `since`: with the change since another run of its check.
+    """Return the report of an ended run; `since`: with the change since another run of its check.
 
     Raises NotFoundError for a run that is not there, ConflictError for one that is active, InvalidInputError for a
     version that is not there and for a `since` of another check.
     """
-    whole = result_views.report(store, run_id, version=version)
-    found = whole["results"]
+    summary, result_blocks = result_views.load_blocks(store, run_id, version=version)
+    worst: list[ResultView] = []
+    unhealthy: list[ReportedOutcome] = []
+    columns = ScoreColumns()
+    for results in result_blocks:
+        worst = shapes.worst_first([*worst, *results])[: shapes.WORST]
+        unhealthy += [_outcome(result) for result in results if result["verdict"] != Verdict.HEALTHY]
+        columns.add(results)
     with store.read() as connection:
         check_version = find_run(connection, run_id).check_version_id
         guide = None if check_version is None else load_guide(connection, check_version).body()
-        pooled = load_recalls(connection, str(whole["run"]["suite"]), str(whole["run"]["retriever"]))
-    by_category: dict[str, list[ResultView]] = {}
-    for result in found:
-        by_category.setdefault(result["category"], []).append(result)
+        pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
     return {
-        "run": whole["run"],
-        "worst": whole["worst"],
+        "run": summary,
+        "worst": worst,
         "guide": guide,
         "intervals": {
-            "run": mean_intervals(found),
-            "categories": {name: mean_intervals(members) for name, members in by_category.items()},
+            "run": columns.intervals(),
+            "categories": {name: columns.intervals(name) for name in columns.categories},
         },
         "since": None if since is None else _change(store, since, run_id, version=version),
         "pooled_recall": pooled,
-        "results": found,
+        "results": unhealthy,
+    }
+
+
+def load_results(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> ReportedResults:
+    """Return an ended run with all its results, which are read while they are taken. Raises as `load_report` does."""
+    summary, result_blocks = result_views.load_blocks(store, run_id, version=version)
+    if since is not None:
+        _change(store, since, run_id, version=version)
+    return {"run": summary, "results": chain.from_iterable(result_blocks)}
+
+
+def _outcome(result: ResultView) -> ReportedOutcome:
+    return {
+        "outcome": result["outcome"],
+        "detail": result["detail"],
+        "verdict": result["verdict"],
+        "reasons": result["reasons"],
+        "top_score": result["top_score"],
+        "min_relevance_score": result["min_relevance_score"],
     }
 
 
