@@ -24,7 +24,7 @@ from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis import diagnoses, diagnosis_jobs
-from app.services.generation import answering
+from app.services.generation import answering, calibrating, drawing
 from app.services.generation.answering import AnswerTools
 from app.services.history import retention, scheduled_reports
 from app.services.runs import lanes, rescoring, runs
@@ -126,6 +126,8 @@ class WorkerTasks:
             JobKind.POOL: self._make_pool,
             JobKind.REPORT: self._report,
             JobKind.RECALL: self._compute_recall,
+            JobKind.DRAWING: self._draw_labels,
+            JobKind.CALIBRATION: self._calibrate,
             JobKind.REACH: self._ask_sample,
             JobKind.ANSWERS: self._rate_answers,
             JobKind.RETENTION: self._retain,
@@ -142,7 +144,8 @@ class WorkerTasks:
             Places(kinds=(JobKind.RESCORING,), most=1),
             Places(kinds=(JobKind.POOL,), most=1),
             Places(kinds=(JobKind.REPORT,), most=1),
-            Places(kinds=(JobKind.RECALL,), most=1),
+            Places(kinds=(JobKind.RECALL, JobKind.CALIBRATION), most=1),
+            Places(kinds=(JobKind.DRAWING,), most=1),
             Places(kinds=(JobKind.REACH,), most=1),
             Places(kinds=(JobKind.ANSWERS,), most=ANSWER_THREADS),
             Places(kinds=(JobKind.RETENTION,), most=1),
@@ -299,6 +302,22 @@ class WorkerTasks:
     def _compute_recall(self, job: Job) -> None:
         """Compute what the annotations of a task say of the recall of its retrievers."""
         recall.compute_recall(self._engine.store, job.key, now=self._now())
+
+    def _draw_labels(self, job: Job) -> datetime | None:
+        """Draw the answers that people label in a task."""
+        engine, answers = self._engine, self._engine.answers
+        if answers is None:
+            return None
+        ask = answers.ask_judge
+        done = drawing.draw_labels(
+            engine.store, engine.vault, ask, job.key, clock=self._now, stopping=self._stopping.is_set
+        )
+        logger.info("draw_ended" if done else "draw_let_go", extra={"task": job.key})
+        return None if done else self._now() + _PAUSE
+
+    def _calibrate(self, job: Job) -> None:
+        """Compute how far the labels of a task confirm its judge."""
+        calibrating.calibrate(self._engine.store, job.key, now=self._now())
 
     def _ask_sample(self, job: Job) -> datetime | None:
         """Ask a sample of the traffic of a suite."""

@@ -1,145 +1,30 @@
 """Answers of runs: had, grounded, judged once, within a budget, and told of by rules."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import InvalidInputError
-from app.domain.generation.judges import (
-    AnswerRequest,
-    GeneratedAnswer,
-    Judge,
-    JudgeOutcome,
-    JudgeReply,
-)
-from app.domain.generation.prompts import Prompt
-from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import AnswerSource, ProbeQuery
+from app.domain.generation.judges import JudgeOutcome
+from app.domain.probing.retrievers import ProbeQuery
 from app.services.generation import answer_views, answering
-from app.services.generation.answering import AnswerTools
 from app.services.history import charts
 from app.store.engine import Store, to_us
 from app.store.generation import answers as rows
 from app.store.generation import ratings
 from app.store.jobs.values import JobKind
-from tests.support.fakes import START, answered, hits
-from tests.support.world import CHECK, RETRIEVER, World, canary, page
+from tests.support.answered_world import JUDGE, answered_world, answers_page, with_texts
+from tests.support.fakes import START
+from tests.support.world import CHECK, World, canary, page
 
 pytestmark = pytest.mark.databases
 
-TEXTS = "The notice period is 30 days for all employees."
-JUDGE = {"slug": "reader", "url": "http://judge.test/v1", "model": "small", "questions": ["faithful"]}
-SOURCE = {
-    "url": "http://answers.test/",
-    "request": {"question": "{{ query }}", "texts": "{{ contexts }}"},
-    "path": "answer",
-}
-
-
-@dataclass(kw_only=True)
-class FakeJudge:
-    """Says YES to every question but those about texts in `no`; counts what it is asked."""
-
-    no: set[str] = field(default_factory=set)
-    outcome: JudgeOutcome | None = None
-    asked: list[Prompt] = field(default_factory=list)
-
-    def __call__(self, judge: Judge, prompts: Sequence[Prompt]) -> Iterator[tuple[int, JudgeReply] | None]:
-        """Reply, the last prompt first."""
-        del judge
-        for place, prompt in reversed(list(enumerate(prompts))):
-            self.asked.append(prompt)
-            yield None
-            if self.outcome is not None:
-                yield place, JudgeReply(text=None, outcome=self.outcome, detail="it does not want to")
-            else:
-                is_no = any(text in prompt.user for text in self.no)
-                yield place, JudgeReply(text="NO" if is_no else "YES", tokens=100)
-
-
-@dataclass(kw_only=True)
-class FakeAnswers:
-    """Answers each query with its text, or with its first context."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-    failing: bool = False
-    asked: list[AnswerRequest] = field(default_factory=list)
-
-    def __call__(
-        self, source: AnswerSource, requests: Sequence[AnswerRequest]
-    ) -> Iterator[tuple[int, GeneratedAnswer] | None]:
-        """Answer, in order."""
-        del source
-        for place, request in enumerate(requests):
-            self.asked.append(request)
-            if self.failing:
-                yield place, GeneratedAnswer(text=None, outcome=Outcome.TIMEOUT, detail="no answer within 60 s")
-            else:
-                yield place, GeneratedAnswer(text=self.texts.get(request.query, request.contexts[0]))
-
-
-@dataclass(kw_only=True)
-class Answered:
-    """A world whose retriever gives texts, with fakes for answers and judge."""
-
-    world: World
-    ask_answers: FakeAnswers = field(default_factory=FakeAnswers)
-    judge: FakeJudge = field(default_factory=FakeJudge)
-
-    def run(self) -> int:
-        """Run the check, and have its answers judged."""
-        run_id = self.world.run().id
-        self.rate(run_id)
-        return run_id
-
-    def rate(self, run_id: int, *, calls: int | None = None) -> bool:
-        """Carry out the job of a run's answers; `calls` = stop when asked so often whether to."""
-        tools = AnswerTools(ask_answers=self.ask_answers, ask_judge=self.judge)
-        looks = iter(range(10_000))
-        return answering.rate_run(
-            self.world.store,
-            self.world.vault,
-            tools,
-            run_id,
-            clock=self.world.clock,
-            stopping=lambda: calls is not None and next(looks) >= calls,
-        )
-
-    def measures(self, run_id: int) -> Mapping[str, Any]:
-        """Return the measures of a run as people see them."""
-        measures: Mapping[str, Any] = self.world.shown(run_id)["measures"]
-        return measures
-
-    def summary(self, run_id: int) -> Any:
-        """Return what the answers of a run came to."""
-        with self.world.store.read() as connection:
-            return rows.read_run_answers(connection, [run_id]).get(run_id)
-
-
-def _with_texts(item: ProbeQuery) -> Answer:
-    found = hits(f"doc-{item.query}", "noise")
-    return answered(replace(found, texts=(f"{TEXTS} This is about {item.query}.", "Nothing else here.")))
-
-
-def _page(keys: Sequence[str], *, source: Mapping[str, Any] | None = SOURCE, **check: Any) -> dict[str, Any]:
-    response = {**RETRIEVER["response"], "text": "text", **({} if source else {"answer": "answer"})}
-    retriever = {**RETRIEVER, "response": response, **({"answer": dict(source)} if source else {})}
-    canaries = [canary(key) for key in keys]
-    return {**page(canaries, **{"judge": "reader", **check}), "retrievers": [retriever], "judges": [JUDGE]}
-
-
-def _answered(store: Store, document: Mapping[str, Any]) -> Answered:
-    world = World(store=store)
-    world.apply(document)
-    world.probe.otherwise = _with_texts
-    return Answered(world=world)
-
 
 def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee", "cat"]))
+    it = answered_world(store, answers_page(["ant", "bee", "cat"]))
     it.judge.no.add("bees")
     it.ask_answers.texts["bee"] = "Nobody knows about bees."
     run_id = it.world.run().id
@@ -154,7 +39,7 @@ def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store
 
 
 def test_they_are_in_the_charts_like_any_measure(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee"]))
+    it = answered_world(store, answers_page(["ant", "bee"]))
     it.judge.no.add("about bee")
     it.run()
     now = to_us(it.world.clock())
@@ -163,7 +48,7 @@ def test_they_are_in_the_charts_like_any_measure(store: Store) -> None:
 
 
 def test_an_unchanged_answer_costs_nothing(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee"]))
+    it = answered_world(store, answers_page(["ant", "bee"]))
     it.run()
     assert len(it.judge.asked) == 2
     second = it.run()
@@ -184,7 +69,7 @@ def answering_epoch() -> Any:
 
 
 def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee"]))
+    it = answered_world(store, answers_page(["ant", "bee"]))
     first = it.run()
     it.run()
     assert it.world.count("answers", "answer_texts") == {"answers": 2, "answer_texts": 2}
@@ -200,7 +85,7 @@ def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
 
 @pytest.mark.parametrize("outcome", [one for one in JudgeOutcome if one is not JudgeOutcome.OK])
 def test_what_a_judge_does_not_say_is_undefined_and_asked_again(store: Store, outcome: JudgeOutcome) -> None:
-    it = _answered(store, _page(["ant", "bee"]))
+    it = answered_world(store, answers_page(["ant", "bee"]))
     it.judge.outcome = outcome
     run_id = it.run()
     assert it.measures(run_id)["faithful"] is None
@@ -212,9 +97,9 @@ def test_what_a_judge_does_not_say_is_undefined_and_asked_again(store: Store, ou
 
 
 def test_a_day_has_a_budget(store: Store) -> None:
-    document = _page([f"q{number}" for number in range(40)])
+    document = answers_page([f"q{number}" for number in range(40)])
     document["judges"] = [{**JUDGE, "price_per_million": 1_000_000, "budget_per_day": 6_000}]
-    it = _answered(store, document)
+    it = answered_world(store, document)
     run_id = it.run()
     asked = len(it.judge.asked)
     assert 0 < asked < 40
@@ -226,7 +111,7 @@ def test_a_day_has_a_budget(store: Store) -> None:
 
 
 def test_an_answer_that_cannot_be_had_is_no_failure_of_retrieval(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee"]))
+    it = answered_world(store, answers_page(["ant", "bee"]))
     it.ask_answers.failing = True
     run_id = it.run()
     assert it.judge.asked == []
@@ -237,9 +122,9 @@ def test_an_answer_that_cannot_be_had_is_no_failure_of_retrieval(store: Store) -
 
 
 def test_answers_may_come_with_the_hits(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee"], source=None))
-    it.world.probe.otherwise = lambda item: replace(_with_texts(item), generated=f"All about {item.query}.")
-    it.world.probe.answers["bee"] = replace(_with_texts(ProbeQuery(position=1, query="bee")), generated=None)
+    it = answered_world(store, answers_page(["ant", "bee"], source=None))
+    it.world.probe.otherwise = lambda item: replace(with_texts(item), generated=f"All about {item.query}.")
+    it.world.probe.answers["bee"] = replace(with_texts(ProbeQuery(position=1, query="bee")), generated=None)
     run_id = it.run()
     assert it.ask_answers.asked == []
     assert ["All about ant." in prompt.user for prompt in it.judge.asked] == [True]
@@ -247,7 +132,7 @@ def test_answers_may_come_with_the_hits(store: Store) -> None:
 
 
 def test_a_sample_is_always_of_the_same_canaries(store: Store) -> None:
-    it = _answered(store, _page([f"q{number}" for number in range(60)], sample=0.25))
+    it = answered_world(store, answers_page([f"q{number}" for number in range(60)], sample=0.25))
     it.run()
     first = {request.query for request in it.ask_answers.asked}
     it.ask_answers.asked.clear()
@@ -257,7 +142,7 @@ def test_a_sample_is_always_of_the_same_canaries(store: Store) -> None:
 
 
 def test_a_job_let_go_of_asks_nothing_twice(store: Store) -> None:
-    it = _answered(store, _page([f"q{number:02}" for number in range(40)]))
+    it = answered_world(store, answers_page([f"q{number:02}" for number in range(40)]))
     run_id = it.world.run().id
     assert not it.rate(run_id, calls=30)
     assert it.summary(run_id) is None
@@ -274,7 +159,7 @@ RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.9}, 
 
 
 def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(store: Store) -> None:
-    it = _answered(store, _page(["ant", "bee"], rules=[RULE]))
+    it = answered_world(store, answers_page(["ant", "bee"], rules=[RULE]))
     it.run()
     it.judge.no.add("Lies")
     it.ask_answers.texts["ant"] = "Lies."
@@ -294,7 +179,7 @@ def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(store: Store) -
 
 
 def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store: Store) -> None:
-    it = _answered(store, _page(["ant"]))
+    it = answered_world(store, answers_page(["ant"]))
     it.run()
     late = it.world.run().id
     it.ask_answers.texts["ant"] = "The newest."
@@ -310,7 +195,7 @@ def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store
 
 
 def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(store: Store) -> None:
-    it = _answered(store, _page(["ant"]))
+    it = answered_world(store, answers_page(["ant"]))
     run_id = it.world.run().id
     with store.write() as connection:
         connection.execute(sa.text("UPDATE definition_versions SET body = '{}' WHERE body LIKE '%judge.test%'"))
@@ -332,7 +217,7 @@ def test_a_check_that_watches_answers_nobody_gives_or_judges_is_refused(
     store: Store, change: Mapping[str, Any], path: str
 ) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        _answered(store, _page(["ant"], **change))
+        answered_world(store, answers_page(["ant"], **change))
     assert [problem.path for problem in refused.value.problems if str(problem.path).endswith(path)]
 
 

@@ -49,7 +49,8 @@ def put_task(store: StoreDep, request: Request, response: Response, slug: str, b
     """Create a task, or change one whose pool nobody has asked for.
 
     People grade every chunk among the top `pool` of any of the `retrievers`, a sample of what ranks deeper (`strata`),
-    and `rest` random texts of a `corpus`.
+    and `rest` random texts of a `corpus`. With `answers` in place of `retrievers` they label generated answers that a
+    judge has rated, with no (0) or yes (1): see `GET /v1/judges/{slug}/report`.
     """
     given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY}
     document = parse_document(TaskDocument, given)
@@ -69,7 +70,8 @@ def pool_task(store: StoreDep, request: Request, slug: str) -> TaskDetail:
     """Ask the retrievers for the chunks to grade, in the background and within their limits.
 
     The canaries are frozen by the first request. Items of a canary are frozen with the size of each stratum once all
-    retrievers have answered it; asked again, canaries that failed are tried once more.
+    retrievers have answered it; asked again, canaries that failed are tried once more. Answers to label are drawn at
+    random from those that the judge has rated, with its present model.
     """
     pooling.request_pool(store, slug, now=datetime.now(UTC))
     wake(request)
@@ -88,7 +90,7 @@ def get_budget(store: StoreDep, slug: str) -> BudgetView:
     return results.load_budget(store, slug)
 
 
-@router.get("/tasks/{slug}/recall")
+@router.get("/tasks/{slug}/recall", responses=refusals(409))
 def get_pooled_recall(store: StoreDep, slug: str) -> RecallView:
     """Estimate the recall of the retrievers beyond the pool: pooled recall for k up to `pool`, each with its interval.
 

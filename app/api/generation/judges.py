@@ -17,9 +17,11 @@ from app.api.catalog.definitions import (
 from app.api.catalog.views import JudgeView
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import Page
+from app.domain.generation.judge_report import JudgeReport
 from app.formats.catalog.documents import JudgeDocument
 from app.services.catalog import definitions
 from app.services.catalog.api_keys import Scope
+from app.services.generation import judge_reports
 
 router = APIRouter(prefix="/v1", tags=["generation"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -34,6 +36,16 @@ def list_judges(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[J
 def get_judge(store: StoreDep, slug: str) -> JudgeView:
     """Show a judge; secrets are never shown."""
     return definition_shape(definitions.find(store, "judge", slug))
+
+
+@router.get("/judges/{slug}/report")
+def get_judge_report(store: StoreDep, slug: str) -> JudgeReport:
+    """Show how far the numbers of a judge can be trusted: people and judge together, measure by measure.
+
+    Labels come from annotation tasks with `answers`; those of its present model and wording count. A measure is
+    calibrated from a lower bound of kappa of .4 on.
+    """
+    return judge_reports.load_report(store, slug, now=datetime.now(UTC))
 
 
 @router.put("/judges/{slug}", responses=answers_with(JudgeView, 201), openapi_extra=body_schema(JudgeDocument))

@@ -13,10 +13,15 @@ ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
 
 
 def as_hint(rule: Rule) -> Rule:
-    """Return a rule on what a judge says as a warning at most: people have not confirmed the judge yet."""
-    if rule.measure not in JUDGED or rule.critical is None:
+    """Return a rule on what a judge says as a warning at most, unless people confirmed it."""
+    if not is_uncalibrated(rule) or rule.critical is None:
         return rule
     return replace(rule, warning=rule.warning or rule.critical, critical=None)
+
+
+def is_uncalibrated(rule: Rule) -> bool:
+    """Whether a rule watches what a judge says that people have not confirmed."""
+    return rule.measure in JUDGED and not rule.confirmed
 
 
 def watches_answers(rule: Rule) -> bool:

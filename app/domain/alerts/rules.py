@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from app.domain.aggregates import Aggregates
-from app.domain.alerts.answer_rules import JUDGED, as_hint
+from app.domain.alerts.answer_rules import as_hint, is_uncalibrated
 from app.domain.alerts.conditions import (
     Condition,
     bad_condition,
@@ -170,7 +170,7 @@ def _bounds_coverage(rule: Rule) -> bool:
 
 def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
-    name = f"{name} (uncalibrated)" if rule.measure in JUDGED else name
+    name = f"{name} (uncalibrated)" if is_uncalibrated(rule) else name
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
         return unmeasured_condition(

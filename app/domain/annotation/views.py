@@ -26,6 +26,15 @@ class StratumView(TypedDict):
     rest: int | None
 
 
+class DrawnAnswersView(TypedDict):
+    """Answers that people label: rated by this judge, one of each canary and window."""
+
+    judge: str
+    question: str
+    count: int
+    window_hours: int
+
+
 class PoolFailure(TypedDict):
     """A canary whose pool could not be made, and why."""
 
@@ -41,6 +50,8 @@ class TaskView(TypedDict):
     keys: list[str]
     """Of its canaries; none = all of the suite."""
     retrievers: list[str]
+    answers: DrawnAnswersView | None
+    """Null = chunks are graded."""
     pool: int
     strata: list[StratumView]
     corpus: str | None
@@ -63,6 +74,16 @@ class TaskDetail(TaskView):
     failures: list[PoolFailure]
 
 
+class AnswerContext(TypedDict):
+    """What an annotator sees beside a generated answer, without what the judge said of it."""
+
+    question: str
+    """To be answered with no (0) or yes (1)."""
+    expected_answer: str | None
+    contexts: list[str]
+    """The chunks that the answer was made of."""
+
+
 class ItemView(TypedDict):
     """What an annotator sees of an item."""
 
@@ -72,6 +93,8 @@ class ItemView(TypedDict):
     document: str | None
     grade: int | None
     """What this annotator said of it; null = nothing, or skipped."""
+    answer: AnswerContext | None
+    """What a generated answer, the text, is labelled by; null = the item is a chunk."""
 
 
 class ProgressView(TypedDict):

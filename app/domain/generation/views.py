@@ -20,6 +20,10 @@ class RatingBody(TypedDict):
     """In [0, 1]; null unless the outcome is `ok`: undefined, never 0."""
     detail: NotRequired[str | None]
     claims: NotRequired[list[JudgedClaim]]
+    model: NotRequired[str]
+    """Of the judge, when it said so."""
+    wording: NotRequired[str]
+    """Version of the question's wording."""
 
 
 class AnswerBody(TypedDict):
@@ -63,14 +67,16 @@ class AnswerView(AnswerBody):
     expected_answer: str | None
     since_run: str
     """The run from which on the answer has been the same."""
+    contexts: list[str]
+    """The chunks that the answer was made of."""
 
 
 class RunAnswersPage(TypedDict):
     """The answers of a run."""
 
     status: Literal["off", "pending", "rated"]
-    calibrated: bool
-    """Whether people confirmed the judge: false until answers can be labelled, so its numbers are a hint only."""
+    confirmed: list[str]
+    """Measures of the judge that people confirmed; its other numbers are a hint only."""
     summary: RunAnswers | None
     """Null unless `rated`."""
     items: list[AnswerView]

@@ -1,11 +1,13 @@
 """Documents of annotation tasks, and what annotators and adjudicators send."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from app.domain.annotation.pooling import DEFAULT_POOL, PoolPlan, Stratum
 from app.domain.annotation.queue import grade_limit
+from app.domain.generation.prompts import Question
 from app.domain.model import MAX_GRADE
 from app.formats.fields import (
     CanaryKey,
@@ -42,16 +44,30 @@ class StratumDocument(Document):
         return self
 
 
+class DrawnAnswersDocument(Document):
+    """Answers that a judge has rated, of which people label a random sample: yes or no to one of its questions.
+
+    Of each canary one answer in each window enters: repeats are not independent.
+    """
+
+    judge: Slug
+    question: Question
+    count: Annotated[Whole, Field(ge=1, le=1_000)] = 200
+    window_hours: Annotated[Whole, Field(ge=1, le=8_760)] = 24
+
+
 class TaskDocument(Document):
     """A task: the canaries of a suite, and which of what retrievers return to them people grade.
 
     Everything that ranks up to `pool` with any retriever is graded, of what ranks deeper a sample of each stratum, and
-    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator.
+    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator. With `answers` in place
+    of `retrievers` people label generated answers, on the scale 0-1: no or yes.
     """
 
     slug: Slug
     suite: Slug
-    retrievers: Annotated[tuple[Slug, ...], Field(min_length=1, max_length=10)]
+    retrievers: Annotated[tuple[Slug, ...], Field(max_length=10)] = ()
+    answers: DrawnAnswersDocument | None = None
     keys: Annotated[tuple[CanaryKey, ...], Field(max_length=10_000)] = ()
     """Of the canaries; none = all of the suite."""
     pool: Annotated[Whole, Field(ge=1, le=100)] = DEFAULT_POOL
@@ -60,9 +76,33 @@ class TaskDocument(Document):
         StratumDocument(to=100, sample=10),
     )
     corpus: Slug | None = None
-    scale: Literal["0-2", "0-3"] = "0-2"
+    scale: Literal["0-1", "0-2", "0-3"] = "0-2"
     overlap: Share = 0.2
     seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_answers(cls, given: Any) -> Any:
+        """Leave out what answers do not have."""
+        if isinstance(given, Mapping) and given.get("answers") is not None:
+            return {"strata": [], "scale": "0-1", **given}
+        return given
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.answers is None:
+            if not self.retrievers:
+                raise field_errors([(("retrievers",), "must name a retriever, or `answers` a judge")])
+            return self
+        has = {"retrievers": self.retrievers, "strata": self.strata, "corpus": self.corpus}
+        problems: list[tuple[Place, str]] = [
+            ((name,), "is of chunks, and `answers` are labelled") for name, value in has.items() if value
+        ]
+        if self.scale != "0-1":
+            problems.append((("scale",), "must be 0-1 for answers: no or yes"))
+        if problems:
+            raise field_errors(problems)
+        return self
 
     @model_validator(mode="after")
     def _plannable(self) -> Self:

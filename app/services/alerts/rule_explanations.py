@@ -23,6 +23,7 @@ from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.formats.history import shapes
 from app.services.alerts import alert_views, rule_facts, silencing
+from app.services.alerts.judge_rules import with_confirmed
 from app.services.alerts.notification_context import AlertInProgress, Context, load_context
 from app.services.alerts.transitions import as_open, scope_of
 from app.services.catalog.references import require
@@ -43,7 +44,7 @@ def explain(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     with store.read() as connection:
         check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
         document = CheckDocument.model_validate(check.body)
-        rules = rules_in_force(document.rules)
+        rules = with_confirmed(connection, document, rules_in_force(document.rules))
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = rule_facts.load_facts(connection, check.id, rules, unresolved=rows.keys())
         in_progress = {row.id: AlertInProgress.of(row) for row in rows.values()}

@@ -28,6 +28,7 @@ from app.domain.model import Rule, RuleKind, RunStatus, Severity
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.services.alerts import notifications, rule_facts
+from app.services.alerts.judge_rules import with_confirmed
 from app.services.alerts.notification_context import AlertInProgress, load_context
 from app.services.alerts.transition_evidence import TransitionEvidence, culprits_text
 from app.services.catalog.suite_snapshots import load_suite
@@ -57,7 +58,7 @@ def after_run(
     ):  # archived or disabled while the run was under way: its verdict stays, without notifications
         evaluation.retire_others([], retirement)
         return evaluation.notify()
-    rules = _rules(check)
+    rules = with_confirmed(connection, CheckDocument.model_validate(check.body), _rules(check))
     facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     for rule in rules:
@@ -73,9 +74,10 @@ def after_run(
 def after_answers(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> bool:
     """Evaluate the rules on generated answers, which come after their run; True where there may be deliveries."""
     check = definitions.definition_by_id(connection, check_id)
-    rules = [] if _retirement_of(check) is not None else [one for one in _rules(check) if watches_answers(one)]
-    if not rules:
+    watching = [] if _retirement_of(check) is not None else [one for one in _rules(check) if watches_answers(one)]
+    if not watching:
         return False
+    rules = with_confirmed(connection, CheckDocument.model_validate(check.body), watching)
     evaluation = _Evaluation(connection, check, run_id, now)
     facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
     for rule in rules:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.annotation.views import AdoptedCanary, AdoptionView, LeftOutCanary
+from app.domain.errors import ConflictError
 from app.formats.annotation.adopted_judgments import AdoptedJudgments, GradedItem, adopt_judgments
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.validation_messages import parse_document
@@ -40,10 +41,12 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
 
     Disputed and open items are left out. A canary that was changed to another query since, or has gone, is left out,
     and a negative one, which expects nothing. Raises NotFoundError, and ConflictError where a canary is changed
-    meanwhile.
+    meanwhile, and for a task of answers.
     """
     with store.read() as connection:
         task = find_task(connection, slug)
+        if task.of_answers:
+            raise ConflictError(f"the labels of task '{slug}' are of answers, and judgments are of chunks")
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
         ids = [one.canary_id for one in canaries]

@@ -5,13 +5,15 @@ Items are told without rank, score, retriever or stratum: who knows where a chun
 
 from datetime import datetime
 
+from app.domain.annotation.answer_questions import LABEL_QUESTIONS
 from app.domain.annotation.queue import PACE_OF, next_of, pace
-from app.domain.annotation.views import ItemView, NextItem, ProgressView
+from app.domain.annotation.views import AnswerContext, ItemView, NextItem, ProgressView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.services.annotation.tasks import document_of, find_task
-from app.store.annotation import annotations
+from app.store.annotation import annotations, answer_items
 from app.store.annotation import tasks as rows
-from app.store.annotation.recalls import defer_recall
+from app.store.annotation.answer_items import AnswerItem
+from app.store.annotation.recalls import defer_results
 from app.store.annotation.tasks import ItemRow, TaskRow
 from app.store.engine import Connection, Store, to_us
 
@@ -49,7 +51,7 @@ def annotate(
             seconds=seconds,
             at=to_us(now),
         )
-        defer_recall(connection, task.id, to_us(now))
+        defer_results(connection, task, to_us(now))
     return next_item(store, slug, annotator=annotator)
 
 
@@ -61,13 +63,13 @@ def undo(store: Store, slug: str, *, annotator: str, now: datetime) -> NextItem:
     with store.write() as connection:
         task = find_task(connection, slug)
         item_id = annotations.withdraw_last(connection, task_id=task.id, annotator=annotator, at=to_us(now))
-        defer_recall(connection, task.id, to_us(now))
+        defer_results(connection, task, to_us(now))
         if item_id is None:
             raise ConflictError(f"{annotator} has no annotation in task '{slug}' that could be taken back")
     with store.read() as connection:
         found = _next(connection, task, annotator)
         [item] = rows.list_items(connection, task.id, ids=[item_id])
-        return {**found, "item": _view(connection, item), "following": None}
+        return {**found, "item": _view(connection, task, item), "following": None}
 
 
 def load_item(store: Store, slug: str, token: str, *, annotator: str) -> ItemView:
@@ -75,7 +77,7 @@ def load_item(store: Store, slug: str, token: str, *, annotator: str) -> ItemVie
     with store.read() as connection:
         task = find_task(connection, slug)
         item = require_item(connection, task, token)
-        return _view(connection, item, annotations.find_grade(connection, item.id, annotator))
+        return _view(connection, task, item, annotations.find_grade(connection, item.id, annotator))
 
 
 def require_item(connection: Connection, task: TaskRow, token: str) -> ItemRow:
@@ -114,7 +116,7 @@ def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
         token = next_of(left, seed=seed, annotator=annotator)
         assert token is not None  # noqa: S101 - there is one left
         [item] = rows.list_items(connection, task.id, ids=[left.pop(token).id])
-        chosen.append(_view(connection, item))
+        chosen.append(_view(connection, task, item))
     return {
         "item": chosen[0] if chosen else None,
         "following": chosen[1] if len(chosen) > 1 else None,
@@ -122,11 +124,29 @@ def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
     }
 
 
-def _view(connection: Connection, item: ItemRow, grade: int | None = None) -> ItemView:
+def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | None = None) -> ItemView:
     canary = rows.find_task_canary(connection, item.task_id, item.canary_id)
     assert canary is not None  # noqa: S101 - an item is of a canary of its task
-    query = str(canary.body["query"])
-    return {"id": item.token, "query": query, "text": item.text, "document": item.document, "grade": grade}
+    beside = answer_items.read_answer_items(connection, item.task_id, item_id=item.id).get(item.id)
+    return {
+        "id": item.token,
+        "query": str(canary.body["query"]) if beside is None else beside.query,
+        "text": item.text,
+        "document": item.document,
+        "grade": grade,
+        "answer": None if beside is None else _answer_context(task, beside),
+    }
+
+
+def _answer_context(task: TaskRow, beside: AnswerItem) -> AnswerContext:
+    answers = document_of(task).answers
+    assert answers is not None  # noqa: S101 - its items are answers
+    question = LABEL_QUESTIONS[answers.question]
+    return {
+        "question": question.text,
+        "expected_answer": beside.expected if question.expected else None,
+        "contexts": list(beside.contexts) if question.contexts else [],
+    }
 
 
 def _progress(connection: Connection, task: TaskRow, annotator: str) -> ProgressView:

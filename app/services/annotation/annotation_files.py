@@ -11,7 +11,7 @@ from app.formats.fields import MOST_PROBLEMS
 from app.services.annotation.tasks import document_of, find_task
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
-from app.store.annotation.recalls import defer_recall
+from app.store.annotation.recalls import defer_results
 from app.store.annotation.tasks import ItemRow
 from app.store.engine import Store, to_us
 
@@ -70,7 +70,7 @@ def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, no
                 seconds=None,
                 at=to_us(now),
             )
-        defer_recall(connection, task.id, to_us(now))
+        defer_results(connection, task, to_us(now))
     return len(chosen)
 
 

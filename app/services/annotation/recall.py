@@ -6,6 +6,7 @@ from typing import Final
 
 from app.domain.annotation.pooled_recall import QueryGrades, SampledStratum, estimate_recall, recall_frame
 from app.domain.annotation.views import RecallView
+from app.domain.errors import ConflictError
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.services.annotation.results import TaskGrades, read_grades
@@ -22,9 +23,14 @@ DEPTHS: Final = (1, 3, 5, 10, 20)
 
 
 def load_recall(store: Store, slug: str) -> RecallView:
-    """Return the pooled recall of the retrievers of a task as its annotations are now. Raises NotFoundError."""
+    """Return the pooled recall of the retrievers of a task as its annotations are now.
+
+    Raises NotFoundError, and ConflictError for a task of answers.
+    """
     with store.read() as connection:
         task = find_task(connection, slug)
+        if task.of_answers:
+            raise ConflictError(f"task '{slug}' is of answers, which have no recall")
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
     document = document_of(task)

@@ -24,7 +24,7 @@ from app.services.annotation.tasks import find_task
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
 from app.store.annotation.annotations import AnnotationRow
-from app.store.annotation.recalls import defer_recall
+from app.store.annotation.recalls import defer_results
 from app.store.annotation.tasks import ItemRow, TaskRow
 from app.store.engine import Connection, Store, to_us
 
@@ -84,16 +84,16 @@ def load_agreement(store: Store, slug: str) -> AgreementView:
     return {
         "items": agreement.items,
         "annotators": list(agreement.annotators),
-        "raw": _coefficient(agreement.raw),
-        "alpha": {str(level): _coefficient(one) for level, one in agreement.alpha.items()},
+        "raw": coefficient_view(agreement.raw),
+        "alpha": {str(level): coefficient_view(one) for level, one in agreement.alpha.items()},
         "pairs": [
             {
                 "a": pair.a,
                 "b": pair.b,
                 "items": pair.items,
-                "raw": _coefficient(pair.raw),
-                "kappa": _coefficient(pair.kappa),
-                "weighted_kappa": _coefficient(pair.weighted_kappa),
+                "raw": coefficient_view(pair.raw),
+                "kappa": coefficient_view(pair.kappa),
+                "weighted_kappa": coefficient_view(pair.weighted_kappa),
             }
             for pair in agreement.pairs
         ],
@@ -152,7 +152,7 @@ def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now:
         if not annotations.is_annotated(connection, item.id):
             raise ConflictError(f"nobody has annotated item '{token[:40]}' yet; annotate it first")
         annotations.save_adjudication(connection, task_id=task.id, item_id=item.id, grade=grade, by=by, at=to_us(now))
-        defer_recall(connection, task.id, to_us(now))
+        defer_results(connection, task, to_us(now))
 
 
 def _missing(item: ItemRow, found: TaskGrades, people: int) -> int:
@@ -173,5 +173,6 @@ def _annotator(name: str, said: Sequence[AnnotationRow]) -> AnnotatorView:
     }
 
 
-def _coefficient(one: Coefficient) -> CoefficientView:
+def coefficient_view(one: Coefficient) -> CoefficientView:
+    """Return a coefficient as JSON on the wire."""
     return {"value": number(one.value), "low": number(one.low), "high": number(one.high)}

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from app.domain.annotation.views import StratumView, TaskDetail, TaskState, TaskView
+from app.domain.annotation.views import DrawnAnswersView, StratumView, TaskDetail, TaskState, TaskView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.history import shapes
@@ -79,6 +79,7 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
         "suite": task.suite,
         "keys": list(document.keys),
         "retrievers": list(document.retrievers),
+        "answers": _view_answers(document),
         "pool": document.pool,
         "strata": strata,
         "corpus": document.corpus,
@@ -92,6 +93,18 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
         "pooled": counts.pooled,
         "failed": counts.failed,
         "items": counts.items,
+    }
+
+
+def _view_answers(document: TaskDocument) -> DrawnAnswersView | None:
+    answers = document.answers
+    if answers is None:
+        return None
+    return {
+        "judge": answers.judge,
+        "question": str(answers.question),
+        "count": answers.count,
+        "window_hours": answers.window_hours,
     }
 
 
@@ -123,6 +136,10 @@ def _require_references(connection: Connection, document: TaskDocument) -> int:
         retriever = definitions.find_definition(connection, "retriever", slug)
         if retriever is None or retriever.archived_at is not None:
             problems.append(Problem(path=f"retrievers[{place}]", message=f"there is no retriever '{slug}'"))
+    judge = None if document.answers is None else document.answers.judge
+    row = None if judge is None else definitions.find_definition(connection, "judge", judge)
+    if judge is not None and (row is None or row.archived_at is not None):
+        problems.append(Problem(path="answers.judge", message=f"there is no judge '{judge}'"))
     if document.corpus is not None and corpora.find_corpus(connection, document.corpus) is None:
         problems.append(Problem(path="corpus", message=f"there is no corpus '{document.corpus}'"))
     if problems or suite is None:

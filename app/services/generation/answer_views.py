@@ -1,15 +1,19 @@
 """Views of the generated answers of a run. Nothing here writes."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.domain.generation.prompts import Question
 from app.domain.generation.views import AnswerView, RunAnswersPage
 from app.domain.model import Canary
 from app.services.catalog.run_inputs import load_inputs
+from app.services.generation.judges import contexts_of
 from app.services.lookup import find_run
 from app.store.engine import Store
 from app.store.generation import answers as rows
 from app.store.generation.answers import AnswerRow
+from app.store.generation.calibrations import confirmed_measures
+from app.store.runs import results
 
 _QUESTIONS: Final = tuple(str(question) for question in Question)
 
@@ -24,27 +28,32 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
             waits = run.id in known
             return {
                 "status": "pending" if waits else "off",
-                "calibrated": False,
+                "confirmed": [],
                 "summary": None,
                 "items": [],
                 "next": None,
             }
         held = rows.answers_at(connection, run.check_id, run.id)
         inputs = load_inputs(connection, run.versions)
-    canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
-    found = [_view(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
-    found.sort(key=lambda one: (_worst(one), one["key"]))
+        confirmed = sorted(confirmed_measures(connection, summary["judge"]))
+        canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
+        found = [(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
+        found.sort(key=lambda one: (_worst(one[1]), one[0].key))
+        shown = found[after : after + limit]
+        rankings = results.read_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     following = str(after + limit) if len(found) > after + limit else None
     return {
         "status": "rated",
-        "calibrated": False,
+        "confirmed": confirmed,
         "summary": summary,
-        "items": found[after : after + limit],
+        "items": [
+            _view(canary, row, contexts_of(rankings[row.ranking_id], inputs.yardstick.k)) for canary, row in shown
+        ],
         "next": following,
     }
 
 
-def _view(canary: Canary, row: AnswerRow) -> AnswerView:
+def _view(canary: Canary, row: AnswerRow, contexts: Sequence[str]) -> AnswerView:
     return {
         **row.body,
         "key": canary.key,
@@ -52,10 +61,12 @@ def _view(canary: Canary, row: AnswerRow) -> AnswerView:
         "answer": row.text,
         "expected_answer": canary.expected_answer,
         "since_run": str(row.first_run),
+        "contexts": list(contexts),
     }
 
 
-def _worst(view: AnswerView) -> float:
+def _worst(row: AnswerRow) -> float:
     """Return the lowest that a judge said of an answer; one without any rating comes after those with one."""
-    values = [view["ratings"][name]["value"] for name in _QUESTIONS if name in view["ratings"]]
+    ratings = row.body["ratings"]
+    values = [ratings[name]["value"] for name in _QUESTIONS if name in ratings]
     return min((value for value in values if value is not None), default=2.0)

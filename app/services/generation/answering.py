@@ -17,15 +17,14 @@ from app.domain.errors import ConfigurationError, ConflictError, InvalidInputErr
 from app.domain.generation.answer_measures import is_sampled, summarise
 from app.domain.generation.grounding import ground_answer
 from app.domain.generation.judges import AnswerRequest, AskAnswers, AskJudge, GeneratedAnswer, Judge, RatedAnswer
-from app.domain.model import Canary, Outcome, Ranking
+from app.domain.model import Canary, Outcome
 from app.domain.probing.retrievers import AnswerSource
 from app.domain.runs.run_inputs import RunInputs
-from app.formats.catalog.documents import CheckDocument, JudgeDocument
-from app.formats.catalog.secret_fields import join_secrets
-from app.formats.validation_messages import parse_document
+from app.formats.catalog.documents import CheckDocument
 from app.services.alerts import transitions
 from app.services.catalog.run_inputs import load_inputs
 from app.services.catalog.vault import Vault
+from app.services.generation.judges import contexts_of, load_judge
 from app.services.generation.judging import judge_answers
 from app.services.generation.shapes import answer_body
 from app.store.catalog import definitions
@@ -122,7 +121,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
         return None
     inputs = load_inputs(connection, run.versions, vault=vault)
     check = CheckDocument.model_validate(definitions.version_body(connection, run.versions.check).body)
-    judge_id, judge = _load_judge(connection, vault, check.judge)
+    judge_id, judge = load_judge(connection, vault, check.judge)
     _, failures = results.probes_of(connection, run.id)
     sampled = [
         position
@@ -139,24 +138,11 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
             version_id=inputs.version_ids[position],
             canary=inputs.canaries[position],
             ranking_id=ranking_id,
-            contexts=_contexts(texts[ranking_id], check.k),
+            contexts=contexts_of(texts[ranking_id], check.k),
         )
         for position, ranking_id in had.items()
     )
     return AnswerRound(run=run, inputs=inputs, subjects=subjects, staged=staged, judge=judge, judge_id=judge_id)
-
-
-def _load_judge(connection: Connection, vault: Vault, slug: str | None) -> tuple[int | None, Judge | None]:
-    row = None if slug is None else definitions.find_definition(connection, "judge", slug)
-    if row is None or row.archived_at is not None:
-        return None, None
-    whole = join_secrets(row.body, vault.decrypt(row.secrets))
-    return row.id, parse_document(JudgeDocument, whole).to_domain()
-
-
-def _contexts(ranking: Ranking, k: int) -> tuple[str, ...]:
-    """Return the texts of the top k hits; a hit without a text gives the model nothing."""
-    return tuple(text for text in ranking.texts[:k] if text is not None)
 
 
 def _have_answers(
@@ -230,7 +216,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
             ranking_id=one.ranking_id,
             text=answer.answer.text,
             judge_id=found.judge_id,
-            body=answer_body(answer),
+            body=answer_body(answer, found.judge),
         )
         for one, answer in zip(found.subjects, rated, strict=True)
     ]

@@ -50,7 +50,33 @@ def judge_answers(
     stopping: Callable[[], bool],
 ) -> list[RatedAnswer]:
     """Return the answers with the judge's ratings; of those left when it is `stopping`, without."""
-    asks = [one for place, about in enumerate(answers) for one in _asks(place, judge, *about)]
+    judged = {
+        place: AnswerToJudge(
+            query=canary.query, contexts=contexts, answer=rated.answer.text, expected=canary.expected_answer
+        )
+        for place, (canary, contexts, rated) in enumerate(answers)
+        if rated.answer.text is not None
+    }
+    ratings_of = ask_questions(store, ask, judge, judge_id, judged, clock=clock, stopping=stopping)
+    return [replace(rated, ratings=ratings_of.get(place, {})) for place, (_, _, rated) in enumerate(answers)]
+
+
+def ask_questions(
+    store: Store,
+    ask: AskJudge,
+    judge: Judge,
+    judge_id: int,
+    judged: Mapping[int, AnswerToJudge],
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> Mapping[int, Mapping[Question, Rating]]:
+    """Return what a judge says to its questions about each answer, by the place of the answer.
+
+    What it said before is not asked again, and the budget of the day is kept. Missing is what is left when it is
+    `stopping`.
+    """
+    asks = [one for place, answer in judged.items() for one in _asks(place, judge, answer)]
     found = _known(store, judge_id, asks, clock())
     missing = list({one.key: one for one in asks if one.key not in found}.values())
     for start in range(0, len(missing), BLOCK):
@@ -61,20 +87,15 @@ def judge_answers(
     for one in asks:
         if one.key in found:
             by_place.setdefault(one.place, {})[one.question] = found[one.key]
-    return [replace(rated, ratings=by_place.get(place, {})) for place, (_, _, rated) in enumerate(answers)]
+    return by_place
 
 
-def _asks(place: int, judge: Judge, canary: Canary, contexts: tuple[str, ...], rated: RatedAnswer) -> list[_Ask]:
+def _asks(place: int, judge: Judge, judged: AnswerToJudge) -> list[_Ask]:
     """Return the questions about an answer; correctness only where the canary says what is expected."""
-    if rated.answer.text is None:
-        return []
-    judged = AnswerToJudge(
-        query=canary.query, contexts=contexts, answer=rated.answer.text, expected=canary.expected_answer
-    )
     return [
         _Ask(place=place, question=question, key=cache_key(question, judged, judge.model), judged=judged)
         for question in judge.questions
-        if question is not Question.CORRECTNESS or canary.expected_answer is not None
+        if question is not Question.CORRECTNESS or judged.expected is not None
     ]
 
 

@@ -1,17 +1,22 @@
 """Shapes of answers and ratings, as rows and JSON have them."""
 
-from app.domain.generation.judges import JudgeOutcome, RatedAnswer, Rating
+from app.domain.generation.judges import Judge, JudgeOutcome, RatedAnswer, Rating
+from app.domain.generation.prompts import VERSIONS
 from app.domain.generation.views import AnswerBody, RatingBody
 
 
-def answer_body(rated: RatedAnswer) -> AnswerBody:
-    """Return what is stored of an answer besides its text."""
+def answer_body(rated: RatedAnswer, judge: Judge | None) -> AnswerBody:
+    """Return what is stored of an answer besides its text; ratings name the model and the wording they depend on."""
+    model = "" if judge is None else judge.model
     return {
         "outcome": str(rated.answer.outcome),
         "detail": rated.answer.detail,
         "utilisation": rated.utilisation,
         "chunks_used": rated.chunks_used,
-        "ratings": {str(question): rating_body(rating) for question, rating in rated.ratings.items()},
+        "ratings": {
+            str(question): {**rating_body(rating), "model": model, "wording": VERSIONS[question]}
+            for question, rating in rated.ratings.items()
+        },
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.store.annotation.tasks import TaskRow
 from app.store.engine import insert_new
 from app.store.jobs.jobs import defer
 from app.store.jobs.values import JobKind, NewJob
@@ -40,9 +41,10 @@ class RecallRow(RecallEstimate):
     at: int
 
 
-def defer_recall(connection: Connection, task_id: int, now: int) -> None:
-    """Have the pooled recall of a task computed soon, once for all annotations until then."""
-    defer(connection, [NewJob(JobKind.RECALL, task_id, run_at=now + _PAUSE)])
+def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
+    """Have computed soon, once for all annotations until then, what those of a task say of retrievers or a judge."""
+    kind = JobKind.CALIBRATION if task.of_answers else JobKind.RECALL
+    defer(connection, [NewJob(kind, task.id, run_at=now + _PAUSE)])
 
 
 def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[RecallEstimate], at: int) -> None:

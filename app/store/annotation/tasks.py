@@ -28,6 +28,11 @@ class TaskRow:
     pooled_at: int | None
     archived_at: int | None
 
+    @property
+    def of_answers(self) -> bool:
+        """Whether people label generated answers, not chunks."""
+        return self.body.get("answers") is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCanary:
@@ -172,10 +177,16 @@ def save_pool(
     values = {"sizes": json.dumps(list(sizes)), "failure": None}
     if connection.execute(sa.update(task_canaries).where(free).values(**values)).rowcount != 1:
         return False
+    insert_items(connection, task_id, items)
+    return True
+
+
+def insert_items(connection: Connection, task_id: int, items: Sequence[NewItem]) -> None:
+    """Insert items of a task."""
     rows = [
         (
             task_id,
-            canary_id,
+            item.canary_id,
             item.token,
             item.key,
             item.text,
@@ -189,7 +200,6 @@ def save_pool(
     ]
     columns = ("task_id", "canary_id", "token", "key", "text", "document", "stratum", "ranks", "chunks", "overlap")
     insert_new(connection, task_items, columns, rows)
-    return True
 
 
 def note_failure(connection: Connection, task_id: int, canary_id: int, failure: str, *, attempts: int = 1) -> None:
@@ -226,6 +236,16 @@ def count_pool(connection: Connection, task_id: int) -> PoolCounts:
         sa.select(sa.func.count()).select_from(task_items).where(task_items.c.task_id == task_id)
     ).scalar_one()
     return PoolCounts(canaries=counts.canaries, pooled=counts.pooled, failed=counts.failed, items=items)
+
+
+def request_draw(connection: Connection, task_id: int, at: int) -> None:
+    """Store that answers are to be drawn for a task; one that has items keeps them."""
+    has_items = sa.exists().where(task_items.c.task_id == task_id)
+    values = {
+        "pool_requested_at": sa.func.coalesce(tasks.c.pool_requested_at, at),
+        "pooled_at": sa.case((has_items, tasks.c.pooled_at)),
+    }
+    connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values))
 
 
 # --- items -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Grouped as everywhere: catalog (what should be), queue (what is due), history (w
 from app.store.tables.annotation import (
     adjudications,
     annotations,
+    answer_items,
     corpora,
     corpus_texts,
     pooled_recalls,
@@ -27,7 +28,17 @@ from app.store.tables.catalog import (
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
 from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
-from app.store.tables.generation import answer_texts, answers, judge_days, ratings, run_answers, staged_answers
+from app.store.tables.generation import (
+    answer_draws,
+    answer_texts,
+    answers,
+    calibrations,
+    drawn_verdicts,
+    judge_days,
+    ratings,
+    run_answers,
+    staged_answers,
+)
 from app.store.tables.history import (
     chunks,
     latest,
@@ -50,12 +61,15 @@ __all__ = [
     "adjudications",
     "alerts",
     "annotations",
+    "answer_draws",
+    "answer_items",
     "answer_texts",
     "answers",
     "api_keys",
     "attempts",
     "baseline_choices",
     "baselines",
+    "calibrations",
     "canaries",
     "canary_versions",
     "chunks",
@@ -67,6 +81,7 @@ __all__ = [
     "detections",
     "detectors",
     "diagnoses",
+    "drawn_verdicts",
     "embedder_findings",
     "embedders",
     "ended_sessions",

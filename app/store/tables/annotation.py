@@ -67,6 +67,16 @@ task_items = Table(
     Index("ix_task_items_canary", "task_id", "canary_id"),
 )
 
+# What annotators see beside an item that is a generated answer, which is the item's text.
+answer_items = Table(
+    "answer_items",
+    metadata,
+    Column("item_id", Id, ForeignKey("task_items.id"), primary_key=True, autoincrement=False),
+    Column("query", Text, nullable=False),
+    Column("expected", Text),  # the canary's expected answer; NULL = it has none
+    Column("contexts", Text, nullable=False),  # JSON list: the chunks that the answer was made of
+)
+
 # All that annotators ever said; what holds was not withdrawn.
 annotations = Table(
     "annotations",

@@ -70,3 +70,42 @@ judge_days = Table(
     Column("cost", Float(53), nullable=False),
     Column("outcomes", Text, nullable=False),  # JSON: calls by outcome
 )
+
+# The answers drawn for people to label, and the verdicts on those that were not drawn; frozen.
+answer_draws = Table(
+    "answer_draws",
+    metadata,
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True, autoincrement=False),
+    Column("judge_id", Id, ForeignKey("definitions.id"), nullable=False, index=True),
+    Column("question", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("wording", Text, nullable=False),  # version of the prompt
+    Column("rest", Text, nullable=False),  # JSON list: the judge's verdicts on the answers that were not drawn
+    Column("at", BigInteger, nullable=False),
+)
+
+# What the judge said of an answer that people label: when it was drawn, and once it was padded.
+drawn_verdicts = Table(
+    "drawn_verdicts",
+    metadata,
+    Column("item_id", Id, ForeignKey("task_items.id"), primary_key=True, autoincrement=False),
+    Column("task_id", Id, ForeignKey("tasks.id"), nullable=False, index=True),
+    Column("value", Float(53), nullable=False),
+    Column("padded", Float(53)),  # NULL = undefined, or not asked
+    Column("padded_outcome", Text),  # NULL = it is not asked about the padded answer
+)
+
+# How far the labels of a task confirm the judge whose answers were drawn; computed anew when they change.
+calibrations = Table(
+    "calibrations",
+    metadata,
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True, autoincrement=False),
+    Column("judge_id", Id, ForeignKey("definitions.id"), nullable=False, index=True),
+    Column("measure", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("wording", Text, nullable=False),
+    Column("labels", Integer, nullable=False),
+    Column("calibrated", Integer, nullable=False),  # 1 = a rule on the measure may be critical
+    Column("body", Text, nullable=False),  # JSON: rate, agreement, length bias
+    Column("at", BigInteger, nullable=False),
+)

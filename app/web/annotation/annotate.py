@@ -15,8 +15,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.annotation.annotating import annotator_of
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, needs
+from app.domain.annotation.answer_questions import LABELS
 from app.domain.annotation.queue import grade_limit
-from app.domain.annotation.views import NextItem, TaskState
+from app.domain.annotation.views import NextItem, TaskState, TaskView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.services.annotation import annotating, tasks
 from app.services.catalog.api_keys import Identity, Scope
@@ -59,7 +60,8 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
         request,
         "annotation/annotate.html",
         slug=slug,
-        grades=GRADES[: grade_limit(task["scale"]) + 1],
+        of_answers=task["answers"] is not None,
+        grades=grade_names(task),
         annotator=annotator,
         has_keys=_identity(request).key_prefix is not None,
         found=found,
@@ -107,6 +109,11 @@ def _annotated(request: Request, store: Store, slug: str, form: Form) -> Respons
         now=now,
     )
     return RedirectResponse(page, status_code=303)
+
+
+def grade_names(task: TaskView) -> tuple[str, ...]:
+    """Return the names of the grades of a task, from 0 on."""
+    return LABELS if task["answers"] is not None else GRADES[: grade_limit(task["scale"]) + 1]
 
 
 def _identity(request: Request) -> Identity:

@@ -13,7 +13,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog.definitions import wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep
-from app.domain.annotation.queue import grade_limit
 from app.domain.annotation.views import AdoptionView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.annotation.task_documents import TaskDocument
@@ -21,7 +20,7 @@ from app.formats.validation_messages import parse_document
 from app.services.annotation import adoption, annotation_files, corpora, pooling, recall, results, tasks
 from app.services.catalog import definitions
 from app.store.engine import Store
-from app.web.annotation.annotate import GRADES
+from app.web.annotation.annotate import GRADES, grade_names
 from app.web.forms import Form, parse_list, parse_number, read_form
 from app.web.rendering import render
 
@@ -151,12 +150,14 @@ def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | 
         request,
         "annotation/task.html",
         task=task,
-        grades=GRADES[: grade_limit(task["scale"]) + 1],
+        grades=grade_names(task),
         budget=results.load_budget(store, slug),
         agreement=results.load_agreement(store, slug),
-        recall=recall.load_recall(store, slug),
+        recall=None if task["answers"] else recall.load_recall(store, slug),
         disagreements=disagreements[:_SHOWN_DISAGREEMENTS],
         disputed=sum(one["adjudicated"] is None for one in disagreements),
         adopted=adopted,
-        plan=adoption.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False),
+        plan=None
+        if task["answers"]
+        else adoption.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False),
     )

@@ -23,6 +23,18 @@
   });
   const seconds = () => Math.round(Math.min(IDLE_MOST, seen + performance.now() - since) / 100) / 10;
 
+  const showBeside = ({ question, expected_answer: expected, contexts }) => {
+    at("question").textContent = question;
+    at("expected").textContent = expected ?? "";
+    at("expected-label").hidden = expected === null;
+    at("contexts-label").hidden = !contexts.length;
+    at("contexts").replaceChildren(
+      ...contexts.map((text) => Object.assign(document.createElement("li"), { textContent: text })),
+    );
+    at("beside").hidden = expected === null && !contexts.length;
+    at("beside").scrollTop = 0;
+  };
+
   const show = (found) => {
     item = found.item ? found.item.id : "";
     form.hidden = !found.item;
@@ -34,6 +46,7 @@
       at("document").textContent = found.item.document ?? "";
       at("document").hidden = !found.item.document;
       at("chunk").scrollTop = 0;
+      if (found.item.answer) showBeside(found.item.answer);
     }
     for (const button of form.querySelectorAll("button[aria-pressed]")) button.removeAttribute("aria-pressed");
     const { graded, skipped, left, seconds_left: time } = found.progress;

@@ -1,0 +1,95 @@
+"""Sentences that say how far one measure of a judge can be trusted, and what to do next."""
+
+from typing import Final
+
+from app.domain.generation.calibration import FEWEST_LABELS, LEAST_KAPPA
+from app.domain.generation.judge_report import CalibrationBody, LengthBiasView, ProportionView
+
+_ADVISED: Final = 200
+"""Labels that show a good judge as calibrated in .95 of draws: `benchmarks.judge`."""
+
+_UNKNOWN: Final = (
+    "Uncalibrated: people have labelled no answers for its present model and wording, so nobody knows how often it is"
+    " right. Read its numbers as a hint only."
+)
+
+
+def trust_sentences(found: CalibrationBody | None) -> list[str]:
+    """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length."""
+    if found is None or not found["labels"]:
+        return [_UNKNOWN]
+    state = "Calibrated" if found["calibrated"] else "Uncalibrated, a hint only"
+    return [
+        f"{state}: {found['reason']}.",
+        _rate(found),
+        *_errors(found["sensitivity"], found["specificity"]),
+        *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
+    ]
+
+
+def next_step(found: CalibrationBody | None) -> str:
+    """Return what to do next about a measure."""
+    if found is None or not found["labels"]:
+        return f"Draw about {_ADVISED} answers below and let people label them."
+    missing = _ADVISED - found["labels"]
+    kappa = found["kappa"]
+    if not found["calibrated"]:
+        hopeless = kappa["high"] is not None and kappa["high"] < LEAST_KAPPA
+        if hopeless or missing <= 0:
+            return "Try another model, then label anew: with this one people and judge agree too little."
+        return f"Label about {missing} more answers."
+    if found["length_bias"] is not None and found["length_bias"]["shown"]:
+        return "Compare only answers of similar length by it: length alone changes its verdicts."
+    if found["labels"] < FEWEST_LABELS:
+        return f"Label {FEWEST_LABELS - found['labels']} more answers for a narrower interval of the rate."
+    return "Nothing for now. Draw and label anew once its model or the kind of answers changes."
+
+
+def _rate(found: CalibrationBody) -> str:
+    rate = found["rate"]
+    if rate["value"] is None:
+        return "The rate that people would give is unknown."
+    by = "labels and verdicts together" if rate["basis"] == "people_and_judge" else rate["reason"]
+    people = (
+        f"People would say yes of {_percent(rate['value'])} of the answers, between {_percent(rate['low'])} and"
+        f" {_percent(rate['high'])} with 95 % confidence ({by})"
+    )
+    judge = rate["judge_rate"]
+    if judge is None:
+        return f"{people}."
+    place = "within that" if rate["low"] <= judge <= rate["high"] else "outside of that, so its level is off"
+    return f"{people}; the judge alone says {_percent(judge)}, {place}."
+
+
+def _errors(sensitivity: ProportionView, specificity: ProportionView) -> list[str]:
+    sentences = []
+    if sensitivity["value"] is not None:
+        accepted = f"{sensitivity['successes']} of {sensitivity['count']}"
+        sentences.append(f"It accepts {accepted} answers that people accept ({_interval(sensitivity)}).")
+    if specificity["value"] is not None:
+        refused = f"{specificity['successes']} of {specificity['count']}"
+        sentences.append(f"It refuses {refused} answers that people refuse ({_interval(specificity)}).")
+    return sentences
+
+
+def _length(bias: LengthBiasView) -> str:
+    low, high, difference = bias["low"], bias["high"], bias["difference"]
+    if low is None or high is None or difference is None:
+        return "Whether it prefers long answers is not measured yet."
+    points = f"{_points(difference)} points, 95 % interval {_points(low)} to {_points(high)}, {bias['pairs']} pairs"
+    if not bias["shown"]:
+        return f"No effect of length is shown: padded with true sentences, answers get YES more often by {points}."
+    word = "prefers long answers" if difference > 0 else "prefers short answers"
+    return f"It {word}: padded with true sentences, the same answers get YES more often by {points}."
+
+
+def _interval(one: ProportionView) -> str:
+    return f"{_percent(one['low'])} to {_percent(one['high'])}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.0f}".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,135 @@
+"""A check whose retriever gives texts, with a fake endpoint for answers and a fake judge."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.domain.generation.judges import (
+    AnswerRequest,
+    GeneratedAnswer,
+    Judge,
+    JudgeOutcome,
+    JudgeReply,
+)
+from app.domain.generation.prompts import Prompt
+from app.domain.model import Answer, Outcome
+from app.domain.probing.retrievers import AnswerSource, ProbeQuery
+from app.services.generation import answering
+from app.services.generation.answering import AnswerTools
+from app.store.engine import Store
+from app.store.generation import answers as rows
+from tests.support.fakes import answered, hits
+from tests.support.world import RETRIEVER, World, canary, page
+
+TEXTS = "The notice period is 30 days for all employees."
+JUDGE = {"slug": "reader", "url": "http://judge.test/v1", "model": "small", "questions": ["faithful"]}
+SOURCE = {
+    "url": "http://answers.test/",
+    "request": {"question": "{{ query }}", "texts": "{{ contexts }}"},
+    "path": "answer",
+}
+
+
+@dataclass(kw_only=True)
+class FakeJudge:
+    """Says YES to every question but those about texts in `no`; counts what it is asked."""
+
+    no: set[str] = field(default_factory=set)
+    no_below: int = 0
+    """It says NO to answers of fewer characters too."""
+    outcome: JudgeOutcome | None = None
+    asked: list[Prompt] = field(default_factory=list)
+
+    def __call__(self, judge: Judge, prompts: Sequence[Prompt]) -> Iterator[tuple[int, JudgeReply] | None]:
+        """Reply, the last prompt first."""
+        del judge
+        for place, prompt in reversed(list(enumerate(prompts))):
+            self.asked.append(prompt)
+            yield None
+            if self.outcome is not None:
+                yield place, JudgeReply(text=None, outcome=self.outcome, detail="it does not want to")
+            else:
+                answer = prompt.user.rpartition(" answer>>>\n")[0].rpartition(" answer>>>\n")[2]
+                is_no = any(text in prompt.user for text in self.no) or len(answer) < self.no_below
+                yield place, JudgeReply(text="NO" if is_no else "YES", tokens=100)
+
+
+@dataclass(kw_only=True)
+class FakeAnswers:
+    """Answers each query with its text, or with its first context."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    failing: bool = False
+    asked: list[AnswerRequest] = field(default_factory=list)
+
+    def __call__(
+        self, source: AnswerSource, requests: Sequence[AnswerRequest]
+    ) -> Iterator[tuple[int, GeneratedAnswer] | None]:
+        """Answer, in order."""
+        del source
+        for place, request in enumerate(requests):
+            self.asked.append(request)
+            if self.failing:
+                yield place, GeneratedAnswer(text=None, outcome=Outcome.TIMEOUT, detail="no answer within 60 s")
+            else:
+                yield place, GeneratedAnswer(text=self.texts.get(request.query, request.contexts[0]))
+
+
+@dataclass(kw_only=True)
+class Answered:
+    """A world whose retriever gives texts, with fakes for answers and judge."""
+
+    world: World
+    ask_answers: FakeAnswers = field(default_factory=FakeAnswers)
+    judge: FakeJudge = field(default_factory=FakeJudge)
+
+    def run(self) -> int:
+        """Run the check, and have its answers judged."""
+        run_id = self.world.run().id
+        self.rate(run_id)
+        return run_id
+
+    def rate(self, run_id: int, *, calls: int | None = None) -> bool:
+        """Carry out the job of a run's answers; `calls` = stop when asked so often whether to."""
+        tools = AnswerTools(ask_answers=self.ask_answers, ask_judge=self.judge)
+        looks = iter(range(10_000))
+        return answering.rate_run(
+            self.world.store,
+            self.world.vault,
+            tools,
+            run_id,
+            clock=self.world.clock,
+            stopping=lambda: calls is not None and next(looks) >= calls,
+        )
+
+    def measures(self, run_id: int) -> Mapping[str, Any]:
+        """Return the measures of a run as people see them."""
+        measures: Mapping[str, Any] = self.world.shown(run_id)["measures"]
+        return measures
+
+    def summary(self, run_id: int) -> Any:
+        """Return what the answers of a run came to."""
+        with self.world.store.read() as connection:
+            return rows.read_run_answers(connection, [run_id]).get(run_id)
+
+
+def with_texts(item: ProbeQuery) -> Answer:
+    """Answer a query with its chunk and another one."""
+    found = hits(f"doc-{item.query}", "noise")
+    return answered(replace(found, texts=(f"{TEXTS} This is about {item.query}.", "Nothing else here.")))
+
+
+def answers_page(keys: Sequence[str], *, source: Mapping[str, Any] | None = SOURCE, **check: Any) -> dict[str, Any]:
+    """Describe a check whose answers are judged; without a source they come with the hits."""
+    response = {**RETRIEVER["response"], "text": "text", **({} if source else {"answer": "answer"})}
+    retriever = {**RETRIEVER, "response": response, **({"answer": dict(source)} if source else {})}
+    canaries = [canary(key) for key in keys]
+    return {**page(canaries, **{"judge": "reader", **check}), "retrievers": [retriever], "judges": [JUDGE]}
+
+
+def answered_world(store: Store, document: Mapping[str, Any]) -> Answered:
+    """Put a document in force."""
+    world = World(store=store)
+    world.apply(document)
+    world.probe.otherwise = with_texts
+    return Answered(world=world)
