@@ -1,0 +1,1 @@
+"""Live traffic: shadow, experiments, interleaving and promotion, decided without I/O."""

@@ -1,0 +1,94 @@
+"""The interval of experiments, the check of shares and the power: by hand, by scipy, and at many looks."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from app.domain.experiments.confidence_sequence import (
+    RHO_SQUARED,
+    ArmCounts,
+    estimate_difference,
+    radius,
+)
+from app.domain.experiments.power import detectable_difference, power_at
+from app.domain.experiments.sample_ratio import is_mismatch, log_mismatch_evidence
+
+
+def arm(units: int, successes: int) -> ArmCounts:
+    return ArmCounts(units=units, successes=successes)
+
+
+def test_rho_and_radius_are_those_of_the_paper() -> None:
+    assert pytest.approx((5.991465 + math.log(6.991465)) / 5_000, rel=1e-6) == RHO_SQUARED
+    rho = 0.001587166  # (5.991465 + 1.944690) / 5,000, by hand
+    n, variance = 5_000, 0.96
+    by_hand = math.sqrt(variance * 2 * (n * rho + 1) / (n**2 * rho) * math.log(math.sqrt(n * rho + 1) / 0.05))
+    assert radius(variance, n) == pytest.approx(by_hand, rel=1e-5)
+    assert radius(variance, n) == pytest.approx(0.04206, abs=5e-6)
+
+
+def test_the_interval_is_narrowest_for_the_number_of_units_it_is_made_for() -> None:
+    def width(n: int) -> float:
+        return radius(1.0, n) * math.sqrt(n)
+
+    sizes = range(1_000, 20_000, 10)
+    assert min(sizes, key=width) == pytest.approx(5_000, rel=0.05)
+
+
+def test_the_difference_of_two_rates_has_the_variance_of_both_arms() -> None:
+    found = estimate_difference(arm(1_000, 600), arm(500, 325))
+    assert found is not None
+    variance = 1_500 * (np.var([1] * 600 + [0] * 400, ddof=1) / 1_000 + np.var([1] * 325 + [0] * 175, ddof=1) / 500)
+    assert found.value == pytest.approx(0.05)
+    assert found.high - found.value == pytest.approx(radius(float(variance), 1_500))
+    assert found.value - found.low == pytest.approx(found.high - found.value)
+
+
+@pytest.mark.parametrize(("units", "successes"), [(59, 29), (59, 30), (1_000, 29), (1_000, 971), (0, 0)])
+def test_an_arm_with_fewer_than_30_of_a_kind_gives_no_interval(units: int, successes: int) -> None:
+    assert estimate_difference(arm(units, successes), arm(1_000, 500)) is None
+    assert estimate_difference(arm(1_000, 500), arm(units, successes)) is None
+    assert estimate_difference(arm(60, 30), arm(1_000, 500)) is not None
+
+
+def test_mismatch_evidence_is_the_ratio_of_beta_functions() -> None:
+    first, n, share = 55, 120, 0.4
+    beta = special.beta(40 + 55, 60 + 65) / special.beta(40, 60) / (0.4**55 * 0.6**65)
+    assert math.exp(log_mismatch_evidence(first, n, share)) == pytest.approx(beta)
+    mixture = stats.betabinom(n, 40, 60).pmf(first) / stats.binom(n, share).pmf(first)
+    assert math.exp(log_mismatch_evidence(first, n, share)) == pytest.approx(mixture)
+
+
+def test_mismatch_evidence_of_no_units_is_none_and_of_many_is_finite() -> None:
+    assert log_mismatch_evidence(0, 0, 0.5) == pytest.approx(0)
+    assert log_mismatch_evidence(5_200_000, 10_000_000, 0.5) > 1_000
+    assert log_mismatch_evidence(5_000_000, 10_000_000, 0.5) < 0
+
+
+def test_52_percent_of_20_000_units_are_an_alarm_and_50_5_are_not() -> None:
+    assert is_mismatch(10_400, 20_000, 0.5)
+    assert not is_mismatch(10_100, 20_000, 0.5)
+    assert is_mismatch(1_300, 20_000, 0.05)
+    with pytest.raises(ValueError, match="cannot be"):
+        log_mismatch_evidence(3, 2, 0.5)
+
+
+def test_power_is_that_of_simulated_last_looks() -> None:
+    random = np.random.default_rng(5)
+    units, share, repetitions = 6_000, 0.25, 4_000
+    b = random.binomial(1_500, 0.65, repetitions)
+    a = random.binomial(4_500, 0.60, repetitions)
+    shown = 0
+    for one, other in zip(a, b, strict=True):
+        found = estimate_difference(arm(4_500, int(one)), arm(1_500, int(other)))
+        assert found is not None
+        shown += found.low > 0
+    assert power_at(0.05, rate=0.60, share=share, units=units) == pytest.approx(shown / repetitions, abs=0.02)
+
+
+def test_the_detectable_difference_has_the_power_it_is_asked_for() -> None:
+    least = detectable_difference(rate=0.5, share=0.05, units=20_000)
+    assert power_at(least, rate=0.5, share=0.05, units=20_000) == pytest.approx(0.8, abs=0.01)
+    assert least == pytest.approx(0.069, abs=0.005)
