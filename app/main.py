@@ -24,14 +24,14 @@ from app.adapters.probing.pasted_answers import read_pasted
 from app.adapters.probing.probe import RetrieverProbe
 from app.api import deps, service
 from app.api.alerts import silences
-from app.api.annotation import annotating, corpora, traffic
-from app.api.annotation import tasks as task_routes
+from app.api.annotation import annotating, corpora, tasks, traffic
 from app.api.bodies import Gate
 from app.api.catalog import definitions as catalog_routes
 from app.api.catalog import exchange, suites
 from app.api.comparison import comparisons
 from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
+from app.api.experiments import experiments
 from app.api.generation import answers, judges
 from app.api.history import history
 from app.api.openapi import install_openapi
@@ -99,12 +99,12 @@ def create_app(service_: Service) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         if service_.worker is not None:
             service_.worker.start()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_reload_on_hangup, service_)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_reload_on_hangup, service_)
             if service_.worker is None:
-                tasks.start_soon(_refresh_snapshot, service_)
+                group.start_soon(_refresh_snapshot, service_)
             yield
-            tasks.cancel_scope.cancel()
+            group.cancel_scope.cancel()
         if service_.worker is not None:
             await anyio.to_thread.run_sync(service_.worker.stop)
         if service_.tracing is not None:
@@ -202,7 +202,7 @@ def _routes() -> Sequence[BaseRoute]:
         trials.router,
         embedders.router,
         silences.router,
-        task_routes.router,
+        tasks.router,
         annotating.router,
         corpora.router,
         traffic.router,
@@ -210,6 +210,7 @@ def _routes() -> Sequence[BaseRoute]:
         answers.router,
         judges.router,
         reanchors.router,
+        experiments.router,
         *PAGES,
     ):
         routes.include_router(router)

@@ -37,6 +37,7 @@ from app.formats.catalog.documents import (
 from app.formats.catalog.inline_checks import inline_kinds
 from app.formats.catalog.secret_fields import public_json
 from app.formats.catalog.warnings import blind_to_recall_reason
+from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
 from app.formats.fields import Document
 from app.formats.history import shapes
 from app.services.catalog import api_keys, definitions, inline_checks
@@ -69,6 +70,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     ReachRequest,
     ForgetRequest,
     SuggestionsRequest,
+    ExperimentDocument,
+    Exposure,
+    UnitOutcome,
     RunRequest,
     RescoringRequest,
     TryRequest,

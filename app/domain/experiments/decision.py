@@ -43,12 +43,10 @@ class ExperimentPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What has been counted until one moment: units with their arms, and the final outcomes of each arm."""
+    """The final outcomes of each arm until one moment."""
 
     at: int
     """In microseconds UTC."""
-    exposed: tuple[int, int]
-    """Units that were exposed, whether their outcome is final or not."""
     counts: tuple[ArmCounts, ArmCounts]
 
 
@@ -70,24 +68,21 @@ class ExperimentDecision:
         return self.state in {ExperimentState.WINNER, ExperimentState.EQUIVALENT, ExperimentState.INCONCLUSIVE}
 
 
-def decide_experiment(looks: Sequence[Look], plan: ExperimentPlan) -> ExperimentDecision:
+def decide_experiment(looks: Sequence[Look], exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
     """Decide an epoch from its looks in their order: the first at which it ends decides, whatever comes later.
 
-    Units that were exposed at the newest look count for the check of shares: an alarm overrules a winner, also one that
-    was found before it.
+    `exposed` are the units of each arm by now, whether their outcome is final or not: an alarm about the shares
+    overrules a winner, also one that was found before it.
     """
+    if is_mismatch(exposed[0], sum(exposed), plan.share):
+        return _mismatch(looks[-1] if looks else None, exposed, plan)
     if not looks:
         return ExperimentDecision(
             state=ExperimentState.RUNNING, reason="no outcome is final yet", look=None, difference=None
         )
-    newest = looks[-1]
-    if is_mismatch(newest.exposed[0], sum(newest.exposed), plan.share):
-        return _mismatch(newest, plan)
-    for look in looks:
-        decision = decide_look(look, plan)
-        if decision.ended:
-            return decision
-    return decide_look(newest, plan)
+    return next(
+        (decision for look in looks if (decision := decide_look(look, plan)).ended), decide_look(looks[-1], plan)
+    )
 
 
 def decide_look(look: Look, plan: ExperimentPlan) -> ExperimentDecision:
@@ -127,12 +122,10 @@ def _interval(found: RateDifference, plan: ExperimentPlan) -> str:
     return f"{plan.names[1]} less {plan.names[0]} is {change_text(found.value)} (95 % interval {interval})"
 
 
-def _mismatch(look: Look, plan: ExperimentPlan) -> ExperimentDecision:
-    exposed = sum(look.exposed)
+def _mismatch(look: Look | None, exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
     reason = (
-        f"{plan.names[0]} got {ratio_text(look.exposed[0] / exposed)} of {counted(exposed, 'unit')}, not "
+        f"{plan.names[0]} got {ratio_text(exposed[0] / sum(exposed))} of {counted(sum(exposed), 'unit')}, not "
         f"{ratio_text(plan.share)}: units of one arm are lost, so its rate says nothing; no winner is named"
     )
-    return ExperimentDecision(
-        state=ExperimentState.MISMATCH, reason=reason, look=look, difference=estimate_difference(*look.counts)
-    )
+    found = estimate_difference(*look.counts) if look is not None else None
+    return ExperimentDecision(state=ExperimentState.MISMATCH, reason=reason, look=look, difference=found)

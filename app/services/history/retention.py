@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.store.annotation import traffic, traffic_parts
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
+from app.store.experiments import units
 from app.store.generation import answers, ratings
 from app.store.history import pruning
 from app.store.probing import rates
@@ -25,6 +26,8 @@ TRAFFIC_PARTS_KEPT: Final = timedelta(days=1)
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
 ROUND: Final = timedelta(minutes=10)
+UNITS_KEPT: Final = timedelta(days=90)
+"""How long units of an epoch that ended are kept: an outcome may come as late as the longest window."""
 RATES_KEPT: Final = timedelta(days=1)
 
 Find = Callable[[Connection, int], Sequence[Any]]
@@ -40,6 +43,8 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
     traffic_horizon = to_us(now - timedelta(days=TRAFFIC_DAYS))
     deleted += _drain(store, partial(traffic.old_queries, horizon=traffic_horizon), traffic.drop_queries, TRAFFIC_BATCH)
+    units_horizon = to_us(now - UNITS_KEPT)
+    deleted += _drain(store, partial(units.old_units, horizon=units_horizon), units.drop_units, TRAFFIC_BATCH)
     place, slices = _slice(store, now, slice_size)
     with store.read() as connection:
         unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)

@@ -28,6 +28,7 @@ from app.store.tables.catalog import (
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
 from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
+from app.store.tables.experiments import experiment_counts, experiment_epochs, experiment_units, experiments
 from app.store.tables.generation import (
     answer_draws,
     answer_texts,
@@ -85,6 +86,10 @@ __all__ = [
     "embedder_findings",
     "embedders",
     "ended_sessions",
+    "experiment_counts",
+    "experiment_epochs",
+    "experiment_units",
+    "experiments",
     "idempotency_keys",
     "incidents",
     "jobs",

@@ -1,0 +1,106 @@
+"""Views of experiments, as JSON on the wire."""
+
+from typing_extensions import TypedDict
+
+from app.domain.experiments.decision import ExperimentState
+from app.domain.views import TimeText
+
+
+class ArmView(TypedDict):
+    """An arm with what its units came to."""
+
+    name: str
+    share: float
+    exposed: int
+    """Units that were exposed to it."""
+    units: int
+    """Of these, those whose outcome is final: the window since their exposure has passed."""
+    successes: int
+    """Of the final ones."""
+    rate: float | None
+    """Null without a final outcome."""
+
+
+class RateDifferenceView(TypedDict):
+    """Rate of the second arm less that of the first, with its 95 % interval, which holds at every look."""
+
+    value: float
+    low: float
+    high: float
+
+
+class EpochView(TypedDict):
+    """An epoch of an experiment: what was counted in it, and what that decides."""
+
+    epoch: int
+    began_at: TimeText
+    ended_at: TimeText | None
+    """When a later epoch began; null for the current one."""
+    arms: list[ArmView]
+    delta: float
+    window: float
+    """In seconds."""
+    max_units: int
+    state: ExperimentState
+    reason: str
+    winner: str | None
+    """Name of the arm that won."""
+    decided_at: TimeText | None
+    """Exposures until then decided; null while it runs."""
+    difference: RateDifferenceView | None
+    """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures."""
+
+
+class ExperimentView(EpochView):
+    """An experiment in its current epoch."""
+
+    slug: str
+    outcome: str
+    created_at: TimeText
+    created_by: str
+
+
+class ExperimentLook(TypedDict):
+    """What was final of the units that were exposed until a moment."""
+
+    at: TimeText
+    units: int
+    difference: RateDifferenceView | None
+
+
+class ExperimentDetail(ExperimentView):
+    """An experiment with the interval over time, and its earlier epochs."""
+
+    mismatch_evidence: float
+    """Decimal logarithm of the evidence that the arms do not get their shares: 3 is an alarm."""
+    looks: list[ExperimentLook]
+    """Of the current epoch, at most 200."""
+    epochs: list[EpochView]
+    """The earlier ones, the newest first."""
+
+
+class ReceivedExposures(TypedDict):
+    """What became of the exposures of a request."""
+
+    received: int
+    new: int
+    """Units that were not exposed before in this epoch."""
+    other_arm: int
+    """Units that were exposed before to the other arm: the first exposure stays."""
+    unlike_assignment: int
+    """Units exposed to an arm that the published function does not give them."""
+
+
+class ReceivedOutcomes(TypedDict):
+    """What became of the outcomes of a request."""
+
+    received: int
+    new: int
+    repeated: int
+    """Sent before by the same event."""
+    second_value: int
+    """Of a unit that has a value by another event: the first stays."""
+    late: int
+    """Later than the window after the exposure: it counts as a 0."""
+    not_exposed: int
+    """Of units that no exposure came for; send exposures first."""

@@ -1,0 +1,1 @@
+"""Live traffic as text: documents of experiments, exposures and outcomes."""

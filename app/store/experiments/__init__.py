@@ -1,0 +1,1 @@
+"""Rows of experiments: epochs, units, running totals."""

@@ -1,0 +1,73 @@
+"""Tables of experiments: their epochs, the units of each with their outcomes, and running totals."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from app.store.tables.base import Id, id_column, metadata
+
+experiments = Table(
+    "experiments",
+    metadata,
+    id_column(),
+    Column("slug", Text, nullable=False),
+    Column("salt", LargeBinary, nullable=False),  # keys the hashes of its units; random, deleted with them
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("archived_at", BigInteger),
+    # The name of an archived experiment is free again.
+    Index(
+        "uq_experiments_slug",
+        "slug",
+        unique=True,
+        sqlite_where=text("archived_at is null"),
+        postgresql_where=text("archived_at is null"),
+    ),
+)
+
+# An epoch is tested alone, by the document it began with; the one with the highest number is current.
+experiment_epochs = Table(
+    "experiment_epochs",
+    metadata,
+    id_column(),
+    Column("experiment_id", Id, ForeignKey("experiments.id"), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("began_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, index=True),  # when a later one began or the experiment was archived
+    UniqueConstraint("experiment_id", "epoch"),
+)
+
+experiment_units = Table(
+    "experiment_units",
+    metadata,
+    Column("epoch_id", Id, ForeignKey("experiment_epochs.id"), primary_key=True, autoincrement=False),
+    Column("unit", BigInteger, primary_key=True, autoincrement=False),  # 64 bits of a keyed hash, never the id
+    Column("arm", SmallInteger, nullable=False),  # 0 or 1
+    Column("exposed_at", BigInteger, nullable=False),
+    Column("event", BigInteger),  # 64 bits of the hash of the event that brought the value
+    Column("value", SmallInteger),  # 0 or 1; NULL = no outcome came
+    sqlite_with_rowid=False,
+)
+
+# Running totals by the time of exposure, so that no reader counts units.
+experiment_counts = Table(
+    "experiment_counts",
+    metadata,
+    Column("epoch_id", Id, ForeignKey("experiment_epochs.id"), primary_key=True, autoincrement=False),
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),  # its begin
+    Column("arm", SmallInteger, primary_key=True, autoincrement=False),
+    Column("units", BigInteger, nullable=False),
+    Column("successes", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
