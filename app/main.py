@@ -26,12 +26,11 @@ from app.api import deps, service
 from app.api.alerts import silences
 from app.api.annotation import annotating, corpora, tasks, traffic
 from app.api.bodies import Gate
-from app.api.catalog import definitions as catalog_routes
-from app.api.catalog import exchange, suites
+from app.api.catalog import definitions, exchange, suites
 from app.api.comparison import comparisons
 from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
-from app.api.experiments import experiments
+from app.api.experiments import experiments, promotions
 from app.api.generation import answers, judges
 from app.api.history import history
 from app.api.openapi import install_openapi
@@ -190,7 +189,7 @@ def _routes() -> Sequence[BaseRoute]:
     for router in (
         service.probes,
         service.router,
-        catalog_routes.router,
+        definitions.router,
         suites.router,
         exchange.router,
         history.router,
@@ -211,6 +210,7 @@ def _routes() -> Sequence[BaseRoute]:
         judges.router,
         reanchors.router,
         experiments.router,
+        promotions.router,
         *PAGES,
     ):
         routes.include_router(router)

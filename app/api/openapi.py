@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from app.api.body_documents import DOCUMENTS
 from app.api.body_examples import with_example
-from app.api.catalog.definitions import DOCUMENTS
 from app.api.catalog.views import response_schemas, with_references
 from app.api.deps import EXEMPT, SESSION_COOKIE
 from app.api.problems import PROBLEM_TYPE, ProblemView

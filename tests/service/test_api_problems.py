@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic.json_schema import models_json_schema
 
 from app.api.bodies import MAX_BODY_BYTES
-from app.api.catalog.definitions import DOCUMENTS
+from app.api.body_documents import DOCUMENTS
 from app.api.runs.streams import Streams
 from tests.conftest import Databases
 from tests.support.api_service import BASE, CHECK, RETRIEVER, Api, api

@@ -39,6 +39,8 @@ HOOK: dict[str, str] = {"kind": "webhook", "url": "https://example.org/", "secre
 SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
 TASK = {"suite": "docs", "retrievers": ["search"]}
 CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "text": "A text"}'}}
+EXPERIMENT = {"arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}]}
+PROMOTION = {"current": "docs", "candidate": "docs"}
 TRAFFIC = {"files": {"traffic.jsonl": '{"query": "How long is data kept?"}'}}
 SUGGESTIONS = {"retriever": "search", "task": "gaps", "queries": ["Who pays for support?"]}
 ITEM = "ITEM"
@@ -294,6 +296,26 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/corpora/{corpus}"): (READ, "/v1/corpora/spare", None),
     ("POST", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", CORPUS),
     ("DELETE", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", None),
+    ("GET", "/v1/experiments"): (READ, "/v1/experiments", None),
+    ("GET", "/v1/experiments/{slug}"): (READ, "/v1/experiments/spare", None),
+    ("PUT", "/v1/experiments/{slug}"): (WRITE, "/v1/experiments/spare", EXPERIMENT),
+    ("DELETE", "/v1/experiments/{slug}"): (WRITE, "/v1/experiments/spare", None),
+    ("POST", "/v1/experiments/{slug}/exposures"): (WRITE, "/v1/experiments/spare/exposures", [{"unit": "user-1"}]),
+    ("POST", "/v1/experiments/{slug}/outcomes"): (
+        WRITE,
+        "/v1/experiments/spare/outcomes",
+        [{"event_id": "click-1", "unit": "user-1", "value": 1}],
+    ),
+    ("GET", "/v1/promotions"): (READ, "/v1/promotions", None),
+    ("GET", "/v1/promotions/{slug}"): (READ, "/v1/promotions/spare", None),
+    ("PUT", "/v1/promotions/{slug}"): (WRITE, "/v1/promotions/spare", PROMOTION),
+    ("DELETE", "/v1/promotions/{slug}"): (WRITE, "/v1/promotions/spare", None),
+    ("PUT", "/v1/promotions/{slug}/waivers/{gate}"): (
+        WRITE,
+        "/v1/promotions/spare/waivers/judge",
+        {"reason": "no budget"},
+    ),
+    ("DELETE", "/v1/promotions/{slug}/waivers/{gate}"): (WRITE, "/v1/promotions/spare/waivers/offline", None),
 }
 SIGNING_OUT = ("POST", "/logout")
 """Takes a key of any scope."""
@@ -369,6 +391,9 @@ def _spare(service: Api) -> None:
         ("/v1/checks/spare", CHECK),
         ("/v1/silences/spare", SILENCE),
         ("/v1/tasks/spare", TASK),
+        ("/v1/experiments/spare", EXPERIMENT),
+        ("/v1/promotions/spare", PROMOTION),
+        ("/v1/promotions/spare/waivers/offline", {"reason": "a new language"}),
     ):
         assert service.client.put(path, json=body, headers=headers).is_success
     assert service.client.post("/v1/corpora/spare", json=CORPUS, headers=headers).is_success
@@ -524,7 +549,7 @@ def _resolved(description: dict[str, Any], response: dict[str, Any]) -> dict[str
 
 
 @pytest.mark.parametrize(
-    "path", [path for method, path in ROUTES if method == "PUT" and not re.search("baseline|/items/", path)]
+    "path", [path for method, path in ROUTES if method == "PUT" and not re.search("baseline|/items/|/waivers/", path)]
 )
 def test_what_put_makes_new_is_described(service: Api, path: str) -> None:
     headers = bearer(KEYS[ADMIN])

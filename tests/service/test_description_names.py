@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from app.api.body_documents import DOCUMENTS
 from app.api.body_examples import EXAMPLES
-from app.api.catalog.definitions import DOCUMENTS
 from app.api.schema_names import plain_names, plain_parameter, renamed, settings_name, titled
 from app.formats.validation_messages import parse_document
 from tests.support.api_service import api

@@ -25,6 +25,9 @@ RULES = [
 
 CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "title": "Fees", "text": "Fees are due monthly."}'}}
 
+EXPERIMENT = {"arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}], "window": "1h"}
+PROMOTION = {"current": "docs", "candidate": "docs", "experiment": "docs"}
+
 
 @contextmanager
 def filled_api(data_dir: Path) -> Iterator[Api]:
@@ -52,6 +55,12 @@ def filled_api(data_dir: Path) -> Iterator[Api]:
             opened.put(f"/v1/tasks/truth/items/{item}/annotation", said)
         opened.reached()
         assert opened.client.post("/v1/corpora/handbook", json=CORPUS).is_success
+        opened.put("/v1/experiments/docs", EXPERIMENT)
+        opened.put("/v1/experiments/docs", {**EXPERIMENT, "delta": 0.01})  # an earlier epoch
+        exposed = [{"unit": f"user-{number}", "at": "2026-11-01T12:00:00Z"} for number in range(40)]
+        assert opened.client.post("/v1/experiments/docs/exposures", json=exposed).is_success
+        opened.put("/v1/promotions/docs", PROMOTION)
+        opened.put("/v1/promotions/docs/waivers/judge", {"reason": "no budget"})
         yield opened
 
 
@@ -109,6 +118,7 @@ def names_of(service: Api) -> Names:
             "delivery_id": delivery["id"],
             "item": service.get("/v1/tasks/truth/disagreements")["items"][0]["id"],
             "corpus": "handbook",
+            "gate": "judge",
             "rescoring_id": service.get("/v1/checks/docs/rescorings")["items"][0]["id"],
         },
         slugs={

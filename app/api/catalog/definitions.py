@@ -10,34 +10,18 @@ from app.api.bodies import Content
 from app.api.catalog.views import CheckView, DefinitionJson, HookView, RetrieverView
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.schemas import (
-    AcknowledgeRequest,
-    BaselineRequest,
     Page,
-    ReanchorRequest,
-    RescoringRequest,
-    RunRequest,
-    SuiteFiles,
-    TextFiles,
-    TryRequest,
 )
 from app.domain.catalog.views import DefinitionFields, Ownership
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.annotation.task_documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest
-from app.formats.annotation.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
-from app.formats.catalog.canary_files import CanaryFile
 from app.formats.catalog.documents import (
-    CanaryDocument,
     CheckDocument,
     HookDocument,
-    JudgeDocument,
     RetrieverDocument,
-    SilenceDocument,
-    SuiteDocument,
 )
 from app.formats.catalog.inline_checks import inline_kinds
 from app.formats.catalog.secret_fields import public_json
 from app.formats.catalog.warnings import blind_to_recall_reason
-from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
 from app.formats.fields import Document
 from app.formats.history import shapes
 from app.services.catalog import api_keys, definitions, inline_checks
@@ -52,35 +36,6 @@ router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[str, Query(max_length=200)]
-DOCUMENTS: tuple[type[Document], ...] = (
-    SuiteDocument,
-    CanaryDocument,
-    RetrieverDocument,
-    CheckDocument,
-    HookDocument,
-    JudgeDocument,
-    SilenceDocument,
-    CanaryFile,
-    SuiteFiles,
-    TextFiles,
-    TaskDocument,
-    AnnotationRequest,
-    UndoRequest,
-    AdjudicationRequest,
-    ReachRequest,
-    ForgetRequest,
-    SuggestionsRequest,
-    ExperimentDocument,
-    Exposure,
-    UnitOutcome,
-    RunRequest,
-    RescoringRequest,
-    TryRequest,
-    ReanchorRequest,
-    AcknowledgeRequest,
-    BaselineRequest,
-)
-
 _READ_ONLY = frozenset(
     {
         "managed_by",

@@ -3,6 +3,7 @@
 from typing_extensions import TypedDict
 
 from app.domain.experiments.decision import ExperimentState
+from app.domain.experiments.promotion import GateName, GateResult, PromotionState
 from app.domain.views import TimeText
 
 
@@ -104,3 +105,36 @@ class ReceivedOutcomes(TypedDict):
     """Later than the window after the exposure: it counts as a 0."""
     not_exposed: int
     """Of units that no exposure came for; send exposures first."""
+
+
+class WaiverView(TypedDict):
+    """A person's decision to go on without a gate."""
+
+    by: str
+    reason: str
+    at: TimeText
+
+
+class GateView(TypedDict):
+    """A gate of a promotion."""
+
+    gate: GateName
+    result: GateResult
+    reason: str
+    evidence: GateResult
+    """What it would be without the waiver."""
+    waiver: WaiverView | None
+
+
+class PromotionView(TypedDict):
+    """A promotion with its gates, as they stand now."""
+
+    slug: str
+    current: str
+    candidate: str
+    experiment: str | None
+    created_at: TimeText
+    created_by: str
+    state: PromotionState
+    reason: str
+    gates: list[GateView]

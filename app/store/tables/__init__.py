@@ -28,7 +28,14 @@ from app.store.tables.catalog import (
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
 from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
-from app.store.tables.experiments import experiment_counts, experiment_epochs, experiment_units, experiments
+from app.store.tables.experiments import (
+    experiment_counts,
+    experiment_epochs,
+    experiment_units,
+    experiments,
+    promotion_waivers,
+    promotions,
+)
 from app.store.tables.generation import (
     answer_draws,
     answer_texts,
@@ -100,6 +107,8 @@ __all__ = [
     "metadata",
     "next_runs",
     "pooled_recalls",
+    "promotion_waivers",
+    "promotions",
     "rankings",
     "rates",
     "ratings",

@@ -71,3 +71,24 @@ experiment_counts = Table(
     Column("successes", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+
+# A candidate on its way to all users: what its gates read.
+promotions = Table(
+    "promotions",
+    metadata,
+    id_column(),
+    Column("slug", Text, nullable=False, unique=True),
+    Column("body", Text, nullable=False),  # JSON of the document
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+)
+
+promotion_waivers = Table(
+    "promotion_waivers",
+    metadata,
+    Column("promotion_id", Id, ForeignKey("promotions.id"), primary_key=True, autoincrement=False),
+    Column("gate", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("waived_by", Text, nullable=False),
+    Column("waived_at", BigInteger, nullable=False),
+)
