@@ -58,13 +58,13 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
         _require_arms(exposures, places)
         shares = [arm.share for arm in arms]
         digest, latest = _hasher(experiment.salt), to_us(now)
-        known = {row.unit: row.arm for row in units.find_units(connection, [epoch.row.id], _hashes(exposures, digest))}
+        hashes = [digest(one.unit) for one in exposures]
+        known = {row.unit: row.arm for row in units.find_units(connection, [epoch.row.id], hashes)}
         new: list[tuple[int, int, int, int]] = []
         other = unlike = 0
-        for one in exposures:
+        for one, unit in zip(exposures, hashes, strict=True):
             assigned = assign_arm(slug, epoch.row.epoch, one.unit, shares)
             arm = assigned if one.arm is None else places[one.arm]
-            unit = digest(one.unit)
             unlike += arm != assigned
             other += known.get(unit, arm) != arm
             if unit not in known:
@@ -88,14 +88,15 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
         experiment = find_experiment(connection, slug, lock=True)
         epochs = {epoch.row.id: epoch for epoch in _epochs(connection, experiment.id)}
         digest, latest = _hasher(experiment.salt), to_us(now)
+        hashes = [digest(one.unit) for one in outcomes]
         exposed: dict[int, list[UnitRow]] = {}
-        for known in units.find_units(connection, list(epochs), _hashes(outcomes, digest)):
+        for known in units.find_units(connection, list(epochs), hashes):
             exposed.setdefault(known.unit, []).append(known)
         saved: dict[tuple[int, int], tuple[int, int]] = {}
         grown: dict[int, Counter[tuple[int, int]]] = {}
-        for one in outcomes:
+        for one, unit in zip(outcomes, hashes, strict=True):
             at, event = _moment(one.time, latest), digest(one.event_id)
-            row = _exposure_before(exposed.get(digest(one.unit), ()), at, epochs)
+            row = _exposure_before(exposed.get(unit, ()), at, epochs)
             if row is None:
                 tally["not_exposed"] += 1
                 continue
@@ -133,10 +134,6 @@ def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, _Epoch
 
 def _epochs(connection: Connection, experiment_id: int) -> list[_Epoch]:
     return [_Epoch(row=row, document=document_of(row)) for row in rows.list_epochs(connection, experiment_id)]
-
-
-def _hashes(items: Sequence[Exposure | UnitOutcome], digest: Callable[[str], int]) -> list[int]:
-    return sorted({digest(one.unit) for one in items})
 
 
 def _hasher(salt: bytes) -> Callable[[str], int]:

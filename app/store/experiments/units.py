@@ -39,12 +39,13 @@ def find_units(connection: Connection, epoch_ids: Collection[int], wanted: Seque
     """Return these units in these epochs."""
     table = experiment_units
     found: list[UnitRow] = []
-    for block in blocks([(unit,) for unit in wanted], STAGED_ROWS):
+    for block in blocks(sorted({(unit,) for unit in wanted}), STAGED_ROWS):
         asked = numbers(connection, "asked", ["unit"], block)
-        statement = sa.select(table).join(asked, asked.c.unit == table.c.unit).where(table.c.epoch_id.in_(epoch_ids))
+        # Not a join: SQLite would go through the units of the epoch, and for each through all that are asked for.
+        mine = (table.c.epoch_id.in_(epoch_ids), table.c.unit.in_(sa.select(asked.c.unit)))
         found += [
             UnitRow(row.epoch_id, row.unit, row.arm, row.exposed_at, row.event, row.value)
-            for row in connection.execute(statement)
+            for row in connection.execute(sa.select(table).where(*mine))
         ]
     return found
 
