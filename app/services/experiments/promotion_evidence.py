@@ -52,7 +52,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     estimates = {str(question): _estimate_judged(str(question), a, b) for question in _JUDGED}
     return JudgeEvidence(
         answers=min(one.pairs for one in estimates.values()),
-        calibrated=all(page["calibrated"] for page in pages),
+        calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
         measures={name: _margin(one) for name, one in estimates.items()},
     )
 
