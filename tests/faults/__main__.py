@@ -10,7 +10,15 @@ from math import ceil
 from pathlib import Path
 from statistics import median
 
-from tests.faults import clock_faults, peer_faults, postgres_faults, replica_faults, sqlite_faults
+from tests.faults import (
+    clock_faults,
+    peer_faults,
+    postgres_faults,
+    replica_faults,
+    simulated_faults,
+    sqlite_faults,
+    upgrade_faults,
+)
 from tests.faults.accounting import Account
 from tests.faults.faults import Fault
 from tests.faults.harness import FaultError
@@ -18,9 +26,11 @@ from tests.faults.harness import FaultError
 FAULTS = [
     *sqlite_faults.FAULTS,
     *replica_faults.FAULTS,
+    *upgrade_faults.FAULTS,
     *postgres_faults.FAULTS,
     *peer_faults.FAULTS,
     *clock_faults.FAULTS,
+    *simulated_faults.FAULTS,
 ]
 _HEAD = (
     "Fault",

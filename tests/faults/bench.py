@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from app.store.tables import deliveries, runs, transitions
 from tests.faults.harness import Child, Deadline, Processes, processes
-from tests.support.processes import free_ports
+from tests.support.processes import ROOT, free_ports
 from tests.support.world import HOOK, RETRIEVER, SECRET, canary
 
 _PROGRAM = Path(__file__).with_name("peer_program.py")
@@ -123,6 +123,8 @@ class Bench:
     engine: sa.Engine
     environment: dict[str, str] = field(default_factory=dict)
     """Of every process of Coalmine."""
+    code: Path = ROOT
+    """Of the release whose processes are started from now on."""
     is_missing: bool = False
     """Whether the retriever finds nothing now."""
 
@@ -136,7 +138,7 @@ class Bench:
             "COALMINE_SECRET_KEY": "a key that all replicas have",
         }
         variables = {**settings, **self.environment, **environment}
-        return self.processes.python(name, "-m", "app.cli", *arguments, **variables)
+        return self.processes.python(name, "-m", "app.cli", *arguments, code=self.code, **variables)
 
     def serve(self, name: str = "serve", *arguments: object, ready: bool = True, **environment: str) -> Service:
         """Start a service."""

@@ -35,6 +35,8 @@ class Child:
     log: Path
     environment: Mapping[str, str]
     user: str | None = None
+    code: Path = ROOT
+    """The folder it is started in."""
     _popen: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
@@ -46,7 +48,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=ROOT,
+                cwd=self.code,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
                 user=self.user,
@@ -165,7 +167,9 @@ class Processes:
     deadline: Deadline
     children: list[Child] = field(default_factory=list)
 
-    def start(self, name: str, command: Sequence[object], user: str | None = None, **environment: str) -> Child:
+    def start(
+        self, name: str, command: Sequence[object], user: str | None = None, code: Path = ROOT, **environment: str
+    ) -> Child:
         """Start one."""
         child = Child(
             name=name,
@@ -173,15 +177,16 @@ class Processes:
             log=self.folder / f"{name}-{len(self.children)}.log",
             environment=environment,
             user=user,
+            code=code,
         )
         self.children.append(child)
         self.deadline.children.append(child)
         child.start()
         return child
 
-    def python(self, name: str, *arguments: object, **environment: str) -> Child:
+    def python(self, name: str, *arguments: object, code: Path = ROOT, **environment: str) -> Child:
         """Start one in our Python."""
-        return self.start(name, [sys.executable, *arguments], **environment)
+        return self.start(name, [sys.executable, *arguments], code=code, **environment)
 
     def close(self) -> None:
         """Kill all that is left, the newest first."""
