@@ -51,6 +51,7 @@ from app.services.catalog.references import FILE
 from app.services.catalog.vault import Vault, open_vault
 from app.services.delivery.hook_views import notes_on_hooks
 from app.services.diagnosis.on_demand import OnDemand
+from app.services.probing.shared_limits import share_limits
 from app.services.runs.config_fingerprint import config_hash
 from app.services.store_watch import report_store
 from app.store.engine import Store
@@ -250,15 +251,16 @@ def open_service(
     with suppress(StoreUnavailableError):
         exposition.snapshot.refresh(store)
     worker = None
-    probe = probe or build_probe(settings)
+    own_probe = probe or build_probe(settings)
+    probe = share_limits(store, own_probe)
     if with_worker:
         engine = Engine(
             store=store,
             vault=vault,
             probe=probe if tracing is None else tracing.probe(probe),
             trace=untraced if tracing is None else tracing.run,
-            embed=probe.embed if isinstance(probe, RetrieverProbe) else None,
-            answers=build_answer_tools(probe),
+            embed=own_probe.embed if isinstance(own_probe, RetrieverProbe) else None,
+            answers=build_answer_tools(own_probe),
             send=send or build_sender(settings),
             links=build_links(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",

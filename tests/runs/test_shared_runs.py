@@ -9,10 +9,11 @@ import sqlalchemy as sa
 
 from app.domain.errors import StoreUnavailableError
 from app.domain.model import RunStatus, Verdict
+from app.domain.probing.lanes import fan_out, lane_count
 from app.domain.probing.retrievers import ProbeContext
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.services.runs import lanes, runs
-from app.services.runs.lanes import ShardEnd, fan_out, lane_count
+from app.services.runs.lanes import ShardEnd
 from app.services.runs.plans import SHARD, Planner
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store

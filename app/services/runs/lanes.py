@@ -17,7 +17,9 @@ from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer
 from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.embeddings import Embed
-from app.domain.probing.retrievers import Lane, Probe, ProbeContext, Retriever
+from app.domain.probing.lanes import fan_out, lane_count
+from app.domain.probing.retrievers import Lane, Probe, ProbeContext
+from app.services.probing.shared_limits import PATIENCE_SECONDS, reserve_rate
 from app.services.runs.finalising import EndedRun, fail, finalise
 from app.services.runs.plans import NotExecutableError, Plan, Planner
 from app.services.runs.runs import RESUME_WITHIN, check_embedder
@@ -25,13 +27,12 @@ from app.services.runs.staging import Batch, breaker_of, stage
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.jobs.jobs import defer
 from app.store.jobs.values import JobKind, NewJob
-from app.store.probing import rates
+from app.store.probing.lane_locks import hold_lane
 from app.store.runs import queue, recording, shards
 from app.store.runs.queue import ClaimedRun
 
 logger = logging.getLogger("coalmine.runs")
 
-MOST_LANES: Final = 4
 OWNER: Final = "lanes"
 """Of runs that no process has for itself."""
 
@@ -84,7 +85,7 @@ def ask_shard(
         ends = ends or clock() - silent_since > RESUME_WITHIN  # answers this far apart are not one run
         if number is not None and not ends:
             breaker = breaker_of(plan.inputs.retriever.breaker, {} if newest is None else {0: newest[1]})
-            answers, breaker = _ask(plan, probe, lane, number, breaker, partial(_reserve, store, plan), stopping)
+            answers, breaker = _ask(store, plan, probe, lane, number, breaker, stopping)
             is_full = len(answers) == len(plan.positions(number))
             if not is_full and not breaker.is_open:
                 return ShardEnd(is_done=False)
@@ -104,17 +105,6 @@ def ask_shard(
     return ShardEnd(ended=ended)
 
 
-def lane_count(retriever: Retriever) -> int:
-    """Give the number of lanes of a retriever."""
-    return min(MOST_LANES, retriever.concurrency)
-
-
-def fan_out(retriever: Retriever, lane: int) -> int:
-    """Give the number of requests at a time in a lane; those of all lanes add up to what the retriever takes."""
-    lanes = lane_count(retriever)
-    return retriever.concurrency // lanes + (lane < retriever.concurrency % lanes)
-
-
 def lane_of(plan: Plan, number: int) -> int:
     """Give the lane of a shard. Runs begin in different lanes, so that small ones do not all wait for the first."""
     return (plan.run.id + number) % lane_count(plan.inputs.retriever)
@@ -130,20 +120,13 @@ def _defer_shard(connection: Connection, plan: Plan, lane: int) -> None:
     defer(connection, [NewJob(JobKind.SHARD, plan.run.id, part=lane, lock=lock)])
 
 
-def _reserve(store: Store, plan: Plan, count: int, interval: float) -> float:
-    """Reserve requests in the rate that all processes have in common."""
-    with store.write() as connection:
-        width = round(count * interval * 1_000_000)
-        return rates.reserve(connection, plan.inputs.retriever.slug, microseconds=width) / 1_000_000
-
-
 def _ask(
+    store: Store,
     plan: Plan,
     probe: Probe,
     lane: int,
     number: int,
     breaker: CircuitBreaker,
-    reserve: Callable[[int, float], float],
     stopping: Callable[[], bool],
 ) -> tuple[dict[int, Answer], CircuitBreaker]:
     """Ask the canaries of a shard, until the breaker opens or the process stops."""
@@ -154,10 +137,17 @@ def _ask(
         k=plan.inputs.yardstick.fetch_k,
         run_id=str(plan.run.id),
         defined_at=plan.started_at,
-        lane=Lane(number=lane, concurrency=fan_out(retriever, lane), reserve=reserve),
+        lane=Lane(
+            number=lane,
+            concurrency=fan_out(retriever, lane),
+            reserve=partial(reserve_rate, store, retriever.slug),
+        ),
     )
     answers: dict[int, Answer] = {}
-    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+    with (
+        hold_lane(store, retriever.slug, lane, alone=False, at_most=PATIENCE_SECONDS),
+        closing(probe(asking, asks)) as batches,  # type: ignore[type-var] # a generator; Iterator has no close()
+    ):
         for batch in batches:
             answers.update(batch)
             breaker = breaker.after(answer for _, answer in batch)
