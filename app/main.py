@@ -36,6 +36,7 @@ from app.api.history import history
 from app.api.openapi import install_openapi
 from app.api.probing import embedders, trials
 from app.api.problems import install_problems
+from app.api.request_limits import take_turn
 from app.api.runs import progress, rescoring
 from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
@@ -184,7 +185,7 @@ def _routes() -> Sequence[BaseRoute]:
     longer than most answers.
     """
     routes = APIRouter(
-        dependencies=[Depends(deps.authorise)],
+        dependencies=[Depends(deps.authorise), Depends(take_turn)],
         generate_unique_id_function=lambda route: route.name,  # what generators call the function for it
     )
     for router in (

@@ -15,12 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import as_problem, problem
 from app.domain.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
-from app.domain.json_size import JsonLimits, excess_of
+from app.domain.json_size import REQUEST_LIMITS, excess_of
 
 MAX_BODY_BYTES = 10_000_000
 _SMALL = 64_000
 _MAX_KEYS = 2_000  # of one object; the documents need some dozens
-LIMITS = JsonLimits(depth=40, values=1_000_000, entries=100_000)  # the documents need 25 levels
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -107,7 +106,7 @@ def _require_json(request: Request, body: bytes) -> bytes:
 
 
 def _parse(body: bytes) -> Any:
-    excess = excess_of(body, LIMITS)  # before parsing: objects take a hundred times their bytes
+    excess = excess_of(body, REQUEST_LIMITS)  # before parsing: objects take a hundred times their bytes
     if excess is not None:
         raise _unusable(excess)
     try:

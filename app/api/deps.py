@@ -19,6 +19,7 @@ from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
 
 from app.api.csrf import RouteT, expect_token
+from app.api.request_limits import Attempts, Turns
 from app.domain.errors import (
     CoalmineError,
     ForbiddenError,
@@ -59,6 +60,8 @@ class Access:
     vault: Vault
     loopback: bool
     metrics_token: str | None = None
+    unknown_keys: Attempts = field(default_factory=Attempts)
+    turns: Turns = field(default_factory=Turns)
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))
     """Threads for looking up identities, so that /metrics and waiting routes answer under load."""
     waiting: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
@@ -78,7 +81,7 @@ def needs(scope: Scope, *instead: Scope) -> Callable[[RouteT], RouteT]:
 
 
 async def authorise(request: Request) -> None:
-    """Set the identity of a request, or raise UnauthorizedError or ForbiddenError."""
+    """Set the identity of a request, or raise UnauthorizedError, TooManyRequestsError or ForbiddenError."""
     access: Access = request.app.state.access
     path = request.scope["route"].path
     if path in EXEMPT:
@@ -88,7 +91,12 @@ async def authorise(request: Request) -> None:
         return
     session = read_session(request, access) if key is None else None
     identify = _identify_scraper if path == _METRICS else _identify
-    identity = await anyio.to_thread.run_sync(identify, request, access, key, session, limiter=access.lookups)
+    try:
+        identity = await anyio.to_thread.run_sync(identify, request, access, key, session, limiter=access.lookups)
+    except UnauthorizedError:
+        if key is not None:
+            access.unknown_keys.count_failure()  # after the look-up: a valid key is never limited
+        raise
     endpoint = request.scope.get("endpoint")
     default = Scope.READ if request.method in _SAFE else Scope.WRITE
     api_keys.require(identity, *getattr(endpoint, "needs_scope", (default,)))

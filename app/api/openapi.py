@@ -35,6 +35,7 @@ _PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
     413: ("TooLarge", "The request is too large."),
     415: ("UnsupportedContent", "The body is not sent as JSON."),
     422: ("InvalidInput", "The request is invalid; `errors` has each problem with its place."),
+    429: ("TooManyRequests", "The key has too much under way, or too many unknown keys came; see `Retry-After`."),
     500: ("Broken", "An internal error."),
     503: ("Unavailable", "The database is unavailable, or a concurrency limit is reached; try again later."),
 }
@@ -109,7 +110,7 @@ def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[
     yield 503
     if path.startswith(EXEMPT):
         return
-    yield from (401, 403)
+    yield from (401, 403, 429)
     if path.startswith("/v1/"):
         yield from (404, 422)
     if method != "get":

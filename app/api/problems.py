@@ -22,6 +22,7 @@ from app.domain.errors import (
     Problem,
     StoreUnavailableError,
     TooLargeError,
+    TooManyRequestsError,
     UnauthorizedError,
     UnsupportedError,
 )
@@ -62,6 +63,7 @@ PROBLEMS: tuple[tuple[type[CoalmineError], int, str, str], ...] = (
     (ConflictError, 409, "conflict", "Conflict"),
     (UnauthorizedError, 401, "unauthorized", "Authentication required"),
     (ForbiddenError, 403, "forbidden", "The key lacks the scope"),
+    (TooManyRequestsError, 429, "too-many-requests", "Too many requests"),
     (BusyError, 503, "busy", "Too many at once"),
     (StoreUnavailableError, 503, "store-unavailable", "The database is unavailable"),
     (ConfigurationError, 500, "configuration", "The service is not configured for this"),
@@ -104,6 +106,8 @@ def as_problem(error: CoalmineError) -> JSONResponse:
     headers = {"WWW-Authenticate": 'Bearer realm="coalmine"'} if isinstance(error, UnauthorizedError) else {}
     if isinstance(error, BusyError | StoreUnavailableError):
         headers = {"Retry-After": "5"}
+    if isinstance(error, TooManyRequestsError):
+        headers = {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(error, StoreUnavailableError):
         logger.error("store_unavailable", extra={"detail": str(error)})
     # The driver's message has hosts and users and goes to the log only; of long lists the first line is enough.

@@ -9,6 +9,7 @@ CoalmineError
 │   └── FileManagedError   the object is managed by a canary file
 ├── UnauthorizedError      no key, or an unknown one
 ├── ForbiddenError         the key lacks the scope
+├── TooManyRequestsError   the caller asks too much at a time
 ├── BusyError              this process is at a concurrency limit
 │   └── LocalResourceError this process or machine is out of descriptors or memory
 ├── StoreUnavailableError  the database is locked, gone or unreachable
@@ -72,6 +73,14 @@ class UnauthorizedError(CoalmineError):
 
 class ForbiddenError(CoalmineError):
     """The key lacks the scope for this."""
+
+
+class TooManyRequestsError(CoalmineError):
+    """The caller asks too much at a time; this process answers again after `retry_after_seconds`."""
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class BusyError(CoalmineError):

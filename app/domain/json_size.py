@@ -29,6 +29,8 @@ class JsonLimits:
     """Those of one list or object."""
 
 
+REQUEST_LIMITS: Final = JsonLimits(depth=40, values=1_000_000, entries=100_000)
+"""Of a request, and of JSON within its texts; the documents need 25 levels."""
 ANSWER_LIMITS: Final = JsonLimits(depth=1_000, values=1_000_000, entries=1_000_000)
 """Of an answer of another service, however large a body it may have; Python's parsers go no deeper either."""
 

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.fields import Document, format_duration, parse_seconds
+from app.formats.json_texts import parse_json_text
 from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Form, parse_list, parse_number, parse_pairs
 
@@ -175,10 +176,10 @@ def _entries(one: FormField, form: Form) -> list[Any]:
 
 def _parse_json(path: str, text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
+        return parse_json_text(text, parse_constant=_refuse_constant) if text.strip() else None
     except json.JSONDecodeError as error:
         message = f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-    except (ValueError, RecursionError):
+    except ValueError:
         message = "is not JSON that can be sent"
     raise InvalidInputError([Problem(path=path, message=message)])
 

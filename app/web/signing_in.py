@@ -1,7 +1,5 @@
 """Signing in with a key, and out. The browser gets an encrypted cookie, never the key."""
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -12,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.api.deps import SESSION_COOKIE, Access, close_session, needs, open_session, visitor
-from app.domain.errors import ForbiddenError, InvalidInputError, Problem, UnauthorizedError
+from app.domain.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Identity, Scope
 from app.web.rendering import render
@@ -25,29 +23,6 @@ _PAUSE_SECONDS = 0.3
 
 # Threads of their own, so that guessing keys does not block pages.
 _SIGN_INS = CapacityLimiter(2)
-
-
-class Attempts:
-    """Rate limit of failed sign-ins for the whole process. Keys are too long to be guessed anyway."""
-
-    def __init__(self, *, most: int = 20, per_second: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._per_second, self._clock = most, per_second, clock
-        self._left, self._at = float(most), clock()
-
-    def wait_seconds(self) -> float:
-        """Return the seconds until the next attempt is allowed; 0 = now."""
-        self._refill()
-        return 0.0 if self._left >= 1 else (1 - self._left) / self._per_second
-
-    def count_failure(self) -> None:
-        """Count a failed attempt."""
-        self._refill()
-        self._left = max(0.0, self._left - 1)
-
-    def _refill(self) -> None:
-        now = self._clock()
-        self._left = min(float(self._most), self._left + (now - self._at) * self._per_second)
-        self._at = now
 
 
 @router.get("/login", response_class=HTMLResponse)
@@ -63,21 +38,19 @@ def show_login(request: Request, next: str = "") -> HTMLResponse:  # noqa: A002 
 async def log_in(request: Request) -> Response:
     """Open a session for a valid key; show a message for any other."""
     _refuse_other_sites(request)
-    attempts: Attempts = request.app.state.failed_sign_ins
     key, following = await _read_form(request)
     access: Access = request.app.state.access
     try:
         identity = await anyio.to_thread.run_sync(_identify, access, key, limiter=_SIGN_INS)
     except UnauthorizedError:
-        # Counted after the look-up: a valid key is never rate limited.
-        wait = attempts.wait_seconds()
-        attempts.count_failure()
         await anyio.sleep(_PAUSE_SECONDS)
-        if not wait:
-            return _refusal(request, following, 401, "This key is unknown or has been revoked.")
-        refused = _refusal(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
-        refused.headers["retry-after"] = str(int(wait) + 1)
-        return refused
+        try:
+            access.unknown_keys.count_failure()  # after the look-up: a valid key is never limited
+        except TooManyRequestsError as error:
+            refused = _refusal(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
+            refused.headers["retry-after"] = str(error.retry_after_seconds)
+            return refused
+        return _refusal(request, following, 401, "This key is unknown or has been revoked.")
     if following == "/" and identity.scope is Scope.ANNOTATE:
         following = "/annotate"
     response = RedirectResponse(following, status_code=303)

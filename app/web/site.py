@@ -53,7 +53,6 @@ PAGES = tuple(
 
 def install_pages(app: FastAPI) -> None:
     """Install static files, headers and problem pages on an app that has the problem handlers."""
-    app.state.failed_sign_ins = signing_in.Attempts()
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(SecurityHeaders)
     install_problem_pages(app)

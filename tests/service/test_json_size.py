@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.bodies import LIMITS
 from app.domain.errors import InvalidInputError, StoreUnavailableError
-from app.domain.json_size import JsonLimits, excess_of
+from app.domain.json_size import REQUEST_LIMITS, JsonLimits, excess_of
 from app.formats import blocks
 from app.formats.catalog.canary_files import Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
@@ -57,7 +56,7 @@ def test_no_json_that_exceeds_a_limit_is_let_through(value: Any, spaced: bool, p
 
 @pytest.mark.parametrize("text", [b"", b"]]]]", b'"', b'"\\', b"[[[", b'\\\\"[,', b"\xff\xfe[[,", b",,,", b"{]"])
 def test_what_is_no_json_is_counted_without_failing(text: bytes) -> None:
-    assert excess_of(text, LIMITS) is None
+    assert excess_of(text, REQUEST_LIMITS) is None
 
 
 @pytest.mark.parametrize(

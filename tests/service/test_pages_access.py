@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.cookies import SimpleCookie
 from typing import Any
@@ -13,11 +14,12 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from httpx2 import Response
 
 from app.api.deps import SESSION_COOKIE
+from app.api.request_limits import Attempts
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
 from app.web.rendering import STATIC
-from app.web.signing_in import Attempts, safe_path
+from app.web.signing_in import safe_path
 from tests.support.fakes import FakeClock
 from tests.support.pages_service import HTML, Site, csrf, page, site
 from tests.support.world import RETRIEVER, canary
@@ -177,12 +179,13 @@ def test_guessing_is_slowed_down_for_a_while(pages: Site) -> None:
     key = pages.key()
     client = pages.client()
     clock = FakeClock()
-    client.app.state.failed_sign_ins = Attempts(most=2, per_second=0.5, clock=lambda: clock().timestamp())  # type: ignore[attr-defined] # starlette's type of app is any ASGI callable
+    state = pages.app().state
+    state.access = replace(state.access, unknown_keys=Attempts(most=2, clock=lambda: clock().timestamp()))
     codes = [client.post("/login", data={"key": "wrong"}).status_code for _ in range(3)]
     assert codes == [401, 401, 429]
     refused = client.post("/login", data={"key": "wrong again"})
     assert page(refused, 429).one("p", role="alert").text.startswith("Too many failed attempts")
-    assert int(refused.headers["retry-after"]) == 3
+    assert int(refused.headers["retry-after"]) == 2
     assert client.post("/login", data={"key": key}).status_code == 303, "a good key always gets in"
     clock.advance(2)
     assert client.post("/login", data={"key": "wrong"}).status_code == 401

@@ -10,11 +10,13 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.api.request_limits import Attempts
 from app.services.catalog.api_keys import Scope
 from tests.support.api_service import Api
 from tests.support.filled_service import app_of, filled_api, names_of, rescored
@@ -139,6 +141,7 @@ def worked(service: Api) -> Iterator[str]:
 
     app = app_of(service)
     app.state.look_up = lambda _names: {}
+    app.state.access = replace(app.state.access, unknown_keys=Attempts(most=1_000_000))  # see `test_request_limits`
     worker = threading.Thread(target=work)
     worker.start()
     try:

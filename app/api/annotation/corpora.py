@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path
 from app.api.bodies import Content
 from app.api.catalog.definitions import body_schema
 from app.api.deps import StoreDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import Page, TextFiles
 from app.domain.annotation.views import CorpusView
 from app.formats.fields import SLUG
@@ -32,6 +33,7 @@ def get_corpus(store: StoreDep, corpus: Name) -> CorpusView:
 
 
 @router.post("/corpora/{corpus}", openapi_extra=body_schema(TextFiles))
+@expensive
 def post_texts(store: StoreDep, corpus: Name, body: Content) -> CorpusView:
     """Add the texts of files of JSON lines, `{"_id": ..., "text": ...}`; send a large corpus in parts.
 

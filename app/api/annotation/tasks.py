@@ -9,6 +9,7 @@ from app.api.answers import answers, answers_with, refusals
 from app.api.bodies import Content
 from app.api.catalog.definitions import After, Limit, body_schema, wake, with_name
 from app.api.deps import StoreDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import Page, TextFiles
 from app.domain.annotation.views import (
     AdoptionView,
@@ -79,18 +80,21 @@ def pool_task(store: StoreDep, request: Request, slug: str) -> TaskDetail:
 
 
 @router.get("/tasks/{slug}/agreement")
+@expensive
 def get_agreement(store: StoreDep, slug: str) -> AgreementView:
     """Show how far annotators agree: raw, Cohen's kappa of each pair, Krippendorff's alpha, each with its interval."""
     return results.load_agreement(store, slug)
 
 
 @router.get("/tasks/{slug}/budget")
+@expensive
 def get_budget(store: StoreDep, slug: str) -> BudgetView:
     """Show what is done and what is left: items by state, grades to make, hours at the median pace."""
     return results.load_budget(store, slug)
 
 
 @router.get("/tasks/{slug}/recall", responses=refusals(409))
+@expensive
 def get_pooled_recall(store: StoreDep, slug: str) -> RecallView:
     """Estimate the recall of the retrievers beyond the pool: pooled recall for k up to `pool`, each with its interval.
 
@@ -101,6 +105,7 @@ def get_pooled_recall(store: StoreDep, slug: str) -> RecallView:
 
 
 @router.get("/tasks/{slug}/disagreements")
+@expensive
 def list_disagreements(store: StoreDep, slug: str, after: After = "", limit: Limit = 50) -> Page[DisagreementView]:
     """List the items that annotators grade on both sides of relevant, or two apart; the decided ones last."""
     found = results.list_disagreements(store, slug)
@@ -118,6 +123,7 @@ def put_adjudication(store: StoreDep, request: Request, slug: str, item: str, bo
 
 
 @router.post("/tasks/{slug}/adopt", responses=refusals(409))
+@expensive
 def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> AdoptionView:
     """Make what annotators agree on the judgments of the canaries; `dry_run` only says what would change.
 
@@ -128,6 +134,7 @@ def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> Adoption
 
 
 @router.get("/tasks/{slug}/annotations", response_class=Response, responses=answers(200, types=(_CSV,)))
+@expensive
 def get_annotations(store: StoreDep, slug: str) -> Response:
     """Export the annotations as CSV: canary, chunk_id, document, text, annotator, grade."""
     text = annotation_files.export_annotations(store, slug)
@@ -136,6 +143,7 @@ def get_annotations(store: StoreDep, slug: str) -> Response:
 
 
 @router.post("/tasks/{slug}/annotations", openapi_extra=body_schema(TextFiles))
+@expensive
 def post_annotations(store: StoreDep, slug: str, body: Content) -> ImportedAnnotations:
     """Store annotations of CSV files with these columns, all or none; a chunk is named by its id or its text."""
     sources = parse_document(TextFiles, body).sources

@@ -9,6 +9,7 @@ from app.api.answers import refusals
 from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import Limit, body_schema, wake
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import Page, TextFiles
 from app.domain.annotation.views import (
     ForgottenTraffic,
@@ -35,6 +36,7 @@ def list_traffic(store: StoreDep, suite: str) -> Page[TrafficView]:
 
 
 @router.post("/suites/{suite}/traffic", openapi_extra=body_schema(TextFiles), responses=refusals(409))
+@expensive
 def post_traffic(
     *,
     store: StoreDep,

@@ -15,6 +15,7 @@ from app.api.answers import YamlResponse, answers
 from app.api.bodies import Content
 from app.api.catalog.definitions import only_reads, reference, wake
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import SuiteFiles
 from app.domain.catalog.views import ExportedFiles, ImportOutcome
 from app.domain.errors import InvalidInputError, Problem
@@ -59,6 +60,7 @@ _IMPORT_BODY: dict[str, Any] = {
 
 @router.post("/import", openapi_extra=_IMPORT_BODY, response_model=ImportOutcome)
 @needs(Scope.ADMIN)
+@expensive
 def import_documents(  # noqa: PLR0913 - a parameter for each
     store: StoreDep,
     vault: VaultDep,
@@ -117,6 +119,7 @@ def _notes_on_hooks(request: Request, documents: Documents) -> list[str]:
 
 
 @router.get("/export", response_model=ExportedFiles, responses=answers(200, types=(YamlResponse.media_type,)))
+@expensive
 def export_documents(
     store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
 ) -> Response:

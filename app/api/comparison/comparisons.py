@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Query
 from app.api.answers import refusals
 from app.api.catalog.definitions import Limit
 from app.api.deps import StoreDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import LARGEST_ID, Version
 from app.domain.comparison.outcomes import Side
 from app.domain.comparison.run_diff import Change
@@ -19,6 +20,7 @@ Reference = Annotated[str, Query(max_length=80, description="`run:ID`, or `check
 
 
 @router.get("/compare", responses=refusals(404, 409))
+@expensive
 def compare(
     store: StoreDep,
     a: Reference,
@@ -39,6 +41,7 @@ def compare(
 
 
 @router.get("/runs/{before}/diff/{now}", responses=refusals(409))
+@expensive
 def diff_runs(
     store: StoreDep,
     before: str,

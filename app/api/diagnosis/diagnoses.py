@@ -8,6 +8,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 
 from app.api.deps import StoreDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.domain.diagnosis.views import DiagnosisView
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.on_demand import OnDemand
@@ -27,6 +28,7 @@ def get_diagnosis(store: StoreDep, slug: str, key: str) -> DiagnosisView:
 
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
+@expensive
 async def post_diagnosis(request: Request, slug: str, key: str) -> DiagnosisView:
     """Diagnose a canary as of the newest run, by about seven requests to the retriever; takes a minute at most."""
     return await anyio.to_thread.run_sync(run_diagnosis(request, slug, key), limiter=DIAGNOSES)

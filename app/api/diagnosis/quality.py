@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.api.answers import answers
 from app.api.deps import StoreDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.domain.diagnosis.views import QualityReport
 from app.formats.diagnosis.quality_reports import quality_markdown
 from app.services.diagnosis import quality_report
@@ -22,6 +23,7 @@ REPORTS = CapacityLimiter(1)
 
 
 @router.get("/checks/{slug}/quality", responses=answers(200, types=("text/markdown",)), response_model=QualityReport)
+@expensive
 async def get_quality(
     store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
 ) -> Response:

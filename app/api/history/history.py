@@ -12,6 +12,7 @@ from app.api.answers import answers, answers_with, refusals
 from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, body_schema, wake
 from app.api.deps import StoreDep, needs, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.runs.endings import endings_of
 from app.api.schemas import LARGEST_ID, Before, Page, RunRequest, Version
 from app.domain.alerts.views import AlertView
@@ -134,6 +135,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
 @router.get(
     "/runs/{run_id}/report", response_model=ReportView, responses=answers(200, types=REPORT_TYPES) | refusals(409)
 )
+@expensive
 def get_report(
     store: StoreDep,
     run_id: str,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from app.api.bodies import Content
 from app.api.catalog.definitions import body_schema
 from app.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import TryRequest
 from app.domain.errors import ForbiddenError
 from app.domain.probing.views import TrialView
@@ -26,6 +27,7 @@ PARSE_LIMITER = CapacityLimiter(4)
 
 
 @router.post("/retrievers/{slug}/try", openapi_extra=body_schema(TryRequest))
+@expensive
 async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug: str, body: Content) -> TrialView:
     """Ask a retriever one query: request, raw answer, mapped hits and, where there are none, mappings that find some.
 

@@ -1,10 +1,10 @@
 """Preview of a response mapping: hits, relevance, warnings, and the chunks of a canary. Nothing is stored."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from app.domain.counts import counted
+from app.domain.json_size import ANSWER_LIMITS
 from app.domain.model import Outcome, Ranking
 from app.domain.probing.mapping_suggestions import likely_scale, usable_scale
 from app.domain.probing.retrievers import Retriever, ScorerKind
@@ -14,6 +14,7 @@ from app.domain.runs.matching import LEVELS, match, missing_judgments
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.history.shapes import judgment_shape
+from app.formats.json_texts import parse_json_text
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions, suite_definitions
@@ -57,10 +58,10 @@ EMPTY_RANKING = Ranking(ids=(), documents=(), texts=(), scores=(), returned=0)
 
 
 def parse_answer(body: str) -> Any:
-    """Parse a response, or of one that was cut off what came whole; None where that is nothing."""
+    """Parse a response, or of one that was cut off or is too large what came whole; None where that is nothing."""
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return parse_json_text(body, ANSWER_LIMITS)
+    except ValueError:
         return parse_cut(body[:SUGGESTED_FROM])
 
 

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog.definitions import wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep
+from app.api.request_limits import expensive
 from app.domain.annotation.views import AdoptionView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.annotation.task_documents import TaskDocument
@@ -73,6 +74,7 @@ async def adjudicate(request: Request, store: StoreDep, slug: str) -> Response:
 
 
 @router.post("/tasks/{slug}/adopt")
+@expensive
 def adopt_task(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Adopt what is agreed on, and show what changed with the patches of files."""
     return _task(request, store, slug, adopted=adoption.adopt(store, slug, now=datetime.now(UTC)))
@@ -86,6 +88,7 @@ def archive_task(store: StoreDep, slug: str) -> Response:
 
 
 @router.get("/tasks/{slug}/annotations.csv")
+@expensive
 def export_annotations(store: StoreDep, slug: str) -> Response:
     """Download the annotations as CSV."""
     name = {"content-disposition": f'attachment; filename="{slug}.csv"'}

@@ -17,6 +17,7 @@ from app.api.catalog.definitions import wake
 from app.api.catalog.exchange import from_canary_files, from_files
 from app.api.csrf import LONGEST_FIELD, read_form_data, takes_form
 from app.api.deps import StoreDep, VaultDep, needs
+from app.api.request_limits import expensive
 from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -101,6 +102,7 @@ def show_import(request: Request, suite: Word = "") -> HTMLResponse:
 @router.post("/import")
 @takes_form(fields=_MOST_FIELDS, files=_MOST_FILES)
 @needs(Scope.ADMIN)
+@expensive
 async def import_files(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Show the planned changes of files, or apply a shown plan."""
     form = await read_form_data(request)

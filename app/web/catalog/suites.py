@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog.definitions import wake
 from app.api.deps import StoreDep
+from app.api.request_limits import expensive
 from app.domain.annotation.views import ReachState
 from app.domain.catalog.suite_power import size_advice
 from app.domain.errors import ConflictError, InvalidInputError, Problem
@@ -81,6 +82,7 @@ def archive_suite(request: Request, store: StoreDep, suite: str) -> Response:
 
 
 @router.get("/suites/{suite}/export")
+@expensive
 def export_suite(
     store: StoreDep, suite: str, form: Annotated[str, Query(alias="format", max_length=20)] = "coalmine"
 ) -> Response:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
+from app.api.request_limits import expensive
 from app.domain.comparison.outcomes import Side
 from app.domain.errors import NotFoundError
 from app.domain.history.run_views import ResultView
@@ -29,6 +30,7 @@ Reference = Annotated[str, Query(max_length=80)]
 
 
 @router.get("/compare")
+@expensive
 def show_comparison(
     *,
     request: Request,
@@ -68,6 +70,7 @@ def show_comparison(
 
 
 @router.get("/compare/canary")
+@expensive
 def show_canary(
     request: Request,
     store: StoreDep,

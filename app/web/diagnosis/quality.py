@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
 from app.api.diagnosis.quality import REPORTS
+from app.api.request_limits import expensive
 from app.domain.errors import NotFoundError
 from app.formats.diagnosis.quality_reports import TITLES, VERDICTS
 from app.formats.diagnosis.quality_sentences import ABOUT, TO_KNOW, number_name
@@ -23,6 +24,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 
 @router.get("/checks/{slug}/quality")
+@expensive
 async def show_quality(
     request: Request, store: StoreDep, slug: str, report: Annotated[bool | None, Query()] = None
 ) -> HTMLResponse:

@@ -14,6 +14,7 @@ from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.diagnosis.diagnoses import DIAGNOSES, run_diagnosis
 from app.api.probing.trials import PROBE_LIMITER
+from app.api.request_limits import expensive
 from app.api.schemas import BaselineRequest
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -44,6 +45,7 @@ def show_canary(request: Request, store: StoreDep, slug: str, key: str) -> HTMLR
 
 
 @router.post("/checks/{slug}/canaries/{key}/try")
+@expensive
 async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str, key: str) -> HTMLResponse:
     """Send a test request, and show how a run would judge the answer; nothing is stored."""
     ask = partial(
@@ -64,6 +66,7 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
 
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
+@expensive
 async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Response:
     """Diagnose a canary now; a script that accepts event streams gets its progress."""
     if MEDIA_TYPE in request.headers.get("accept", ""):

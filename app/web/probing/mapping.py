@@ -20,6 +20,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep, VaultDep, needs
 from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER
+from app.api.request_limits import expensive
 from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.domain.probing.answer_outline import build_outline, fields_by_node
 from app.domain.probing.retrievers import Scale, ScorerKind
@@ -80,6 +81,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
 
 @router.post("/new-retriever")
 @needs(Scope.ADMIN)
+@expensive
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Send, parse, map, preview or save a new retriever, as the pressed button says."""
     form = await read_form(request)
@@ -95,6 +97,7 @@ def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 
 @router.post("/retrievers/{slug}/map")
+@expensive
 async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
     """Send, parse, map, preview or save a stored retriever, as the pressed button says."""
     form = await read_form(request)

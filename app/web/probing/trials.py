@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
+from app.api.request_limits import expensive
 from app.api.schemas import TryRequest
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.answer_outline import WHOLE_FIELDS
@@ -53,6 +54,7 @@ def show_form(
 
 @router.post("/retrievers/{slug}/try")
 @takes_form(fields=_MOST_FIELDS)
+@expensive
 async def try_retriever(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> HTMLResponse:
     """Send the query, or read the pasted response, and show the result; problems are shown with the form."""
     form = await read_form(request)

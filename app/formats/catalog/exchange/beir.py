@@ -10,6 +10,7 @@ from typing import Any
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange.losses import losses
 from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles
+from app.formats.json_texts import parse_json_text
 
 OURS = "coalmine"
 """The key under `metadata` for the other fields of a canary."""
@@ -66,8 +67,8 @@ def records(source: Source, builder: SuiteBuilder) -> Iterator[tuple[int, dict[s
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = parse_json_text(line)
+        except ValueError:
             builder.add_problem(source.name, number, "is not JSON; every line must be an object of its own")
             continue
         if isinstance(record, dict):

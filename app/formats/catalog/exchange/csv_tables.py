@@ -24,6 +24,7 @@ from app.formats.catalog.exchange.csv_columns import (
 )
 from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles
 from app.formats.fields import did_you_mean, one_line
+from app.formats.json_texts import parse_json_text
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 """The beginning of a cell that spreadsheets evaluate, after any number of apostrophes, one of which may be ours."""
@@ -143,7 +144,7 @@ def _value(field: str, cell: str) -> Any:
     if cell[0] not in _JSON:
         return cell
     try:
-        return json.loads(cell)
+        return parse_json_text(cell)
     except ValueError:
         return cell
 

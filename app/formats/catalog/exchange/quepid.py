@@ -5,7 +5,6 @@ A document that several people rated gets the rounded mean of their ratings; que
 
 import csv
 import io
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -80,9 +79,9 @@ def _csv(source: Source, builder: SuiteBuilder) -> None:
 
 def _json(source: Source, builder: SuiteBuilder) -> None:
     try:
-        whole: Any = json.loads("".join(source.lines()))
-    except (ValueError, RecursionError):
-        builder.add_problem(source.name, 1, "is not JSON")
+        whole: Any = builder.parse_json(source)
+    except ValueError as error:
+        builder.add_problem(source.name, 1, str(error))
         return
     if not isinstance(whole.get("query_doc_pairs", whole.get("queries")), list):
         builder.add_problem(source.name, 1, "is neither a case ('queries') nor a book ('query_doc_pairs') of Quepid")

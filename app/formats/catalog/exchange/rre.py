@@ -18,9 +18,9 @@ def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
     """Read ratings by topics, by query groups, or by queries alone (as Quepid writes them)."""
     for source in sources:
         try:
-            whole: Any = json.loads("".join(source.lines()))
-        except (ValueError, RecursionError):
-            builder.add_problem(source.name, 1, "is not JSON")
+            whole: Any = builder.parse_json(source)
+        except ValueError as error:
+            builder.add_problem(source.name, 1, str(error))
             continue
         any_file = False
         for topic, group in _groups(whole):

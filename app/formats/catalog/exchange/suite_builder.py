@@ -7,16 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from json import JSONDecodeError
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.json_size import REQUEST_LIMITS
 from app.domain.model import MAX_GRADE, Category
 from app.formats.catalog.canary_keys import derive_key, is_key
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange.grades import UNCHANGED, GradeMap
 from app.formats.fields import MOST_PROBLEMS, did_you_mean, one_line
+from app.formats.json_texts import parse_json_text
 from app.formats.validation_messages import message_of, parse_document, path_of
 
 _Identity = tuple[str | None, str | None, str | None]
@@ -175,6 +178,13 @@ class SuiteBuilder:
             )
             self.add_note(message, f"{file}:{line}")
         return min(max(whole, 0), MAX_GRADE)
+
+    def parse_json(self, source: Source) -> Any:
+        """Return the JSON of a whole file. Raises ValueError for none or, of one from the network, for too much."""
+        try:
+            return parse_json_text("".join(source.lines()), None if self._limits is None else REQUEST_LIMITS)
+        except JSONDecodeError:
+            raise ValueError("is not JSON") from None
 
     def add_problem(self, file: str, line: int | None, message: str) -> None:
         """Add a problem, which prevents the import. Raises InvalidInputError once there are too many."""
