@@ -10,12 +10,16 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.routing import iter_route_contexts
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as ASGIScope
 
+from app.api.deps import EXEMPT
 from app.api.request_limits import Attempts
 from app.services.catalog.api_keys import Scope
 from tests.support.api_service import Api
@@ -72,6 +76,8 @@ NAMING = frozenset(
     }
 )
 """Operations whose bodies name suites, annotators or canaries, or hold files, which no description can list."""
+Answers = set[tuple[str, int]]
+"""Operations with the statuses that they answered."""
 Parameters = Mapping[str, Mapping[str, object]]
 """By path: what its parameters are to be, where the description cannot say what there is."""
 
@@ -96,7 +102,14 @@ def _sum(rates: Mapping[str, Mapping[str, int]], kind: str) -> int:
     return sum(phase[kind] for phase in rates.values())
 
 
-def ask(service: Api, folder: Path, parameters: Parameters, *options: str, settings: str = "") -> Found:
+def ask(
+    service: Api,
+    folder: Path,
+    parameters: Parameters,
+    *options: str,
+    settings: str = "",
+    answers: Answers | None = None,
+) -> Found:
     """Let Schemathesis loose on a service, or on a part of it."""
     (folder / "openapi.json").write_text(json.dumps(app_of(service).openapi()), encoding="utf-8")
     fixed = "".join(
@@ -109,7 +122,7 @@ def ask(service: Api, folder: Path, parameters: Parameters, *options: str, setti
         *("--workers", "1", "--checks", ",".join(CHECKS), "--max-examples", "10"),
         *("--report", "json", "--report-json-path", folder / "report.json", *options),
     )
-    with worked(service) as url:
+    with worked(service, set() if answers is None else answers) as url:
         ended = subprocess.run(  # noqa: S603 - a program of our own lock
             [*map(str, command), "--url", url],
             cwd=folder,
@@ -130,8 +143,8 @@ def _inline(values: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def worked(service: Api) -> Iterator[str]:
-    """Serve a service whose worker is a thread of ours; nobody looks a name up. Gives its address."""
+def worked(service: Api, answers: Answers) -> Iterator[str]:
+    """Serve a service whose worker is a thread of ours; nobody looks a name up. Gives its address, and its answers."""
     stopping = threading.Event()
 
     def work() -> None:
@@ -142,10 +155,19 @@ def worked(service: Api) -> Iterator[str]:
     app = app_of(service)
     app.state.look_up = lambda _names: {}
     app.state.access = replace(app.state.access, unknown_keys=Attempts(most=1_000_000))  # see `test_request_limits`
+
+    async def recorded(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start" and "route" in scope:
+                answers.add((f"{scope['method']} {scope['route'].path}", message["status"]))
+            await send(message)
+
+        await app(scope, receive, noted)
+
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        with serving(app, lifespan="off") as url:
+        with serving(recorded, lifespan="off") as url:
             yield url
     finally:
         stopping.set()
@@ -212,13 +234,55 @@ def test_what_is_archived_is_answered_as_described(service: Api, tmp_path: Path)
     assert found.tested == len(operations_of(service, "delete"))
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_who_may_not_is_answered_as_described(service: Api, tmp_path: Path, *, known: bool) -> None:
-    """Whoever has no key that is in force, or one that may only read."""
-    parameters = moments(service, parameters_of(service))
-    key = service.key(Scope.READ)
-    header = ("--header", f"Authorization: Bearer {key if known else 'nobody'}")
-    found = ask(service, tmp_path, parameters, *header, "--phases", "fuzzing", "--max-examples", "1")
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A service with a key of each scope."""
+
+    service: Api
+    parameters: Parameters
+    keys: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Give a service of which everything is there, and keys."""
+    with filled_api(tmp_path_factory.mktemp("guarded")) as opened:
+        parameters = moments(opened, parameters_of(opened))
+        yield Guarded(service=opened, parameters=parameters, keys={scope: opened.key(scope) for scope in Scope})
+
+
+NOBODY = {"no key": None, "an unknown key": "nobody"}
+OWN_REFUSALS = {"POST /v1/retrievers/{slug}/try"}
+"""Operations that need a further scope for a part of what their bodies may say."""
+
+
+@pytest.mark.parametrize("who", [*NOBODY, *Scope])
+def test_everybody_is_answered_as_described_and_refused_as_the_scope_says(
+    guarded: Guarded, tmp_path: Path, who: str
+) -> None:
+    key = guarded.keys.get(who, NOBODY.get(who))
+    header = () if key is None else ("--header", f"Authorization: Bearer {key}")
+    answers: Answers = set()
+    few = ("--phases", "fuzzing", "--max-examples", "1")
+    found = ask(guarded.service, tmp_path, guarded.parameters, *header, *few, answers=answers)
     assert found.failures == [], found.text[-6000:]
-    reads = {"GET /livez", "GET /readyz"} | (operations_of(service, "get") if known else set())
-    assert {name for name, accepted in found.accepted.items() if accepted} <= reads
+    needed = scopes_of(guarded.service)
+    assert {operation for operation, _ in answers} == needed.keys(), "not asked"
+    for operation, status in sorted(answers):
+        scopes = needed[operation]
+        if scopes and not (who in guarded.keys and any(Scope(who).includes(scope) for scope in scopes)):
+            assert status == (403 if who in guarded.keys else 401), (operation, status)
+        elif operation not in OWN_REFUSALS:
+            assert status not in {401, 403}, (operation, status)
+
+
+def scopes_of(service: Api) -> dict[str, tuple[Scope, ...]]:
+    """Say which scopes open each operation, any of several; none = it asks for no key. `test_auth` tries them."""
+    found: dict[str, tuple[Scope, ...]] = {}
+    for route in iter_route_contexts(app_of(service).routes):
+        for method in (route.methods or set()) - {"HEAD"}:
+            default = (Scope.READ if method == "GET" else Scope.WRITE,)
+            scopes = getattr(route.endpoint, "needs_scope", default)
+            found[f"{method} {route.path}"] = () if route.path in EXEMPT else scopes
+    described = operations_of(service, "get", "post", "put", "delete")
+    return {operation: found[operation] for operation in described}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from app.config import Settings
 from app.main import Service, create_app, open_service
@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.0/8"
 
 
 @contextmanager
-def serving(app: FastAPI, *, lifespan: Literal["on", "off"] = "on") -> Iterator[str]:
+def serving(app: ASGIApp, *, lifespan: Literal["on", "off"] = "on") -> Iterator[str]:
     """Serve an app on a free port of 127.0.0.1 and give its URL."""
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan=lifespan))
     thread = threading.Thread(target=server.run, daemon=True)
