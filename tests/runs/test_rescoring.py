@@ -555,7 +555,10 @@ def test_a_release_that_knows_no_rescoring_can_still_delete_runs(world: World) -
 
 
 @pytest.mark.databases
-def test_runs_and_rankings_that_are_pruned_while_they_are_judged_are_left_out(world: World) -> None:
+def test_runs_and_rankings_that_are_pruned_while_they_are_judged_are_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescoring, "_SAVED_AT_ONCE", 2)
     world.clock.now = START + timedelta(days=20)
     world.probe.answers = {key: answered(hits(f"new-{key}")) for key in KEYS}
     kept = world.run().id
@@ -567,8 +570,9 @@ def test_runs_and_rankings_that_are_pruned_while_they_are_judged_are_left_out(wo
         left = asked_for.runs_left(connection, asked, after=0, limit=10)
     batch = Sweep(world.store, asked).judge(left)
     retention.prune(world.store, world.clock(), days=10)
+    rescoring._save_scores(world.store, batch)
     with world.store.write() as connection:
-        rescoring._write(connection, asked, batch)
+        rescoring._save_runs(connection, asked, batch)
         assert connection.execute(sa.select(rescored_runs.c.run_id)).scalars().all() == [kept]
         there = set(connection.execute(sa.select(scores.c.ranking_id)).scalars())
         assert there == set(connection.execute(sa.select(states.c.ranking_id)).scalars())

@@ -106,6 +106,8 @@ class Sweep:
         self._tables: OrderedDict[RunVersions, _ScoreTable] = OrderedDict()
         self._table: _ScoreTable | None = None
         self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
+        self._vectors: dict[bytes, bytes] = {}
+        """Each of a batch once: most canaries score as others do."""
         self._rankings: dict[int, Ranking] = {}
         self._scores: dict[int, list[tuple[int, int, bytes, bytes]]] = {}
 
@@ -113,6 +115,7 @@ class Sweep:
         """Return the next runs re-scored; they are in order and later than those before."""
         self._scores = {}
         self._rankings = {}
+        self._vectors = {}
         ahead = self._walk.look_ahead(runs[0].id, runs[-1].id)
         known = {ranking_id for ranking_id, _, _ in self._judged}
         self._read_rankings(list(ahead - known)[:_MOST_RANKINGS])
@@ -204,8 +207,10 @@ class Sweep:
         )
         rows = self._scores.setdefault(table.layout_id, [])
         for place, result in results.items():
-            vector, reasons = result.vector.tobytes(), pack_reasons(result.reasons)
-            self._judged[self._key(table, place, changed[place])] = _Judged(vector, result.top_score, reasons)
+            vector = result.vector.tobytes()
+            vector = self._vectors.setdefault(vector, vector)
+            judged = _Judged(vector, result.top_score, pack_reasons(result.reasons))
+            self._judged[self._key(table, place, changed[place])] = judged
             rows.append((changed[place], table.inputs.version_ids[place], result.match.to_bytes(), vector))
         table.tally.add_stored({place: self._judged[self._key(table, place, one)] for place, one in changed.items()})
         table.aged.update((place, self._rankings[changed[place]]) for place in aged)

@@ -17,7 +17,7 @@ from app.services.lookup import find_check
 from app.services.runs.rejudging import BATCH_ROWS, Batch, Sweep
 from app.services.score_details import rescoring_shape
 from app.store.catalog import definitions, suites
-from app.store.engine import Connection, Store, to_us
+from app.store.engine import Connection, Store, blocks, hold_content, to_us
 from app.store.runs import recording, rescored_runs, rescoring
 from app.store.runs.rescoring import Rescoring
 
@@ -28,6 +28,8 @@ MOST_ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = timedelta(minutes=1)
 """Between an attempt that failed and the next; doubled from attempt to attempt."""
 
+_SAVED_AT_ONCE: Final = 1_000
+"""Scores."""
 COMMAND: Final = "rescore:"
 """How the owner of a re-scoring is named that a command carries out, beside whatever worker there is."""
 
@@ -123,8 +125,8 @@ def carry_on(
 ) -> bool:
     """Judge the runs that are left, batch by batch; False where it was let go of: stopping, or taken over by another.
 
-    Each batch is a transaction of its own, so that whoever goes on after a crash does so where it stands. `moved` gets
-    how many runs are done, and of how many.
+    The runs of each batch are a transaction of their own, so that whoever goes on after a crash does so where it
+    stands. `moved` gets how many runs are done, and of how many.
     """
     while True:
         job = _require_rescoring(store, rescoring_id)
@@ -186,8 +188,9 @@ def _judge_all(
             return left_out
         batch = sweep.judge(left)
         left_out += batch.left_out
+        _save_scores(store, batch)
         with store.write() as connection:
-            _write(connection, job, batch)
+            _save_runs(connection, job, batch)
             if not rescoring.renew(connection, job.id, owner=owner, lease_until=to_us(clock() + LEASE)):
                 return None
         after = left[-1].id
@@ -195,12 +198,22 @@ def _judge_all(
     return None
 
 
-def _write(connection: Connection, job: Rescoring, batch: Batch) -> None:
-    """Write a batch, less what has been pruned or written by another meanwhile."""
-    left = rescored_runs.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
-    there = rescored_runs.rankings_there(connection, [row[0] for scores in batch.scores for row in scores.rows])
+def _save_scores(store: Store, batch: Batch) -> None:
+    """Write what rankings scored, less what has been pruned meanwhile: true whatever becomes of the re-scoring.
+
+    In blocks, since one run of a very large suite is enough to hold the writer of SQLite for seconds.
+    """
     for scores in batch.scores:
-        recording.save_scores(connection, scores.layout_id, [row for row in scores.rows if row[0] in there])
+        for block in blocks(scores.rows, _SAVED_AT_ONCE):
+            with store.write() as connection:
+                hold_content(connection)
+                there = rescored_runs.rankings_there(connection, [row[0] for row in block])
+                recording.save_scores(connection, scores.layout_id, [row for row in block if row[0] in there])
+
+
+def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:
+    """Write what runs amount to, less those that have been pruned or written by another meanwhile."""
+    left = rescored_runs.hold(connection, job.id, [run.run_id for run, _ in batch.runs])
     rescored_runs.save(connection, job.id, [(run, at) for run, at in batch.runs if run.run_id in left])
 
 
