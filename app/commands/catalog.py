@@ -15,7 +15,7 @@ from app.commands.files import read_files
 from app.commands.resources import apply_here, connect_server, open_database
 from app.config import load_settings
 from app.domain.errors import CoalmineError
-from app.formats.catalog.canary_export import import_pages, write_canary_file
+from app.formats.catalog.canary_export import import_pages
 from app.formats.catalog.exchange import FORMATS
 from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
@@ -88,7 +88,7 @@ def export(
         text = connect_server(server).export()
     else:
         with open_database(data_dir) as (_, store):
-            text = write_canary_file(exporting.load_documents(store))
+            text = exporting.write_all(store)
     if path == "-":
         typer.echo(text, nl=False)
     else:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import yaml
 
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.domain.model import RunStatus
+from app.formats.catalog import canary_export
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, definitions, exporting, suite_definitions
@@ -345,9 +347,15 @@ def test_no_two_versions_in_force_share_a_ciphertext(store: Store) -> None:
     assert len(set(tokens)) == len(tokens) == 2
 
 
-def test_everything_in_force_reads_back_as_documents_without_secrets(world: World) -> None:
-    found = exporting.load_documents(world.store)
-    assert [suite.slug for suite in found.suites] == ["suite"]
-    assert [one.key for one in found.suites[0].canaries or ()] == ["ant", "bee"]
-    assert [check.slug for check in found.checks] == [CHECK]
-    assert SECRET not in repr(found)
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_everything_in_force_is_written_without_secrets_however_many_canaries_are_read_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(exporting, "_PAGE", at_once)
+    monkeypatch.setattr(canary_export, "_DUMPED_AT_ONCE", at_once)
+    text = exporting.write_all(world.store)
+    found = yaml.safe_load(text)
+    assert found["suite"] == "suite"
+    assert [one["key"] for one in found["canaries"]] == ["ant", "bee"]
+    assert [check["slug"] for check in found["checks"]] == [CHECK]
+    assert SECRET not in text

@@ -19,7 +19,6 @@ from app.api.request_limits import expensive
 from app.api.schemas import SuiteFiles
 from app.domain.catalog.views import ExportedFiles, ImportOutcome
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
@@ -130,8 +129,7 @@ def export_documents(
     With a format, one suite as another tool's files: `{"files": {name: text}, "notes": [losses]}`.
     """
     if form == "coalmine":
-        text = write_canary_file(exporting.load_documents(store), for_readers=only_reads(request))
-        return YamlResponse(text)
+        return YamlResponse(exporting.write_all(store, for_readers=only_reads(request)))
     written = FORMATS[form].write(exporting.load_suite_document(store, suite))
     return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
 

@@ -1,8 +1,9 @@
 """Writes documents as a canary file that reads back to the same documents; secrets become `${VARIABLES}`."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
 
 import yaml
 
@@ -21,28 +22,49 @@ from app.formats.fields import INTEGER, NUMBER, Document, format_duration
 from app.formats.probing.presets import PRESETS
 from app.formats.yaml_source import escape_dollars
 
+_DUMPED_AT_ONCE: Final = 1_000
+"""Canaries."""
 
-def write_canary_file(documents: Documents, *, for_readers: bool = False) -> str:
+
+def write_canary_file(
+    documents: Documents,
+    *,
+    for_readers: bool = False,
+    canaries_of: Callable[[str], Iterable[CanaryDocument]] = lambda _suite: (),
+) -> str:
     """Return the YAML text: block style, in the given order, without defaults.
 
     Several suites become several YAML documents in one text, the last of which has everything else. Secrets become
     variables, whose values are those of `exported_secrets`; `for_readers`, who may not define hooks, the addresses of
-    webhooks do too, see `hook_for_readers`.
+    webhooks do too, see `hook_for_readers`. `canaries_of` gives those of a suite, by its slug, that are not in its
+    document: however many they are, only a block of them is in memory beside the text.
     """
     variables = {place: name for name, (place, _) in _variables(documents, for_readers=for_readers).items()}
-    pages: list[dict[str, Any]] = [
-        {"suite": suite.slug, "canaries": [_canary(canary) for canary in suite.canaries or ()]}
+    pages = [
+        _dump({"suite": suite.slug})
+        + _dump_canaries(canaries_of(suite.slug) if suite.canaries is None else suite.canaries)
         for suite in documents.suites
     ]
     if len(pages) != 1:
-        pages.append({})
-    pages[-1]["retrievers"] = [_retriever(retriever, variables) for retriever in documents.retrievers]
-    pages[-1]["checks"] = [_check(check) for check in documents.checks]
-    pages[-1]["hooks"] = [_hook(hook, variables) for hook in documents.hooks]
-    pages[-1]["silences"] = [_lean(silence) for silence in documents.silences]
-    pages[-1]["judges"] = [_judge(judge, variables) for judge in documents.judges]
-    full = [{key: value for key, value in page.items() if value != []} for page in pages]
-    return "---\n".join(_dump(page) for page in full if page)
+        pages.append("")
+    rest: dict[str, list[dict[str, Any]]] = {
+        "retrievers": [_retriever(retriever, variables) for retriever in documents.retrievers],
+        "checks": [_check(check) for check in documents.checks],
+        "hooks": [_hook(hook, variables) for hook in documents.hooks],
+        "silences": [_lean(silence) for silence in documents.silences],
+        "judges": [_judge(judge, variables) for judge in documents.judges],
+    }
+    pages[-1] += "".join([_dump({kind: listed}) for kind, listed in rest.items() if listed])
+    return "---\n".join(page for page in pages if page)
+
+
+def _dump_canaries(canaries: Iterable[CanaryDocument]) -> str:
+    """Return the canaries of a suite, dumped in blocks: a dumper keeps a kilobyte for each until it ends."""
+    left = iter(canaries)
+    texts = ["canaries:\n"]
+    while block := [_canary(canary) for canary in islice(left, _DUMPED_AT_ONCE)]:
+        texts.append(_dump({"canaries": block}).removeprefix(texts[0]))
+    return "".join(texts) if len(texts) > 1 else ""
 
 
 def import_pages(documents: Documents) -> list[dict[str, Any]]:

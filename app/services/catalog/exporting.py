@@ -1,8 +1,10 @@
 """Reads stored definitions back as documents, for export and editing."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import (
     CanaryDocument,
@@ -18,17 +20,24 @@ from app.formats.fields import Document
 from app.store.catalog import definitions, suites
 from app.store.engine import Connection, Store
 
+_PAGE: Final = 1_000
+"""Canaries read at once."""
 
-def load_documents(store: Store) -> Documents:
-    """Return all definitions as documents, with placeholders for secrets."""
+
+def write_all(store: Store, *, for_readers: bool = False) -> str:
+    """Return all definitions as a canary file, see `write_canary_file`; canaries are read while they are written."""
     with store.read() as connection:
-        return Documents(
-            suites=tuple(_suite(connection, row) for row in definitions.list_definitions(connection, "suite")),
+        rows = {row.slug: row for row in definitions.list_definitions(connection, "suite")}
+        documents = Documents(
+            suites=tuple(SuiteDocument(slug=slug) for slug in rows),
             retrievers=_documents(connection, "retriever", RetrieverDocument),
             hooks=_documents(connection, "hook", HookDocument),
             checks=_documents(connection, "check", CheckDocument),
             silences=_documents(connection, "silence", SilenceDocument),
             judges=_documents(connection, "judge", JudgeDocument),
+        )
+        return write_canary_file(
+            documents, for_readers=for_readers, canaries_of=lambda slug: _canaries(connection, rows[slug])
         )
 
 
@@ -49,8 +58,14 @@ def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
 
 
 def _suite(connection: Connection, row: definitions.Definition) -> SuiteDocument:
-    canaries = [CanaryDocument.model_validate(one.body) for one in suites.list_canaries(connection, row.id)]
-    return SuiteDocument(slug=row.slug, canaries=tuple(canaries))
+    return SuiteDocument(slug=row.slug, canaries=tuple(_canaries(connection, row)))
+
+
+def _canaries(connection: Connection, suite: definitions.Definition) -> Iterator[CanaryDocument]:
+    after = ""
+    while rows := suites.list_canaries(connection, suite.id, after=after, limit=_PAGE):
+        yield from [CanaryDocument.model_validate(one.body) for one in rows]
+        after = rows[-1].key
 
 
 def _documents(connection: Connection, kind: str, model: type[Document]) -> tuple[Any, ...]:
