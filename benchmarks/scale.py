@@ -255,9 +255,13 @@ def _take(hook: Hook, message: Message, now: datetime) -> Receipt:
 
 
 def _documents(canaries: int) -> Documents:
-    plain = documents(canaries)
-    check = {**plain.checks[0].model_dump(exclude_unset=True), "rules": RULES, "hooks": ["ops"]}
-    return replace(plain, checks=(parse_document(CheckDocument, check),), hooks=(parse_document(HookDocument, HOOK),))
+    check = parse_document(CheckDocument, check_of(canaries))
+    return replace(documents(canaries), checks=(check,), hooks=(parse_document(HookDocument, HOOK),))
+
+
+def check_of(canaries: int) -> dict[str, Any]:
+    """Return the check, with its rules and hook."""
+    return {**documents(canaries).checks[0].model_dump(exclude_unset=True), "rules": RULES, "hooks": ["ops"]}
 
 
 def over_http(table: Table, service: Service, run_id: int) -> None:

@@ -115,10 +115,10 @@ class ScriptedProbe:
         del context
         yield [(item.position, self._answer(self._rankings[item.position])) for item in queries]
 
-    def change(self) -> None:
-        """Give 0.5 % of the canaries another ranking of the chunks they have, with other scores."""
+    def change(self, share: float = CHANGE) -> None:
+        """Give a share of the canaries another ranking of the chunks they have, with other scores."""
         for number in range(len(self._rankings)):
-            if self._random.random() < CHANGE:
+            if self._random.random() < share:
                 self._rankings[number] = self._ranking(number)
 
     def _ranking(self, number: int) -> Ranking:

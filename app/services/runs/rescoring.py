@@ -140,8 +140,10 @@ def carry_on(
             note = _note(store, job, left_out)
         else:
             note = f"begun with measures version {job.measures_version} and not finished: ask for it again"
+        with store.read() as connection:  # all runs, which may be thousands: not while the writer is held
+            totals = rescored_runs.summary(connection, job.id)
         with store.write() as connection:
-            if rescoring.finish(connection, job, note=note, now=to_us(clock())):
+            if rescoring.finish(connection, job, totals, note=note, now=to_us(clock())):
                 return True
 
 

@@ -20,7 +20,6 @@ from app.store.engine import NOW, Moment, blocks, insert_one
 from app.store.jobs.jobs import at_hand, defer
 from app.store.jobs.values import JobKind, NewJob
 from app.store.runs.recording import unpacked_positions
-from app.store.runs.rescored_runs import summary
 from app.store.runs.shards import Failure
 from app.store.tables import (
     definitions,
@@ -225,7 +224,9 @@ def fail(connection: Connection, rescoring_id: int, *, owner: str, failure: str,
     connection.execute(sa.update(rescorings).where(held).values(**values))
 
 
-def finish(connection: Connection, rescoring: Rescoring, *, note: str | None, now: int) -> bool:
+def finish(
+    connection: Connection, rescoring: Rescoring, totals: RescoringTotals, *, note: str | None, now: int
+) -> bool:
     """Say that no run is left; False where more have been requested meanwhile."""
     row = connection.execute(
         sa.select(rescorings.c.since).where(rescorings.c.id == rescoring.id).with_for_update()
@@ -233,7 +234,7 @@ def finish(connection: Connection, rescoring: Rescoring, *, note: str | None, no
     if row.since != rescoring.since:
         return False
     values = {"finished_at": now, "note": note, "claimed_by": None, "lease_until": None, "attempts": 0}
-    values["summary"] = json.dumps(summary(connection, rescoring.id))
+    values["summary"] = json.dumps(totals)
     connection.execute(sa.update(rescorings).where(rescorings.c.id == rescoring.id).values(**values))
     return True
 
