@@ -54,7 +54,13 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
         row = find_run(connection, run_id)
         if row.suite_version_id is None or not row.aggregates:
             return [], None
-        judged = _load_results(connection, row, version, with_verdicts=bool(verdict or reason or worst_first))
+        judged = _load_results(
+            connection,
+            row,
+            version,
+            with_verdicts=bool(verdict or reason or worst_first),
+            only_degraded=verdict is Verdict.DEGRADED,
+        )
         matching: list[tuple[Verdict, int]] = []
         for position, canary in enumerate(judged.inputs.canaries):
             if (position <= after and not worst_first) or not _matches(canary, category, tag, keys):
@@ -144,7 +150,10 @@ class _LoadedRun:
         return Verdict.DEGRADED if self.reasons(position) else Verdict.HEALTHY
 
 
-def _load_results(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _LoadedRun:
+def _load_results(
+    connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool, only_degraded: bool = False
+) -> _LoadedRun:
+    """Load a run; with verdicts of all canaries, or with `only_degraded` of those alone: others are unknown."""
     row, rescored = score_details.load_version(connection, row, version)
     inputs = score_details.inputs_of_run(connection, row, rescored)
     latencies, failures = history.probes_of(connection, row.id)
@@ -153,7 +162,7 @@ def _load_results(connection: Connection, row: RunRow, version: str | None, *, w
         states = score_details.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
-        reasons_by_canary = canary_states.all_reasons_at(connection, row.check_id, row.id)
+        reasons_by_canary = canary_states.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
     return _LoadedRun(
         row=row,
         inputs=inputs,

@@ -14,6 +14,7 @@ from app.store.runs.rollups import HOUR
 from app.store.tables import alerts, detections, marks, rescored_rollups, rescored_runs, rollups, runs
 
 _UNKNOWN = "unknown"
+_NOT_MEASURED = np.array([np.nan]).tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,33 +92,24 @@ def series_of_runs(
     """Read one aggregate of every run of a period, in order of time; and the runs without it, as (time, run id)."""
     numbers = source.numbers
     period = runs.c.finished_at.between(start, end)
-    ended = {
-        row.id: row
-        for row in connection.execute(source.select(runs.c.id, runs.c.finished_at, runs.c.verdict).where(period))
-    }
+    layouts = source.select(numbers.c.layout_id).where(period, numbers.c.aggregates.is_not(None)).distinct()
+    values = [
+        (numbers.c.layout_id == layout, bytes_at(connection, numbers.c.aggregates, 8 * position, 8))
+        for layout, position in _positions(connection, layouts, name)
+    ]
+    value = sa.case(*values) if values else sa.null()
+    statement = source.select(runs.c.id, runs.c.finished_at, runs.c.verdict, value).where(period)
+    rows = connection.execute(statement.order_by(runs.c.finished_at, runs.c.id)).all()
+    means = np.frombuffer(b"".join([_NOT_MEASURED if raw is None else bytes(raw) for *_, raw in rows])).tolist()
     points: list[Point] = []
-    measured = sa.and_(period, numbers.c.aggregates.is_not(None))
-    for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(measured).distinct(), name):
-        value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
-        rows = connection.execute(source.select(runs.c.id, value).where(measured, numbers.c.layout_id == layout)).all()
-        values = np.frombuffer(b"".join(bytes(raw) for _, raw in rows))
-        points += [
-            Point(
-                at=ended[run].finished_at,
-                mean=mean,
-                min=mean,
-                max=mean,
-                runs=1,
-                first_run=run,
-                last_run=run,
-                unknown=ended[run].verdict == _UNKNOWN,
-            )
-            for (run, _), mean in zip(rows, values.tolist(), strict=True)
-            if mean == mean  # noqa: PLR0124 - NaN: not measured in that run
-        ]
-    first_runs = {point.first_run for point in points}
-    silent = sorted((row.finished_at, run) for run, row in ended.items() if run not in first_runs)
-    return sorted(points, key=lambda point: (point.at, point.first_run)), silent
+    silent: list[tuple[int, int]] = []
+    for (run, at, verdict, _), mean in zip(rows, means, strict=True):
+        if mean != mean:  # noqa: PLR0124 - NaN: not measured in that run
+            silent.append((at, run))
+            continue
+        unknown = verdict == _UNKNOWN
+        points.append(Point(at=at, mean=mean, min=mean, max=mean, runs=1, first_run=run, last_run=run, unknown=unknown))
+    return points, silent
 
 
 def values_learned(

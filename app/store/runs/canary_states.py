@@ -67,13 +67,17 @@ def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Se
     return {row.canary_id: _state(row) for row in connection.execute(statement)} if canary_ids else {}
 
 
-def all_reasons_at(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
+def all_reasons_at(
+    connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
+) -> dict[int, int]:
     """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
     reasons: dict[int, int] = {}
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
         statement = sa.select(states.c.canary_id, states.c.reasons).where(
             states.c.check_id == check_id, states.c.first_run <= run_id, holding
         )
+        if only_degraded:
+            statement = statement.where(states.c.reasons != 0)
         reasons.update(connection.execute(statement).all())
     return reasons
 
