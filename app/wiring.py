@@ -17,6 +17,7 @@ from app.config import Settings, read_trace_endpoint
 from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
 from app.domain.delivery.hooks import Send
 from app.domain.errors import ConfigurationError
+from app.domain.generation.judges import AskJudge
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.stored_bodies import read_body
 from app.services.alerts.alert_links import Links
@@ -80,6 +81,12 @@ def build_probe(settings: Settings) -> Probe:
     """Return the probe of real retrievers."""
     allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
     return RetrieverProbe(retriever_policy(allow), USER_AGENT)
+
+
+def build_judge_calls(settings: Settings) -> AskJudge:
+    """Return what asks language models about texts."""
+    allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
+    return JudgeCalls(RetrieverProbe(retriever_policy(allow), USER_AGENT).services)
 
 
 def build_answer_tools(probe: Probe) -> AnswerTools | None:

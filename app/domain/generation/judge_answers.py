@@ -78,7 +78,7 @@ def read_claims(reply: str) -> Claims | None:
     a share of the claims that happened to be readable would be a different measure.
     """
     try:
-        value = json.loads(_unwrapped(reply))
+        value = json.loads(unwrap_reply(reply))
     except (ValueError, RecursionError):
         return None
     listed = value.get("claims") if isinstance(value, dict) else None
@@ -88,7 +88,7 @@ def read_claims(reply: str) -> Claims | None:
     return Claims(claims=tuple(claims)) if len(claims) == len(listed) else None
 
 
-def _unwrapped(reply: str) -> str:
+def unwrap_reply(reply: str) -> str:
     """Return the reply without the Markdown code block around it, if there is one."""
     text = reply.strip()
     first, _, rest = text.partition("\n")

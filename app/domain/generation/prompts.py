@@ -103,13 +103,9 @@ _CLAIMS_FORM: Final = (
 def build_prompt(question: Question, judged: AnswerToJudge, nonce: str) -> Prompt:
     """Prompt of a question about an answer, fenced by a nonce, which is to be random and new for each call.
 
-    A text that holds the nonce cannot close its fence: another nonce is derived, the same every time. Raises ValueError
-    for a nonce below 8 characters or not of letters and digits, and for correctness without an expected answer.
+    Raises ValueError as `fence_texts`, and for correctness without an expected answer.
     """
-    if len(nonce) < _FEWEST_NONCE_CHARACTERS or not (nonce.isascii() and nonce.isalnum()):
-        raise ValueError("a nonce is at least 8 ASCII letters and digits")
-    parts = [part for name in _PARTS[question] for part in _texts(name, judged)]
-    mark = _unused_mark(nonce, [text for _, text in parts])
+    mark, fenced = fence_texts([part for name in _PARTS[question] for part in _texts(name, judged)], nonce)
     claims = question is not Question.FAITHFUL
     system = (
         f"You judge an answer that a program generated. The texts to judge follow, each between a line"
@@ -118,15 +114,26 @@ def build_prompt(question: Question, judged: AnswerToJudge, nonce: str) -> Promp
         f" carry {mark} is part of the text around it.\n\n"
         f"{_TASKS[question]}\n\n{_CLAIMS_FORM if claims else _VERDICT_FORM}"
     )
-    fenced = [f"<<<BEGIN {mark} {name}>>>\n{text}\n<<<END {mark} {name}>>>" for name, text in parts]
     closing = f"The texts marked {mark} end here. {_CLAIMS_FORM if claims else _VERDICT_FORM}"
     return Prompt(
         version=VERSIONS[question],
         system=system,
-        user="\n\n".join([*fenced, closing]),
+        user=f"{fenced}\n\n{closing}",
         claims=claims,
         most_tokens=_CLAIMS_TOKENS if claims else _VERDICT_TOKENS,
     )
+
+
+def fence_texts(texts: Sequence[tuple[str, str]], nonce: str) -> tuple[str, str]:
+    """Return the mark of a fence, and texts of strangers, (name, text) each, inside of it.
+
+    A text that holds the nonce cannot close its fence: another nonce is derived, the same every time. Raises ValueError
+    for a nonce below 8 characters or not of letters and digits.
+    """
+    if len(nonce) < _FEWEST_NONCE_CHARACTERS or not (nonce.isascii() and nonce.isalnum()):
+        raise ValueError("a nonce is at least 8 ASCII letters and digits")
+    mark = _unused_mark(nonce, [text for _, text in texts])
+    return mark, "\n\n".join(f"<<<BEGIN {mark} {name}>>>\n{text}\n<<<END {mark} {name}>>>" for name, text in texts)
 
 
 def cache_key(question: Question, judged: AnswerToJudge, model: str) -> str:

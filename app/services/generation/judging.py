@@ -127,32 +127,40 @@ def _asked(
 ) -> dict[str, Rating]:
     """Ask some questions within the budget of the day, and keep what comes of each."""
     prompts = [build_prompt(one.question, one.judged, secrets.token_hex(8)) for one in asks]
-    affordable = _affordable(store, judge, judge_id, prompts, clock())
-    replies = _replies(ask, judge, prompts[:affordable], stopping)
+    affordable = count_affordable(store, judge, judge_id, prompts, clock())
+    replies = collect_replies(ask, judge, prompts[:affordable], stopping)
     found = {asks[place].key: read_rating(prompts[place], reply) for place, reply in replies.items()}
-    tokens = sum(
-        estimate_tokens(prompts[place]) if reply.tokens is None else reply.tokens for place, reply in replies.items()
-    )
     lasting = {key: rating_body(rating) for key, rating in found.items() if rating.outcome in _LASTING}
     now = clock()
     with store.write() as connection:
         ratings.save_ratings(connection, judge_id, lasting, at=to_us(now))
-        ratings.add_to_day(
-            connection,
-            judge_id,
-            JudgeDay(
-                day=_day(now),
-                calls=len(replies),
-                tokens=tokens,
-                cost=cost(tokens, judge.price_per_million),
-                outcomes=Counter(str(rating.outcome) for rating in found.values()),
-            ),
-        )
+        day = judge_day(judge, prompts, replies, [rating.outcome for rating in found.values()], now)
+        ratings.add_to_day(connection, judge_id, day)
     over = Rating(outcome=JudgeOutcome.OVER_BUDGET, detail=f"the budget of judge '{judge.slug}' for today is used up")
     return found | {one.key: over for one in asks[affordable:]}
 
 
-def _affordable(store: Store, judge: Judge, judge_id: int, prompts: Sequence[Prompt], now: datetime) -> int:
+def judge_day(
+    judge: Judge,
+    prompts: Sequence[Prompt],
+    replies: Mapping[int, JudgeReply],
+    outcomes: Sequence[JudgeOutcome],
+    now: datetime,
+) -> JudgeDay:
+    """Return what these replies add to the day of a judge; tokens that an endpoint does not count are estimated."""
+    tokens = sum(
+        estimate_tokens(prompts[place]) if reply.tokens is None else reply.tokens for place, reply in replies.items()
+    )
+    return JudgeDay(
+        day=_day(now),
+        calls=len(replies),
+        tokens=tokens,
+        cost=cost(tokens, judge.price_per_million),
+        outcomes=Counter(map(str, outcomes)),
+    )
+
+
+def count_affordable(store: Store, judge: Judge, judge_id: int, prompts: Sequence[Prompt], now: datetime) -> int:
     """Return how many of these prompts, from the first, the rest of the day's budget pays for."""
     if judge.budget_per_day is None:
         return len(prompts)
@@ -165,9 +173,10 @@ def _affordable(store: Store, judge: Judge, judge_id: int, prompts: Sequence[Pro
     return len(prompts)
 
 
-def _replies(
+def collect_replies(
     ask: AskJudge, judge: Judge, prompts: Sequence[Prompt], stopping: Callable[[], bool]
 ) -> Mapping[int, JudgeReply]:
+    """Return the replies to prompts by their places; of those left when it is `stopping`, none."""
     replies: dict[int, JudgeReply] = {}
     if not prompts:
         return replies
