@@ -1,6 +1,6 @@
 """Texts on pages for the states, kinds and errors of alerts, deliveries and silences."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -155,8 +155,8 @@ def value(number: float | None, kind: str) -> str:
     return written(number) if written is not None else score(number)
 
 
-def limits(rule: RuleEvidence, kind: str) -> str:
-    """When a run is bad by a rule, in a sentence; `rule` is the evidence of an alert."""
+def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> str:
+    """When a run is bad by a rule, in a sentence; `rule` is the evidence of an alert, `confirmed` as for `spoken`."""
     if kind == "regression":
         return "A run is bad while the detector's alarm is open."
     if kind == "canary":
@@ -172,7 +172,7 @@ def limits(rule: RuleEvidence, kind: str) -> str:
             "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
         )
     name, category = rule.get("measure") or "value", rule.get("category")
-    about = f"{spoken(name)} of {spoken(category)}" if category else spoken(name)
+    about = f"{spoken(name, confirmed)} of {spoken(category)}" if category else spoken(name, confirmed)
     bounds = {"warning": rule.get("warning"), "critical": rule.get("critical")}
     sides = [f"{word} {_side(side, kind)}" for word, side in bounds.items() if side]
     margin = f", good again beyond a margin of {value(rule['margin'], kind)}" if rule.get("margin") else ""

@@ -8,7 +8,8 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 
 from app import __version__
 from app.api.deps import csrf_token
@@ -67,7 +68,7 @@ def _environment() -> Environment:
         score=wording.score,
         evidence=wording.evidence,
         seconds=wording.seconds,
-        spoken=wording.spoken,
+        spoken=_spoken,
         capitalize_first=wording.capitalize_first,
         joined=wording.joined,
         plainly=wording.plainly,
@@ -85,6 +86,12 @@ def _environment() -> Environment:
         **alert_words.FILTERS,
     )
     return environment
+
+
+@pass_context
+def _spoken(context: Context, word: str) -> str:
+    """Return one of our names as words; a page says by `confirmed` which measures of its judge people confirmed."""
+    return wording.spoken(word, context.get("confirmed", ()))
 
 
 @lru_cache

@@ -11,6 +11,7 @@ from app.web.catalog import canary_editor, check_editor, importing, suites
 from app.web.comparison import comparisons
 from app.web.delivery import deliveries, hooks
 from app.web.diagnosis import quality, reanchors
+from app.web.generation import answers, judges
 from app.web.headers import SecurityHeaders
 from app.web.history import badges, canaries, checks, overviews, runs
 from app.web.probing import mapping, retrievers, trials
@@ -45,6 +46,8 @@ PAGES = tuple(
         annotation_tasks,
         traffic,
         annotate,
+        answers,
+        judges,
         signing_in,
     )
 )

@@ -1,10 +1,10 @@
 """Formats numbers, times and names for pages; an absent measurement is a dash, never a zero."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
-from app.domain.alerts.answer_rules import JUDGED
+from app.domain.alerts.answer_rules import marked_name
 from app.domain.alerts.evidence import BoundSides
 from app.domain.model import Category
 
@@ -13,11 +13,8 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
 _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
-_LABELS = {
-    "duplicate_ratio": "duplicate ids",
-    **{name: f"{name.replace('_', ' ')} (uncalibrated)" for name in JUDGED},
-}
-"""Labels that differ from the name: near copies with other ids are no duplicates, and no judge is confirmed yet."""
+_LABELS = {"duplicate_ratio": "duplicate ids"}
+"""Labels that differ from the name: near copies with other ids are no duplicates."""
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
@@ -41,9 +38,12 @@ def seconds(value: float | None) -> str:
     return f"{value * 1000:.0f} ms" if value < _MILLISECONDS_BELOW else f"{value:.2f} s"
 
 
-def spoken(word: str) -> str:
-    """Return one of our names as words: `simple_factual` as simple factual."""
-    return _LABELS.get(word) or word.replace("_", " ")
+def spoken(word: str, confirmed: Collection[str] = ()) -> str:
+    """Return one of our names as words: `simple_factual` as simple factual.
+
+    What a judge says is marked as uncalibrated, unless it is among the measures that people `confirmed` of it.
+    """
+    return _LABELS.get(word) or marked_name(word, confirmed).replace("_", " ")
 
 
 def plainly(sentence: str) -> str:

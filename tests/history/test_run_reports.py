@@ -259,7 +259,7 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(pages: Site, f
     assert answer.status_code == 200
     if form == "json":
         body = answer.json()
-        assert list(body) == ["run", "worst", "guide", "intervals", "since", "pooled_recall"]
+        assert list(body) == ["run", "worst", "guide", "intervals", "since", "pooled_recall", "confirmed"]
         assert body["since"]["changes"]["degraded"] == 10
         assert body["intervals"]["run"]["MRR"].keys() == {"canaries", "low", "high"}
     else:

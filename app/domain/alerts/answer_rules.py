@@ -1,5 +1,6 @@
 """Rules on measures of generated answers, which come some time after their run."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +11,11 @@ GROUNDING: Final = ("utilisation", "chunks_used")
 JUDGED: Final = ("faithful", "faithfulness", "answer_relevance", "correctness")
 """What a judge says."""
 ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
+
+
+def marked_name(measure: str, confirmed: Collection[str]) -> str:
+    """Return the name of a measure, marked where a judge says it that people have not confirmed."""
+    return f"{measure} (uncalibrated)" if measure in JUDGED and measure not in confirmed else measure
 
 
 def as_hint(rule: Rule) -> Rule:

@@ -257,6 +257,8 @@ class ReportView(TypedDict):
     """Null where no other run is named."""
     pooled_recall: list[PooledRecallView]
     """Of the retriever, from the newest annotation task on the suite; stands beside recall, never in its place."""
+    confirmed: list[str]
+    """Measures of its judge that people confirmed; its others are marked as uncalibrated."""
 
 
 class ReportedOutcome(TypedDict):

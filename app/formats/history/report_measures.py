@@ -3,10 +3,11 @@
 An undefined number is shown as a dash, never as 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from app.domain.alerts.answer_rules import marked_name
 from app.domain.counts import counted
 from app.domain.model import ROUNDING
 from app.domain.runs.measures import RECALL_BY
@@ -44,8 +45,12 @@ def measure_tables(report: Mapping[str, Any]) -> list[Table]:
     run = report["run"]
     if not run["canaries"]["measured"]:
         return []
-    intervals, guide = _intervals(report), report.get("guide")
-    return [cutoff_table(run, intervals, guide), whole_table(run, intervals), category_table(run, report)]
+    intervals, guide, confirmed = _intervals(report), report.get("guide"), report.get("confirmed", ())
+    return [
+        cutoff_table(run, intervals, guide),
+        whole_table(run, intervals, confirmed=confirmed),
+        category_table(run, report),
+    ]
 
 
 def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -115,9 +120,13 @@ def cutoff_table(
     return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows, note="; ".join(notes))
 
 
-def whole_table(run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS) -> Table:
-    """Return the means of the measures over the whole ranking."""
-    whole = [(name, _estimate(run, name, intervals)) for name in run["measures"] if "@" not in name]
+def whole_table(
+    run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS, *, confirmed: Collection[str] = ()
+) -> Table:
+    """Return the means of the measures over the whole ranking; those of a judge are marked unless `confirmed`."""
+    whole = [
+        (marked_name(name, confirmed), _estimate(run, name, intervals)) for name in run["measures"] if "@" not in name
+    ]
     return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
 
 

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.domain.generation.prompts import Question
-from app.domain.generation.views import AnswerView, RunAnswersPage
+from app.domain.generation.views import AnswerView, RunAnswers, RunAnswersPage
 from app.domain.model import Canary
 from app.services.catalog.run_inputs import load_inputs
 from app.services.generation.judges import contexts_of
-from app.services.lookup import find_run
+from app.services.lookup import find_check, find_run
 from app.store.engine import Store
 from app.store.generation import answers as rows
 from app.store.generation.answers import AnswerRow
-from app.store.generation.calibrations import confirmed_measures
+from app.store.generation.calibrations import confirmed_for_check, confirmed_measures
 from app.store.runs import results
 
 _QUESTIONS: Final = tuple(str(question) for question in Question)
@@ -51,6 +51,19 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         ],
         "next": following,
     }
+
+
+def summary_of_run(store: Store, run_id: str) -> RunAnswers | None:
+    """Return what the answers of a run came to; None = it watches none, or they are not judged yet."""
+    with store.read() as connection:
+        run = find_run(connection, run_id)
+        return rows.read_run_answers(connection, [run.id]).get(run.id)
+
+
+def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:
+    """Return the measures that people confirmed of the judge of a check. Raises NotFoundError."""
+    with store.read() as connection:
+        return confirmed_for_check(connection, find_check(connection, slug).id)
 
 
 def _view(canary: Canary, row: AnswerRow, contexts: Sequence[str]) -> AnswerView:

@@ -18,6 +18,7 @@ from app.services.history import result_views
 from app.services.history.pooled_recall_views import load_recalls
 from app.services.lookup import find_run
 from app.store.engine import Store
+from app.store.generation.calibrations import confirmed_for_check
 
 _CHANGED: Final = 50
 """Number of degraded canaries, and of healed ones, that are listed."""
@@ -38,7 +39,9 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         unhealthy += [_outcome(result) for result in results if result["verdict"] != Verdict.HEALTHY]
         columns.add(results)
     with store.read() as connection:
-        check_version = find_run(connection, run_id).check_version_id
+        row = find_run(connection, run_id)
+        check_version = row.check_version_id
+        confirmed = confirmed_for_check(connection, row.check_id)
         guide = None if check_version is None else load_guide(connection, check_version).body()
         pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
     return {
@@ -51,6 +54,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         },
         "since": None if since is None else _change(store, since, run_id, version=version),
         "pooled_recall": pooled,
+        "confirmed": sorted(confirmed),
         "results": unhealthy,
     }
 

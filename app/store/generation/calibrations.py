@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from app.domain.generation.judge_report import CalibrationBody
 from app.domain.generation.prompts import VERSIONS, Question
-from app.store.catalog.definitions import Definition, find_definition
+from app.store.catalog.definitions import Definition, definition_by_id, find_definition
 from app.store.engine import upsert
 from app.store.tables import answer_draws, calibrations, definitions, tasks
 
@@ -90,6 +90,11 @@ def confirmed_measures(connection: Connection, judge: str | None) -> frozenset[s
         return frozenset()
     counting = calibrations_in_force(connection, row)
     return frozenset(measure for measure, one in counting.items() if one.calibrated)
+
+
+def confirmed_for_check(connection: Connection, check_id: int) -> frozenset[str]:
+    """Return the measures that people confirmed of the judge of a check."""
+    return confirmed_measures(connection, definition_by_id(connection, check_id).body.get("judge"))
 
 
 def _calibration(row: Any) -> CalibrationRow:

@@ -23,6 +23,7 @@ from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
 from app.services.alerts import acknowledging, alert_details, alert_lines, alert_views
 from app.services.catalog import definitions
+from app.services.generation import answer_views
 from app.store.alerts.alerts import AlertFilter
 from app.store.engine import Store, to_us
 from app.web import alert_words
@@ -148,6 +149,7 @@ def _alert(
         status=status,
         details=details,
         alert=details.alert,
+        confirmed=answer_views.confirmed_of_check(store, details.alert["check"]),
         is_open=details.alert["state"] in OPEN,
         silence=_silence_form(details.alert),
         meanings=alert_words.ALERT_STATES,

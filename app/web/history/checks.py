@@ -24,6 +24,7 @@ from app.services.alerts import rule_explanations
 from app.services.catalog import suite_power
 from app.services.detection import baselines, suggested_rules
 from app.services.diagnosis import reanchoring
+from app.services.generation import answer_views
 from app.services.history import charts, check_details
 from app.services.history.check_details import DegradedResult
 from app.web.banners import banners_of
@@ -51,6 +52,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     document = CheckDocument.model_validate(detail.definition)
     rules = rules_in_force(document.rules)
     baseline = baselines.show(store, slug)
+    confirmed = answer_views.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
     return render(
         request,
@@ -77,7 +79,9 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),
         cutoffs=cutoff_table(run) if run else None,
-        wholes=whole_table(run) if run else None,
+        wholes=whole_table(run, confirmed=confirmed) if run else None,
+        confirmed=confirmed,
+        answers=answer_views.summary_of_run(store, run["id"]) if run else None,
         category_measures=_category_measures(run, k),
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),

@@ -17,6 +17,7 @@ from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison.comparison_sentences import BEFORE_AND_NOW, claim_text
 from app.formats.history.report_measures import recall_gap_lines
 from app.services.comparison import comparisons, run_comparison
+from app.services.generation import answer_views
 from app.services.history import check_details, result_views, run_views
 from app.services.history.comparison_candidates import ComparisonCandidates, find_candidates
 from app.web.parameters import Version, parse_choice, refuse_other
@@ -83,6 +84,8 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         ),
         recall_gap=recall_gap_lines(run["measures"]),
         k=check_details.k_of_run(store, run_id),
+        answers=answer_views.summary_of_run(store, run_id),
+        confirmed=answer_views.confirmed_of_check(store, run["check"]),
         versions=check_details.list_versions(store, run_id),
         counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
         chosen=version,

@@ -1,0 +1,1 @@
+"""Pages of generated answers and of their judges."""
