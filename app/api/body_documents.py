@@ -25,6 +25,7 @@ from app.formats.catalog.documents import (
 from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
 from app.formats.experiments.promotion_documents import PromotionDocument, WaiverRequest
 from app.formats.fields import Document
+from app.formats.generation.feedback_documents import FeedbackRequest
 
 DOCUMENTS: tuple[type[Document], ...] = (
     SuiteDocument,
@@ -49,6 +50,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     UnitOutcome,
     PromotionDocument,
     WaiverRequest,
+    FeedbackRequest,
     RunRequest,
     RescoringRequest,
     TryRequest,

@@ -13,8 +13,8 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
 _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
-_LABELS = {"duplicate_ratio": "duplicate ids"}
-"""Labels that differ from the name: near copies with other ids are no duplicates."""
+_LABELS = {"duplicate_ratio": "duplicate ids", "utilisation": "lexical grounding"}
+"""Labels that differ from the name: near copies with other ids are no duplicates; what a model used nobody sees."""
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 

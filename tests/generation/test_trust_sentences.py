@@ -52,7 +52,10 @@ def test_rate_errors_and_length_are_said_in_order() -> None:
     assert "People would say yes of 80 % of the answers, between 75 % and 85 %" in rate
     assert "the judge alone says 88 %, outside of that, so its level is off." in rate
     assert accepts == "It accepts 155 of 160 answers that people accept (93 % to 99 %)."
-    assert refuses == "It refuses 28 of 40 answers that people refuse (53 % to 83 %)."
+    assert (
+        refuses
+        == "It refuses 28 of 40 answers that people refuse (53 % to 83 %), so about 30 of 100 bad answers pass it."
+    )
     assert length.startswith("No effect of length is shown")
     assert "+2 points, 95 % interval \N{MINUS SIGN}4 to +8, 100 pairs" in length
 

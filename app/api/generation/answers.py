@@ -1,12 +1,17 @@
 """The generated answers of a run over REST, and what was said of them."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from app.api.bodies import Content
+from app.api.catalog.definitions import body_schema
 from app.api.deps import StoreDep, refuse_unknown_parameters
-from app.domain.generation.views import RunAnswersPage
-from app.services.generation import answer_views
+from app.domain.generation.views import ForgottenFeedback, ReceivedFeedback, RunAnswersPage
+from app.formats.generation.feedback_documents import FeedbackRequest
+from app.formats.validation_messages import parse_document
+from app.services.generation import answer_views, feedback
 
 router = APIRouter(prefix="/v1", tags=["generation"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -23,3 +28,20 @@ def get_answers(
     `status` is `off` where the check watches no answers, and `pending` until those of this run are judged.
     """
     return answer_views.answers_of_run(store, run_id, after=after, limit=limit)
+
+
+@router.post("/checks/{slug}/feedback", openapi_extra=body_schema(FeedbackRequest))
+def post_feedback(store: StoreDep, slug: str, body: Content) -> ReceivedFeedback:
+    """Add what users said of answers: a thumb up or down, or whether their task was done.
+
+    An event is joined to the answer by the key of the canary and the text of the answer, of which only a hash is kept;
+    one about an answer that the check has not seen is `unmatched` and not stored. An `event_id` counts once, so that
+    events can be sent again.
+    """
+    return feedback.receive_feedback(store, slug, parse_document(FeedbackRequest, body), now=datetime.now(UTC))
+
+
+@router.delete("/checks/{slug}/feedback")
+def delete_feedback(store: StoreDep, slug: str) -> ForgottenFeedback:
+    """Delete all that users said of the answers of a check, at once."""
+    return feedback.forget_feedback(store, slug)

@@ -68,7 +68,8 @@ def _errors(sensitivity: ProportionView, specificity: ProportionView) -> list[st
         sentences.append(f"It accepts {accepted} answers that people accept ({_interval(sensitivity)}).")
     if specificity["value"] is not None:
         refused = f"{specificity['successes']} of {specificity['count']}"
-        sentences.append(f"It refuses {refused} answers that people refuse ({_interval(specificity)}).")
+        passing = f"so about {100 * (1 - specificity['value']):.0f} of 100 bad answers pass it"
+        sentences.append(f"It refuses {refused} answers that people refuse ({_interval(specificity)}), {passing}.")
     return sentences
 
 
@@ -92,4 +93,5 @@ def _percent(share: float) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.0f}".replace("-", "\N{MINUS SIGN}")
+    rounded = round(100 * share)
+    return f"{rounded:+d}".replace("-", "\N{MINUS SIGN}") if rounded else "0"

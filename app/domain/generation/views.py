@@ -57,6 +57,30 @@ class RunAnswers(TypedDict):
     """Why nothing was judged, where definitions could not be used; a sentence without its full stop."""
 
 
+class FeedbackView(TypedDict):
+    """What users said of an answer, in events."""
+
+    thumbs_up: int
+    thumbs_down: int
+    task_done: int
+    task_not_done: int
+
+
+class ReceivedFeedback(TypedDict):
+    """What became of feedback: stored, known by its event id already, or about no answer that the check has seen."""
+
+    received: int
+    stored: int
+    known: int
+    unmatched: int
+
+
+class ForgottenFeedback(TypedDict):
+    """Number of events that were deleted."""
+
+    forgotten: int
+
+
 class AnswerView(AnswerBody):
     """The answer to one canary of a run."""
 
@@ -67,6 +91,8 @@ class AnswerView(AnswerBody):
     expected_answer: str | None
     since_run: str
     """The run from which on the answer has been the same."""
+    feedback: FeedbackView | None
+    """Of users, about this very answer; null = none."""
     contexts: list[str]
     """The chunks that the answer was made of."""
 

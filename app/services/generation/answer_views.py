@@ -1,16 +1,17 @@
 """Views of the generated answers of a run. Nothing here writes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.generation.prompts import Question
-from app.domain.generation.views import AnswerView, RunAnswers, RunAnswersPage
+from app.domain.generation.views import AnswerView, FeedbackView, RunAnswers, RunAnswersPage
 from app.domain.model import Canary
 from app.services.catalog.run_inputs import load_inputs
 from app.services.generation.judges import contexts_of
 from app.services.lookup import find_check, find_run
 from app.store.engine import Store
 from app.store.generation import answers as rows
+from app.store.generation import feedback
 from app.store.generation.answers import AnswerRow
 from app.store.generation.calibrations import confirmed_for_check, confirmed_measures
 from app.store.runs import results
@@ -40,6 +41,8 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         found = [(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
         found.sort(key=lambda one: (_worst(one[1]), one[0].key))
         shown = found[after : after + limit]
+        versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
+        said = feedback.count_feedback(connection, run.check_id, versions)
         rankings = results.read_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     following = str(after + limit) if len(found) > after + limit else None
     return {
@@ -47,7 +50,13 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         "confirmed": confirmed,
         "summary": summary,
         "items": [
-            _view(canary, row, contexts_of(rankings[row.ranking_id], inputs.yardstick.k)) for canary, row in shown
+            _view(
+                canary,
+                row,
+                contexts_of(rankings[row.ranking_id], inputs.yardstick.k),
+                None if row.text is None else said.get((row.canary_id, row.text)),
+            )
+            for canary, row in shown
         ],
         "next": following,
     }
@@ -66,7 +75,9 @@ def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:
         return confirmed_for_check(connection, find_check(connection, slug).id)
 
 
-def _view(canary: Canary, row: AnswerRow, contexts: Sequence[str]) -> AnswerView:
+def _view(
+    canary: Canary, row: AnswerRow, contexts: Sequence[str], said: Mapping[tuple[str, bool], int] | None
+) -> AnswerView:
     return {
         **row.body,
         "key": canary.key,
@@ -74,7 +85,17 @@ def _view(canary: Canary, row: AnswerRow, contexts: Sequence[str]) -> AnswerView
         "answer": row.text,
         "expected_answer": canary.expected_answer,
         "since_run": str(row.first_run),
+        "feedback": None if said is None else _view_feedback(said),
         "contexts": list(contexts),
+    }
+
+
+def _view_feedback(said: Mapping[tuple[str, bool], int]) -> FeedbackView:
+    return {
+        "thumbs_up": said.get(("thumbs", True), 0),
+        "thumbs_down": said.get(("thumbs", False), 0),
+        "task_done": said.get(("task_done", True), 0),
+        "task_not_done": said.get(("task_done", False), 0),
     }
 
 

@@ -9,7 +9,7 @@ from app.store.annotation import traffic, traffic_parts
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
 from app.store.experiments import units
-from app.store.generation import answers, ratings
+from app.store.generation import answers, feedback, ratings
 from app.store.history import pruning
 from app.store.probing import rates
 
@@ -67,6 +67,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (pruning.old_states, pruning.drop_states),
         (answers.old_answers, answers.drop_answers),
         (partial(ratings.old_ratings, horizon=horizon), ratings.drop_ratings),
+        (partial(feedback.old_feedback, horizon=horizon), feedback.drop_feedback),
         (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),

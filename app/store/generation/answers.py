@@ -143,7 +143,7 @@ def change_answers(
             held = sa.and_(answers.c.id.in_(block), answers.c.last_run.is_(None))
             connection.execute(sa.update(answers).where(held).values(last_run=last_run))
     hold_content(connection)  # a text that is found here must not be deleted as unused meanwhile
-    texts = {text: _digest(text) for text in dict.fromkeys(one.text for one in opened) if text is not None}
+    texts = {text: digest(text) for text in dict.fromkeys(one.text for one in opened) if text is not None}
     insert_new(connection, answer_texts, ("hash", "text"), [(digest, text) for text, digest in texts.items()])
     ids = ids_of(connection, answer_texts, list(texts.values()))
     columns = ("check_id", "canary_id", "canary_version_id", "ranking_id", "text_id", "judge_id", "body", "first_run")
@@ -184,5 +184,6 @@ def _answer(row: Any) -> AnswerRow:
     )
 
 
-def _digest(text: str) -> bytes:
+def digest(text: str) -> bytes:
+    """Return the hash by which a text is kept once."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()

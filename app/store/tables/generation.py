@@ -1,6 +1,6 @@
 """Tables of generated answers: what was answered, what judges said of it, and what that cost."""
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
 
 from app.store.tables.base import Id, id_column, metadata
 
@@ -108,4 +108,20 @@ calibrations = Table(
     Column("calibrated", Integer, nullable=False),  # 1 = a rule on the measure may be critical
     Column("body", Text, nullable=False),  # JSON: rate, agreement, length bias
     Column("at", BigInteger, nullable=False),
+)
+
+# What users said of answers, by the hash of the answer: neither its text nor who said it.
+feedback = Table(
+    "feedback",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("canary_id", Id, ForeignKey("canaries.id"), nullable=False),
+    Column("answer_hash", LargeBinary, nullable=False),  # as of `answer_texts`
+    Column("kind", Text, nullable=False),
+    Column("positive", Integer, nullable=False),
+    Column("received_at", BigInteger, nullable=False, index=True),
+    UniqueConstraint("check_id", "event_id"),  # the same event sent again counts once
+    Index("ix_feedback_canary", "check_id", "canary_id"),
 )
