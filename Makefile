@@ -22,8 +22,8 @@ help: ## this list
 
 install: $(VENV)/.installed ## what Coalmine needs into .venv, and nothing started
 
-run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it
-	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries
+run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it; ANSWERS=1 with answers and a judge
+	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries$(if $(ANSWERS),/with-answers)
 
 test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## format, lint, types, layers and the tests that need only PostgreSQL (a wheel) and Chromium
 	$(BIN)/ruff format --check .

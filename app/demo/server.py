@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
-from app.demo import faults
+from app.demo import answering, faults
 from app.demo.corpus import Chunk, read_corpus
 from app.demo.faults import BadFaultError, Fault, FaultKind
 from app.demo.page import render
@@ -87,6 +87,7 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
 
     _add_hook(demo)
     _add_samples(demo)
+    _add_answers(demo)
     return demo
 
 
@@ -113,6 +114,21 @@ def _add_samples(demo: FastAPI) -> None:
         return FileResponse(_FOLDER / "annotations.csv", media_type=_CSV)
 
 
+def _add_answers(demo: FastAPI) -> None:
+    @demo.post("/answer")
+    def answer(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
+        asked = AnswerRequest.model_validate_json(body)
+        return JSONResponse({"answer": answering.answer_question(asked.question, asked.passages)})
+
+    @demo.post("/v1/chat/completions")
+    def judge(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
+        prompt = "\n".join(message.content for message in ChatRequest.model_validate_json(body).messages)
+        reply = answering.judge_answer(prompt)
+        message = {"role": "assistant", "content": reply}
+        used = (len(prompt) + len(reply)) // 4  # about four characters a token
+        return JSONResponse({"choices": [{"index": 0, "message": message}], "usage": {"total_tokens": used}})
+
+
 def run_demo(host: str, port: int, corpus: Sequence[Path] | None, chunk_characters: int | None) -> None:
     """Serve the demo until it is interrupted."""
     demo = create_demo(corpus, chunk_characters=chunk_characters)
@@ -126,6 +142,25 @@ class SearchRequest(BaseModel):
 
     query: str = Field(min_length=1, max_length=20_000)
     top_k: int = Field(default=10, ge=1, le=1_000)
+
+
+class AnswerRequest(BaseModel):
+    """Body of `POST /answer`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    question: str = Field(max_length=20_000)
+    passages: list[str] = Field(max_length=1_000)
+
+
+class _Message(BaseModel):
+    content: str
+
+
+class ChatRequest(BaseModel):
+    """Body of `POST /v1/chat/completions`, of which only the messages matter."""
+
+    messages: list[_Message] = Field(max_length=100)
 
 
 class FaultRequest(BaseModel):

@@ -38,7 +38,7 @@ def test_answers_are_labelled_by_keyboard(chromium: Browser, labelled: Labelled)
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
 def test_every_page_is_readable(chromium: Browser, labelled: Labelled, viewport: dict[str, int], scheme: str) -> None:
     run_id = labelled.it.run()
-    paths = ("/judges", "/judges/reader", f"/runs/{run_id}/answers", "/tasks/labels", "/checks/watch")
+    paths = ("/judges", "/judges/reader", f"/runs/{run_id}/answers", "/tasks/labels", f"/runs/{run_id}")
     site = Site(world=labelled.it.world)
     with served(site.app()) as address, opened(chromium, address, viewport=viewport, color_scheme=scheme) as tab:
         for path in paths:
