@@ -76,7 +76,10 @@ def served(name: str) -> Iterator[Server]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(running_postgresql()).url if name == "PostgreSQL" else None
-        server = Server(folder=folder, environment={} if url is None else {"COALMINE_DATABASE_URL": url})
+        server = Server(
+            folder=folder,
+            environment={} if url is None else {"COALMINE_DATABASE_URL": url, "COALMINE_AUTO_MIGRATE": "true"},
+        )
         server.start()
         stack.callback(server.kill)
         yield server

@@ -11,6 +11,7 @@ from app.web.catalog import canary_editor, check_editor, importing, suites
 from app.web.comparison import comparisons
 from app.web.delivery import deliveries, hooks
 from app.web.diagnosis import quality, reanchors
+from app.web.experiments import experiments
 from app.web.generation import answers, judges
 from app.web.headers import SecurityHeaders
 from app.web.history import badges, canaries, checks, overviews, runs
@@ -48,6 +49,7 @@ PAGES = tuple(
         annotate,
         answers,
         judges,
+        experiments,
         signing_in,
     )
 )

@@ -27,10 +27,10 @@ def test_nothing_counted_is_running_without_a_difference() -> None:
 def test_an_interval_above_zero_is_a_win_of_the_second_arm_and_below_of_the_first() -> None:
     better = decide(look((3_000, 1_800), (3_000, 1_980)))
     assert (better.state, better.winner) == (ExperimentState.WINNER, Side.B)
-    assert better.reason == "hybrid beats vector by 0.060 (95 % interval 0.022 to 0.098) after 6,000 units"
+    assert better.reason == "after 6,000 units hybrid beats vector by 0.060 (95 % interval 0.022 to 0.098)"
     worse = decide(look((3_000, 1_980), (3_000, 1_800)))
     assert (worse.state, worse.winner) == (ExperimentState.WINNER, Side.A)
-    assert worse.reason == "vector beats hybrid by 0.060 (95 % interval 0.022 to 0.098) after 6,000 units"
+    assert worse.reason == "after 6,000 units vector beats hybrid by 0.060 (95 % interval 0.022 to 0.098)"
 
 
 def test_an_interval_within_delta_is_equivalent() -> None:
@@ -62,7 +62,7 @@ def test_no_winner_is_named_where_the_arms_do_not_get_their_shares() -> None:
     decision = decide(look((3_000, 1_800), (3_000, 1_980)), exposed=(10_400, 9_600))
     assert (decision.state, decision.winner) == (ExperimentState.MISMATCH, None)
     assert decide(exposed=(10_400, 9_600)).state is ExperimentState.MISMATCH
-    assert decision.reason.startswith("vector got 0.520 of 20,000 units, not 0.500")
+    assert decision.reason.startswith("of 20,000 units vector got 0.520, not 0.500")
 
 
 @pytest.mark.parametrize("share", [0.05, 0.95])

@@ -150,7 +150,7 @@ def test_a_winner_is_found_and_stays_whatever_comes_later(store: Store) -> None:
     tell(store, *(outcome(name, int(number % 10 < (3 if arm_of(name) else 7))) for number, name in enumerate(names)))
     found = load(store)
     assert (found["state"], found["winner"]) == (ExperimentState.WINNER, "vector")
-    assert found["reason"].startswith("vector beats hybrid by")
+    assert found["reason"].startswith("after 1,200 units vector beats hybrid by")
     assert found["looks"][-1]["difference"] == found["difference"]
     later = [f"later-{number}" for number in range(1_200)]
     expose(store, *later, now=NOW + 2 * DAY)

@@ -14,6 +14,7 @@ from app.store.engine import Store
 from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, unreadable, wider_than_the_screen
 from tests.support.fakes import answered, failed, hits
+from tests.support.live_experiment import make_experiment
 from tests.support.pages_service import HTML, site
 from tests.support.world import COVERAGE, canary, page
 
@@ -65,10 +66,24 @@ PAGES = (
     "/tasks/truth",
     "/tasks/truth/annotate",
     "/annotate",
+    "/experiments",
+    "/experiments/search",
+    "/promotions/hybrid",
 )
 NOT_OURS = "nested-interactive"
 """What Swagger UI nests is its own; its colours are ours to mend."""
-EMPTY = ("/", "/compare", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/new-check")
+EMPTY = (
+    "/",
+    "/experiments",
+    "/compare",
+    "/alerts",
+    "/hooks",
+    "/deliveries",
+    "/silences",
+    "/retrievers",
+    "/suites",
+    "/new-check",
+)
 REFUSED = {"/checks/nothing": 404, "/alerts?after=nonsense": 422}
 YEARLY = {"slug": "yearly", "checks": ["watch"], "window": {"cron": "0 0 1 1 *", "duration": "1m"}}
 
@@ -98,6 +113,7 @@ def address(sqlite_store: Store) -> Iterator[str]:
     desk.make_pool()
     for name in ("Ann", "Bob"):
         desk.work_through(name, flip=7)
+    make_experiment(pages.world.store, "watch", now=pages.world.clock())
     with served(pages.app()) as found:
         yield found
 

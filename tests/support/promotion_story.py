@@ -102,6 +102,7 @@ def _is_satisfied(unit: str) -> bool:
 def _definitions() -> dict[str, Any]:
     """Describe one suite, a retriever and a check for each strategy."""
     made = page([canary(f"question-{number:03}") for number in range(CANARIES)], k=5, rules=[], hooks=[])
+    made["hooks"] = []  # one with a secret would need the key of this world to be served
     made["retrievers"] = [{**RETRIEVER, "slug": strategy} for strategy in RANKS]
     made["checks"] = [{**made["checks"][0], "slug": strategy, "retriever": strategy} for strategy in RANKS]
     return made

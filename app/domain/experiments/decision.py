@@ -101,9 +101,9 @@ def _ending(found: RateDifference | None, units: int, plan: ExperimentPlan) -> t
             better, other = plan.names if winner is Side.A else plan.names[::-1]
             low, high = sorted((abs(found.low), abs(found.high)))
             gain = f"{ratio_text(abs(found.value))} (95 % interval {ratio_text(low)} to {ratio_text(high)})"
-            return ExperimentState.WINNER, f"{better} beats {other} by {gain} after {number}", winner
+            return ExperimentState.WINNER, f"after {number} {better} beats {other} by {gain}", winner
         if -plan.delta < found.low and found.high < plan.delta:
-            reason = f"{_interval(found, plan)}, all of it within {bound_text(plan.delta)} of zero, after {number}"
+            reason = f"after {number} {_interval(found, plan)}, all of it within {bound_text(plan.delta)} of zero"
             return ExperimentState.EQUIVALENT, reason, None
     if units >= plan.max_units:
         reason = f"{number} of at most {plan.max_units:,} came, and {_undecided(found, plan)}"
@@ -124,7 +124,7 @@ def _interval(found: RateDifference, plan: ExperimentPlan) -> str:
 
 def _mismatch(look: Look | None, exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
     reason = (
-        f"{plan.names[0]} got {ratio_text(exposed[0] / sum(exposed))} of {counted(sum(exposed), 'unit')}, not "
+        f"of {counted(sum(exposed), 'unit')} {plan.names[0]} got {ratio_text(exposed[0] / sum(exposed))}, not "
         f"{ratio_text(plan.share)}: units of one arm are lost, so its rate says nothing; no winner is named"
     )
     found = estimate_difference(*look.counts) if look is not None else None

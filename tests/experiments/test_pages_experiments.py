@@ -1,0 +1,115 @@
+"""Pages of live traffic: the list, an experiment with its picture, and a promotion whose gates are waived by form."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.experiments.views import ExperimentLook
+from app.services.catalog.api_keys import Scope
+from app.web.experiments.interval_chart import HEIGHT, WIDTH, draw_intervals
+from tests.support.api_service import Api, api, bearer
+from tests.support.html_pages import Page
+
+HOSTILE = "<script>alert(1)</script>"
+ARMS = [{"name": "vector", "share": 0.5}, {"name": HOSTILE, "share": 0.5}]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Api]:
+    """Give a service with an experiment in which the first arm wins, and a promotion."""
+    with api(tmp_path) as opened:
+        opened.docs()
+        opened.put("/v1/experiments/search", {"arms": ARMS, "window": "1h"})
+        for day in (1, 2, 3):
+            at = f"2026-11-0{day}T12:00:00Z"
+            units = [
+                {"unit": f"user-{day}-{number}", "arm": ARMS[number % 2]["name"], "at": at} for number in range(600)
+            ]
+            assert opened.client.post("/v1/experiments/search/exposures", json=units).is_success
+            outcomes = [
+                {
+                    "event_id": str(number),
+                    "unit": one["unit"],
+                    "value": int(number % 10 < 6 + 2 * (number % 2 == 0)),
+                    "at": at,
+                }
+                for number, one in enumerate(units)
+            ]
+            assert opened.client.post("/v1/experiments/search/outcomes", json=outcomes).is_success
+        opened.put("/v1/promotions/hybrid", {"current": "docs", "candidate": "docs", "experiment": "search"})
+        yield opened
+
+
+def text_of(service: Api, path: str) -> str:
+    answer = service.client.get(path)
+    assert answer.status_code == 200
+    assert HOSTILE not in answer.text
+    return Page(answer.text).text
+
+
+def test_the_list_has_promotions_with_their_gates_and_experiments(service: Api) -> None:
+    text = text_of(service, "/experiments")
+    assert "hybrid" in text
+    assert "1,800" in text
+    assert "vector wins" in text
+
+
+def test_an_experiment_shows_its_decision_and_the_interval_over_time(service: Api) -> None:
+    text = text_of(service, "/experiments/search")
+    assert "vector beats" in text
+    assert "Difference over time" in text
+    assert 'role="img" aria-label="Difference over 3 looks' in service.client.get("/experiments/search").text
+    assert service.client.get("/experiments/nothing").status_code == 404
+
+
+def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> None:
+    assert "fail" in text_of(service, "/promotions/hybrid")
+    waive = "/promotions/hybrid/waive"
+    answer = service.client.post(waive, data={"gate": "judge", "reason": f"no budget {HOSTILE}"}, follow_redirects=True)
+    assert answer.status_code == 200
+    assert f": no budget {HOSTILE}" in text_of(service, "/promotions/hybrid")
+    service.client.post(waive, data={"gate": "judge", "reason": ""})
+    gates = service.get("/v1/promotions/hybrid")["gates"]
+    assert [gate["waiver"] for gate in gates] == [None, None, None]
+    assert service.client.post(waive, data={"gate": "every", "reason": "x"}).status_code == 422
+
+
+def test_a_key_that_may_only_read_sees_the_form_disabled_and_cannot_send_it(service: Api) -> None:
+    headers = bearer(service.key(Scope.READ))
+    page = service.client.get("/promotions/hybrid", headers=headers).text
+    assert "This key may only read" in page
+    sent = {"gate": "judge", "reason": "x"}
+    assert service.client.post("/promotions/hybrid/waive", data=sent, headers=headers).status_code == 403
+
+
+def looks(*intervals: tuple[float, float] | None) -> Sequence[ExperimentLook]:
+    made: list[ExperimentLook] = []
+    for day, one in enumerate(intervals, 1):
+        found: Any = None if one is None else {"value": sum(one) / 2, "low": one[0], "high": one[1]}
+        made.append({"at": f"2026-11-{day:02}T00:00:00Z", "units": 100 * day, "difference": found})
+    return made
+
+
+def test_the_band_goes_along_the_upper_ends_and_back_along_the_lower_ones() -> None:
+    chart = draw_intervals(looks(None, (-0.1, 0.3), (0.0, 0.2)), delta=0.02, decided_at="2026-11-03T00:00:00Z")
+    assert chart is not None
+    points = [tuple(map(float, point.split(","))) for point in chart.band.split()]
+    assert [x for x, _ in points] == [0, WIDTH, WIDTH, 0]
+    assert points[0][1] < points[1][1] < points[2][1] < points[3][1]
+    assert points[2][1] == chart.zero == HEIGHT / 2
+    assert chart.decided == WIDTH
+    assert (chart.top, chart.bottom) == ("+0.345", "-0.345")
+    assert chart.label == "Difference over 2 looks; at the last one +0.100, 95 % interval 0.000 to +0.200"
+
+
+def test_wide_first_intervals_are_cut_off_so_that_the_last_one_can_be_seen() -> None:
+    chart = draw_intervals(looks((-0.9, 0.9), (-0.01, 0.05)), delta=0.02, decided_at=None)
+    assert chart is not None
+    assert (chart.top, chart.decided) == ("+0.173", None)
+    assert chart.band.startswith("0.0,0.0 ")
+
+
+def test_fewer_than_two_intervals_are_no_picture() -> None:
+    assert draw_intervals(looks(None, (-0.1, 0.3)), delta=0.02, decided_at=None) is None
