@@ -78,7 +78,7 @@ def _command(url: str, *arguments: str) -> Any:
 
 
 def test_the_command_asks_a_service(service: Api) -> None:
-    with serving(service.client.app) as url:  # type: ignore[arg-type] # the test client's idea of an app is wider
+    with serving(service.client.app) as url:
         listed = _command(url)
         assert (listed.exit_code, "no judgment waits" in listed.stdout) == (0, True), listed.output
         refused = _command(url, "--accept", "7")

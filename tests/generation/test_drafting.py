@@ -70,7 +70,8 @@ def test_each_drawn_text_is_asked_about_once_and_the_cost_is_counted(store: Stor
     with store.read() as connection:
         [judge_id] = connection.execute(sa.select(judge_days.c.judge_id)).scalars()
         day = ratings.read_day(connection, judge_id, (world.clock() - datetime(1970, 1, 1, tzinfo=UTC)).days)
-    assert (day.calls, day.tokens, day.cost) == (40, 4_000, pytest.approx(0.04))
+    assert (day.calls, day.tokens) == (40, 4_000)
+    assert day.cost == pytest.approx(0.04)
 
 
 def test_it_ends_with_the_budget_of_the_day(sqlite_store: Store) -> None:
