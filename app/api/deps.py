@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
+from itertools import islice
 from secrets import token_urlsafe
 from typing import Annotated, TypedDict, cast
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ from app.domain.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
-from app.formats.fields import did_you_mean
+from app.formats.fields import MOST_PROBLEMS, did_you_mean
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import OPEN, Identity, Scope
 from app.services.catalog.vault import Vault
@@ -147,10 +148,10 @@ _ELSEWHERE = {
 async def refuse_unknown_parameters(request: Request) -> None:
     """Raise InvalidInputError for parameters the route does not have: a misspelt one would silently do nothing."""
     names = [field.alias for field in request.scope["route"].dependant.query_params]
+    unknown = islice((name for name in request.query_params if name not in names), MOST_PROBLEMS)
     problems = [
         Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{did_you_mean(name, names)}")
-        for name in request.query_params
-        if name not in names
+        for name in unknown
     ]
     if problems:
         raise InvalidInputError(problems)

@@ -16,6 +16,7 @@ from app.api.bodies import MAX_BODY_BYTES
 from app.api.deps import Access
 from app.api.request_limits import Attempts, Turns
 from app.domain.errors import BusyError, TooManyRequestsError
+from app.formats.fields import MOST_PROBLEMS
 from app.services.catalog.api_keys import Scope
 from tests.support.api_service import Api, api, bearer
 from tests.support.fakes import FakeClock
@@ -157,6 +158,12 @@ def test_no_line_within_an_upload_does_either(service: Api, path: str) -> None:
     answer = service.client.post(path, json={"files": {"a.jsonl": line}})
     assert answer.status_code == 422
     assert "is not JSON" in answer.text
+
+
+def test_of_thousands_of_unknown_parameters_the_first_are_told(service: Api) -> None:
+    answer = service.client.get("/v1/checks", params={f"k{at}": "1" for at in range(5_000)})
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == MOST_PROBLEMS
 
 
 # --- unknown keys --------------------------------------------------------------------------------------------
