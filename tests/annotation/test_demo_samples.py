@@ -40,8 +40,13 @@ def test_of_the_traffic_the_command_line_alone_is_not_covered(retriever: Retriev
     found = read_traffic(sample("traffic.csv"), now=NOW)
     assert (len(found.queries), found.too_long, found.empty) == (55, 0, 0)
     names = {chunk.id: chunk.document for chunk in retriever.chunks}
-    expected = {chunk.get("id") for canary in demo_suite.canaries() for chunk in canary.expected}
+    canaries = demo_suite.canaries()
+    expected = {chunk.get("id") for canary in canaries for chunk in canary.expected}
     covered = {names[one] for one in expected if one in names}
+    for canary in canaries:  # what a passing canary finds first is covered too, however it is expected
+        answer = [hit.chunk for hit in retriever.search(canary.query, 5)]
+        ranks = [rank for rank in demo_suite.found(answer, canary) if rank is not None]
+        covered |= {answer[min(ranks) - 1].document} if ranks else set()
     hits = {one.query: retriever.search(one.query, 1) for one in found.queries}
     left_out = {found[0].chunk.document for found in hits.values() if found and found[0].chunk.document not in covered}
     assert left_out == {"cli/commands"}
