@@ -13,6 +13,8 @@ from app.services.self_monitor import Issue, SelfMonitor
 from app.store.engine import Store
 
 _ISSUE_SECONDS = 3600.0
+_LONGEST_READING_SECONDS = 1.0
+"""Nobody knows when within it the clock was read: after a database that stood still times would be as far off."""
 
 
 class WorkerClock:
@@ -43,11 +45,15 @@ class WorkerClock:
         return at + timedelta(seconds=self._monotonic() - monotonic)
 
     def follow(self, store: Store) -> None:
-        """Read the clock of the database, where it has one. Raises StoreUnavailableError: the last reading stands."""
+        """Read the clock of the database, where it has one; the last reading stands where that takes long.
+
+        Raises StoreUnavailableError: it stands then too.
+        """
         before = self._monotonic()
         now = store.read_clock()
-        if now is not None:
-            after = self._monotonic()
+        after = self._monotonic()
+        takes_long = after - before > _LONGEST_READING_SECONDS and self._database is not None
+        if now is not None and not takes_long:
             self._note(self._database_steps.observe(now, after), now, "database's clock")
             self._database = now, (before + after) / 2
 

@@ -221,3 +221,21 @@ def test_the_clock_of_a_worker_is_that_of_the_database_and_its_steps_are_told(
     monotonic[0] += HOUR  # the database fails over to a machine whose clock is an hour behind
     clock.follow(postgresql_store)
     assert "the database's clock was set back by" in monitor.issues[Issue.CLOCK]
+
+
+def test_a_reading_of_the_clock_that_took_long_changes_nothing(postgresql_store: Store) -> None:
+    monotonic, reading_seconds = [0.0], [0.0]
+    monitor = SelfMonitor(lambda: monotonic[0])
+
+    def count() -> float:
+        monotonic[0] += reading_seconds[0]
+        return monotonic[0]
+
+    clock = WorkerClock(lambda: START + timedelta(seconds=monotonic[0]), monitor, count)
+    clock.follow(postgresql_store)
+    before = clock()
+    reading_seconds[0] = 20  # the database stands still meanwhile
+    clock.follow(postgresql_store)
+    reading_seconds[0] = 0
+    assert clock() - before == timedelta(seconds=monotonic[0])
+    assert not monitor.has(Issue.CLOCK)
