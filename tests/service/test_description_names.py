@@ -100,11 +100,11 @@ def test_what_answers_show_of_a_document_has_plain_types(described: dict[str, An
     ("method", "path", "statuses"),
     [
         ("get", "/livez", {400, 500}),
-        ("get", "/metrics", {400, 401, 403, 500, 503}),
-        ("get", "/v1/checks", {400, 401, 403, 404, 422, 500, 503}),
-        ("get", "/v1/runs/{run_id}/results", {400, 401, 403, 404, 409, 422, 500, 503}),
-        ("delete", "/v1/checks/{slug}", {400, 401, 403, 404, 409, 422, 500, 503}),
-        ("put", "/v1/checks/{slug}", {400, 401, 403, 404, 409, 413, 415, 422, 500, 503}),
+        ("get", "/metrics", {400, 401, 403, 429, 500, 503}),
+        ("get", "/v1/checks", {400, 401, 403, 404, 422, 429, 500, 503}),
+        ("get", "/v1/runs/{run_id}/results", {400, 401, 403, 404, 409, 422, 429, 500, 503}),
+        ("delete", "/v1/checks/{slug}", {400, 401, 403, 404, 409, 422, 429, 500, 503}),
+        ("put", "/v1/checks/{slug}", {400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503}),
     ],
 )
 def test_an_operation_names_what_it_can_be_refused_with(
