@@ -21,6 +21,8 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any, Final
 
+import psutil
+
 from app.domain.experiments.assignment import assign_arm
 from tests.conftest import running_postgresql
 from tests.support.processes import Process, free_ports
@@ -28,6 +30,10 @@ from tests.support.processes import Process, free_ports
 BATCH: Final = 10_000
 SLUG: Final = "intake"
 KILL_AFTER_SECONDS: Final = 0.05
+
+
+Rate = tuple[float, float]
+"""Items a second, and CPU seconds of the service for each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +56,12 @@ class Server:
         assert self.process is not None
         self.process.end(SIGKILL)
 
+    def cpu_seconds(self) -> float:
+        """CPU that the process has used, without that of the database's server."""
+        assert self.process is not None
+        times = psutil.Process(self.process.popen.pid).cpu_times()
+        return float(times.user + times.system)
+
     def send(self, method: str, path: str, body: str | None = None) -> Any:
         """Send a request and return the answer."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -63,11 +75,13 @@ class Server:
 
 def main(units: int = 1_000_000) -> None:
     """Print the rates on both databases."""
-    print("| database | exposures/s | outcomes/s | kills | read, with 200 looks |\n|---|---|---|---|---|")
+    print("| database | exposures/s | CPU us each | outcomes/s | CPU us each | kills | read, with 200 looks |")
+    print("|---|---|---|---|---|---|---|")
     for name in ("SQLite", "PostgreSQL"):
         with served(name) as server:
             exposures, outcomes, read = measure(server, units)
-        print(f"| {name} | {exposures:,.0f} | {outcomes:,.0f} | 2 | {read * 1_000:.0f} ms |", flush=True)
+        rates = " | ".join(f"{rate:,.0f} | {cpu * 1e6:.0f}" for rate, cpu in (exposures, outcomes))
+        print(f"| {name} | {rates} | 2 | {read * 1_000:.0f} ms |", flush=True)
 
 
 @contextmanager
@@ -85,8 +99,8 @@ def served(name: str) -> Iterator[Server]:
         yield server
 
 
-def measure(server: Server, units: int) -> tuple[float, float, float]:
-    """Return exposures and outcomes a second, kills left out, and the seconds of a read; asserts that all counted."""
+def measure(server: Server, units: int) -> tuple[Rate, Rate, float]:
+    """Return the rates of exposures and outcomes, and the seconds of a read; asserts that every unit counted once."""
     arms = [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]
     server.send("PUT", f"/v1/experiments/{SLUG}", json.dumps({"arms": arms, "window": "1h", "max_units": units}))
     names = [f"user-{number}" for number in range(units)]
@@ -106,9 +120,9 @@ def measure(server: Server, units: int) -> tuple[float, float, float]:
     return rates[0], rates[1], read
 
 
-def send_all(server: Server, kind: str, items: Sequence[dict[str, Any]]) -> float:
-    """Send items in batches, one of them twice because of a kill; items a second without the batch that was killed."""
-    path, seconds, sent = f"/v1/experiments/{SLUG}/{kind}", 0.0, 0
+def send_all(server: Server, kind: str, items: Sequence[dict[str, Any]]) -> Rate:
+    """Send items in batches, one of them twice because of a kill; the rate leaves that batch out."""
+    path, seconds, cpu, sent = f"/v1/experiments/{SLUG}/{kind}", 0.0, 0.0, 0
     batches = [items[begin : begin + BATCH] for begin in range(0, len(items), BATCH)]
     for place, batch in enumerate(batches):
         body = json.dumps(batch)
@@ -121,11 +135,12 @@ def send_all(server: Server, kind: str, items: Sequence[dict[str, Any]]) -> floa
             server.start()
             server.send("POST", path, body)
             continue
-        started = time.perf_counter()
+        started, used = time.perf_counter(), server.cpu_seconds()
         server.send("POST", path, body)
         seconds += time.perf_counter() - started
+        cpu += server.cpu_seconds() - used
         sent += len(batch)
-    return sent / seconds
+    return sent / seconds, cpu / sent
 
 
 def at_hour(place: int) -> str:
