@@ -23,21 +23,11 @@ from app.adapters.delivery.name_lookup import addresses_of
 from app.adapters.probing.pasted_answers import read_pasted
 from app.adapters.probing.probe import RetrieverProbe
 from app.api import deps, service
-from app.api.alerts import silences
-from app.api.annotation import annotating, corpora, tasks, traffic
 from app.api.bodies import Gate
-from app.api.catalog import definitions, exchange, suites
-from app.api.comparison import comparisons
-from app.api.detection import baselines
-from app.api.diagnosis import diagnoses, quality, reanchors
-from app.api.experiments import experiments, promotions
-from app.api.generation import answers, judges
-from app.api.history import history
 from app.api.openapi import install_openapi
-from app.api.probing import embedders, trials
 from app.api.problems import install_problems
 from app.api.request_limits import take_turn
-from app.api.runs import progress, rescoring
+from app.api.routes import ROUTERS
 from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
 from app.config import Settings
@@ -188,33 +178,7 @@ def _routes() -> Sequence[BaseRoute]:
         dependencies=[Depends(deps.authorise), Depends(take_turn)],
         generate_unique_id_function=lambda route: route.name,  # what generators call the function for it
     )
-    for router in (
-        service.probes,
-        service.router,
-        definitions.router,
-        suites.router,
-        exchange.router,
-        history.router,
-        progress.router,
-        comparisons.router,
-        rescoring.router,
-        baselines.router,
-        quality.router,
-        trials.router,
-        embedders.router,
-        silences.router,
-        tasks.router,
-        annotating.router,
-        corpora.router,
-        traffic.router,
-        diagnoses.router,
-        answers.router,
-        judges.router,
-        reanchors.router,
-        experiments.router,
-        promotions.router,
-        *PAGES,
-    ):
+    for router in (*ROUTERS, *PAGES):
         routes.include_router(router)
     return routes.routes
 
