@@ -26,6 +26,8 @@ _SAMPLE_SECONDS = 15.0
 _CHANGE_MINUTES = 10
 _WARM_MINUTES = 5
 """In which everything is loaded; the slopes leave them out."""
+_ACCOUNT_SECONDS = 3600
+"""To start, and to read every result at the end."""
 _MEGABYTE = 1_000_000
 
 
@@ -48,13 +50,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=int, default=60)
     minutes = parser.parse_args(arguments).minutes
     folder = Path(tempfile.mkdtemp(prefix="coalmine-soak-"))
-    with bench(folder, minutes * 60 + 900, _LOAD) as trial:
+    with bench(folder, minutes * 60 + _ACCOUNT_SECONDS, _LOAD) as trial:
         service = trial.serve()
-        samples = watch(trial, service, minutes)
-        lags = start_lags(trial)
+        for line in (*describe(watch(trial, service, minutes)), *describe_lags(start_lags(trial))):
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
         account = take_account(trial, service, trial.settle(), faults=0)
-    for line in (*describe(samples), *describe_lags(lags), str(account)):
-        sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{account}\n")
     if account.wrong:
         sys.stdout.write(f"{account.wrong}\n{folder}\n")
         return 1
