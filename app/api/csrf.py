@@ -11,12 +11,15 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.datastructures import FormData
 
-from app.domain.errors import ForbiddenError
+from app.domain.errors import ForbiddenError, TooLargeError
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
 LONGEST_FIELD = 5_000_000
 """Bytes of a text field; files have the limit of all bodies."""
+LARGE_FORM = 10_000_000
+"""Bytes of a form that carries files or an answer: those of all bodies."""
+_FORM = 1_000_000
 _API = "/v1/"
 
 RouteT = TypeVar("RouteT", bound=Callable[..., Any])
@@ -28,21 +31,26 @@ class FormLimits:
 
     fields: int = 200
     files: int = 0
+    most_bytes: int = _FORM
+    """Of the whole form: it is read in the thread that everybody waits for, at up to a microsecond a byte."""
 
 
-def takes_form(*, fields: int, files: int = 0) -> Callable[[RouteT], RouteT]:
+def takes_form(*, fields: int = 200, files: int = 0, most_bytes: int = _FORM) -> Callable[[RouteT], RouteT]:
     """Return a decorator that sets the form limits of a route."""
 
     def mark(route: RouteT) -> RouteT:
-        route.__dict__["form_limits"] = FormLimits(fields=fields, files=files)
+        route.__dict__["form_limits"] = FormLimits(fields=fields, files=files, most_bytes=most_bytes)
         return route
 
     return mark
 
 
 async def read_form_data(request: Request) -> FormData:
-    """Return the form of a request, parsed on the first call, within the limits of its route."""
+    """Return the form of a request, parsed on the first call. Raises TooLargeError beyond the limits of its route."""
     limits: FormLimits = getattr(request.scope.get("endpoint"), "form_limits", FormLimits())
+    size = request.headers.get("content-length", "" if "transfer-encoding" in request.headers else "0")
+    if not size.isdecimal() or int(size) > limits.most_bytes:
+        raise TooLargeError(f"this form may have at most {limits.most_bytes:,} bytes, and must say how many")
     return await request.form(
         max_files=limits.files, max_fields=limits.fields + 1, max_part_size=LONGEST_FIELD
     )  # the one more is the token

@@ -34,6 +34,21 @@ TOO_MUCH = {
     "digits": b'{"k": ' + b"9" * 5_000 + b"}",
 }
 """JSON bodies of which nothing is to be built."""
+LARGE = {
+    "/import", "/new-retriever", "/retrievers/{slug}/map", "/retrievers/{slug}/try", "/suites/{suite}/add",
+    "/suites/{suite}/canaries/{key}",
+}  # fmt: skip
+"""Pages whose forms carry files, answers or texts."""
+NO_FORM = {
+    "/checks/{slug}/archive", "/checks/{slug}/canaries/{key}/diagnosis", "/checks/{slug}/canaries/{key}/try",
+    "/checks/{slug}/runs", "/hooks/{slug}/archive", "/hooks/{slug}/replay", "/hooks/{slug}/test", "/logout",
+    "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/silences/{slug}/end",
+    "/suites/{suite}/archive", "/suites/{suite}/canaries/{key}/archive", "/tasks/{slug}/adopt",
+    "/tasks/{slug}/archive", "/tasks/{slug}/pool",
+}  # fmt: skip
+"""Pages that read nothing of what is posted to them, but the token of a session."""
+SIGNING_IN = "/login"
+"""Has a limit of its own, see `test_a_form_too_large_or_of_unknown_size_is_not_read`."""
 EXPENSIVE = {
     "POST /v1/import", "GET /v1/export", "GET /v1/compare", "GET /v1/runs/{before}/diff/{now}",
     "GET /v1/runs/{run_id}/report", "GET /v1/checks/{slug}/quality", "POST /v1/checks/{slug}/canaries/{key}/diagnosis",
@@ -129,8 +144,18 @@ def test_no_form_takes_more_fields_files_or_text_than_its_limits(service: Api) -
         assert service.client.request(method, address, files=files).status_code < 500, (method, path)
         long = service.client.request(method, address, files={"a": (None, b"x" * 6_000_000)})
         assert long.status_code < 500, (method, path)
+        separators = service.client.request(method, address, content=b"&" * 1_000_001, headers=FORM)
+        assert separators.status_code == 413 or path in LARGE | NO_FORM | {SIGNING_IN}, (method, path)
         walked += 1
     assert walked > 40
+
+
+def test_a_form_says_how_long_it_is(service: Api) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"note=seen"
+
+    answer = service.client.post("/alerts/1/acknowledge", content=parts(), headers=FORM)
+    assert (answer.status_code, answer.headers["content-type"]) == (413, PROBLEM)
 
 
 @pytest.mark.parametrize(

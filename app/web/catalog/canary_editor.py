@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog.definitions import wake
-from app.api.csrf import takes_form
+from app.api.csrf import LARGE_FORM, takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trials import PROBE_LIMITER
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -83,7 +83,7 @@ def show_new(request: Request, store: StoreDep, suite: str, retriever: Word = ""
 
 
 @router.post("/suites/{suite}/add")
-@takes_form(fields=_FIELDS)
+@takes_form(fields=_FIELDS, most_bytes=LARGE_FORM)
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite: str) -> Response:
     """Send a test request, add rows, write YAML or save, by the pressed button."""
     typed = await read_form(request)
@@ -99,7 +99,7 @@ def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTML
 
 
 @router.post("/suites/{suite}/canaries/{key}")
-@takes_form(fields=_FIELDS)
+@takes_form(fields=_FIELDS, most_bytes=LARGE_FORM)
 async def work_on_canary(request: Request, store: StoreDep, vault: VaultDep, suite: str, key: str) -> Response:
     """Send a test request, add rows, write YAML or save, by the pressed button."""
     typed = await read_form(request)

@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 
 from app.api.catalog.definitions import wake
 from app.api.catalog.exchange import from_canary_files, from_files
-from app.api.csrf import LONGEST_FIELD, read_form_data, takes_form
+from app.api.csrf import LARGE_FORM, LONGEST_FIELD, read_form_data, takes_form
 from app.api.deps import StoreDep, VaultDep, needs
 from app.api.request_limits import expensive
 from app.api.schemas import SuiteFiles
@@ -100,7 +100,7 @@ def show_import(request: Request, suite: Word = "") -> HTMLResponse:
 
 
 @router.post("/import")
-@takes_form(fields=_MOST_FIELDS, files=_MOST_FILES)
+@takes_form(fields=_MOST_FIELDS, files=_MOST_FILES, most_bytes=LARGE_FORM)
 @needs(Scope.ADMIN)
 @expensive
 async def import_files(request: Request, store: StoreDep, vault: VaultDep) -> Response:

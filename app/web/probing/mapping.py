@@ -18,6 +18,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.api.csrf import LARGE_FORM, takes_form
 from app.api.deps import StoreDep, VaultDep, needs
 from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER
 from app.api.request_limits import expensive
@@ -81,6 +82,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
 
 @router.post("/new-retriever")
 @needs(Scope.ADMIN)
+@takes_form(most_bytes=LARGE_FORM)
 @expensive
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Send, parse, map, preview or save a new retriever, as the pressed button says."""
@@ -97,6 +99,7 @@ def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 
 @router.post("/retrievers/{slug}/map")
+@takes_form(most_bytes=LARGE_FORM)
 @expensive
 async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
     """Send, parse, map, preview or save a stored retriever, as the pressed button says."""

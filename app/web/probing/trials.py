@@ -7,7 +7,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from app.api.csrf import takes_form
+from app.api.csrf import LARGE_FORM, takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
 from app.api.request_limits import expensive
@@ -53,7 +53,7 @@ def show_form(
 
 
 @router.post("/retrievers/{slug}/try")
-@takes_form(fields=_MOST_FIELDS)
+@takes_form(fields=_MOST_FIELDS, most_bytes=LARGE_FORM)
 @expensive
 async def try_retriever(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> HTMLResponse:
     """Send the query, or read the pasted response, and show the result; problems are shown with the form."""
