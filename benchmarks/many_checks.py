@@ -7,11 +7,13 @@ answering after 20 ms (a process of its own, whose CPU does not count). At first
 catch-up nothing is due, and the idle figures are taken; without them it takes a minute less. Then they run each
 minute, all due at the same instant and spread by Coalmine; what comes before each has ended a run does not count. A
 run is in time if it ended before the next instant. Start lag: from the moment a run may begin (its instant and its
-check's spread) until it has. Linux: CPU is read from /proc.
+check's spread) until it has. Meanwhile the API is asked for one row or one page, five times a second. Linux: CPU is
+read from /proc.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -24,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import sqlalchemy as sa
 
@@ -34,6 +37,9 @@ SERVICE_PORT, STUB_PORT = 18_474, 18_475
 RETRIEVERS = 10
 ANSWER_SECONDS = 0.02
 QUIET_AFTER_SECONDS, IDLE_SECONDS = 10, 20
+ASK_EVERY = 0.2
+LATEST_START, LATEST_ANSWER = 1.0, 50.0
+"""Goals: seconds of the 99th percentile of starts, milliseconds of the 95th of answers."""
 MINUTE = 60_000_000
 
 
@@ -72,12 +78,14 @@ def measure(checks: int, canaries: int, minutes: int, database: str, *, idle: bo
             begin = (int(time.time()) // 60 + 1) * 60
             time.sleep(begin - time.time())
             cpu, before = cpu_seconds(running.pid), transactions(folder)
-            time.sleep(60 * minutes)
+            answered = ask_meanwhile(60 * minutes)
             busy = (cpu_seconds(running.pid) - cpu) / (60 * minutes)
             read, written = (now - then for now, then in zip(transactions(folder), before, strict=True))
             time.sleep(5)  # the runs of the last instant begin within half a minute of it, and end soon
             rows = runs_between(engine, begin * 1_000_000, minutes)
             report(rows, checks * minutes)
+            late = sorted(answered)[int(len(answered) * 0.95)] * 1000
+            print(f"API meanwhile: p95 {late:.1f} ms of {len(answered)} answers  {met(late, LATEST_ANSWER, 'ms')}")
             print(f"CPU {busy:.2f} of a core; {written / len(rows):.1f} write, {read / len(rows):.1f} read a run")
 
 
@@ -113,7 +121,27 @@ def report(rows: Sequence[Any], due: int) -> None:
         if not seconds:
             continue
         middle, late = seconds[len(seconds) // 2], seconds[int(len(seconds) * 0.99)]
-        print(f"{name}: p50 {middle:.3f} s, p99 {late:.3f} s, at most {seconds[-1]:.3f} s")
+        beside = met(late, LATEST_START, "s") if name == "start lag" else ""
+        print(f"{name}: p50 {middle:.3f} s, p99 {late:.3f} s, at most {seconds[-1]:.3f} s  {beside}")
+
+
+def ask_meanwhile(seconds: float) -> list[float]:
+    """Ask the API for that long and give the seconds that each answer took."""
+    paths = itertools.cycle(
+        ["/v1/checks/many-0/health", "/v1/checks/many-1", "/v1/checks/many-2/runs?limit=20", "/v1/alerts?limit=50"]
+    )
+    end, took = time.monotonic() + seconds, list[float]()
+    while (began := time.monotonic()) < end:
+        with urlopen(f"http://127.0.0.1:{SERVICE_PORT}{next(paths)}", timeout=60) as answer:
+            answer.read()
+        took.append(time.monotonic() - began)
+        time.sleep(max(0.0, min(ASK_EVERY - took[-1], end - time.monotonic())))
+    return took
+
+
+def met(value: float, goal: float, unit: str) -> str:
+    """Say whether a value is within its goal."""
+    return f"goal {goal:g} {unit} {'met' if value <= goal else 'MISSED'}"
 
 
 def runs_between(engine: sa.Engine, begin: int, minutes: int) -> Sequence[Any]:

@@ -1,6 +1,6 @@
 """How long retention holds the writer of SQLite, and how long it reads, where there are many rankings.
 
-    .venv/bin/python benchmarks/retention.py [--rankings 1000000]
+    python -m benchmarks.retention [--rankings 1000000]
 
 A fifth of the runs are too old; every ranking was had by one state and held five texts of its own.
 """
@@ -9,18 +9,17 @@ import argparse
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
 from app.services.history import retention
-from app.store.engine import Connection, Store, to_us
+from app.store.engine import Store, to_us
 from app.store.migrate import migrate
-from app.store.row_tables import StagedRows
 from app.store.runs.recording import RankingBody
+from benchmarks.scale import WriteTimes
+from benchmarks.writer_holds import print_longest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 DAYS = 80
@@ -33,35 +32,16 @@ def main() -> None:
     count = options.parse_args().rankings
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "retention.db"
-        store = Timed(f"sqlite:///{path}")
+        store = Store(f"sqlite:///{path}")
         migrate(store)
         fill(path, count)
+        writes = WriteTimes(store)
         for name in ("first round", "round with nothing to forget"):
-            store.writes.clear()
+            writes.forget()
             began = time.perf_counter()
             gone = retention.prune(store, NOW, days=DAYS)
-            took = time.perf_counter() - began
-            longest = max(store.writes, default=0.0)
-            print(
-                f"{name}: {gone:,} rows in {took:.1f} s; {len(store.writes):,} writing transactions, the longest "
-                f"{1000 * longest:.0f} ms, {1000 * sum(store.writes) / max(1, len(store.writes)):.1f} ms on average"
-            )
-
-
-class Timed(Store):
-    """A store that notes how long each of its writing transactions was open."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.writes: list[float] = []
-
-    @contextmanager
-    def write(self, staged: Sequence[StagedRows] = ()) -> Iterator[Connection]:
-        """Open a writing transaction, timed."""
-        with super().write(staged) as connection:
-            began = time.perf_counter()
-            yield connection
-        self.writes.append(time.perf_counter() - began)
+            print(f"{name}: {gone:,} rows in {time.perf_counter() - began:.1f} s", flush=True)
+            print_longest(name, writes)
 
 
 def fill(path: Path, count: int) -> None:

@@ -1,10 +1,11 @@
 """What a suite of 10,000 canaries costs: pages, API, planning, write locks and the end of a run, beside their goals.
 
-    python -m benchmarks.scale [--canaries 10000] [--url postgresql://...] [--profile NAME]
+    python -m benchmarks.scale [--canaries 10000] [--url postgresql://...] [--profile NAME] [--all [--quick]]
 
 Without `--url` the database is a SQLite file. Times over HTTP are those of a client on the same machine, the median of
 five after one that warms up; the time of the processor, this process's alone, stands beside it, for machines that do
 other work. `--profile` prints the profile of the line whose name begins so, called in this process.
+`--all` goes on with everything that a large installation is held to, see `large_installations`: hours.
 """
 
 import argparse
@@ -45,6 +46,7 @@ from app.services.runs.plans import Planner
 from app.store.engine import Store, to_us
 from app.store.migrate import migrate
 from app.store.runs.queue import ClaimedRun, enqueue_scheduled
+from benchmarks.large_installations import measure_all
 from benchmarks.storage import ScriptedProbe, documents, serving
 
 ROUNDS = 5
@@ -300,6 +302,8 @@ def main() -> None:
     options.add_argument("--canaries", type=int, default=10_000)
     options.add_argument("--url", default="")
     options.add_argument("--profile", default="")
+    options.add_argument("--all", action="store_true")
+    options.add_argument("--quick", action="store_true")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{folder}/coalmine.db"
@@ -316,6 +320,8 @@ def main() -> None:
         else:
             scale.deliver()
             over_http(scale.table, service, run_id)
+    if given.all:
+        measure_all(quick=given.quick)
 
 
 if __name__ == "__main__":

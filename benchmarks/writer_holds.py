@@ -65,7 +65,8 @@ def print_longest(name: str, writes: WriteTimes) -> None:
     table = Table()
     ordered = sorted(writes.held.items(), key=lambda one: max(one[1]), reverse=True)
     for function, times in ordered:
-        table.line(f"{name}, {function}", max(times), GOAL, note=f"{len(times):,} transactions")
+        note = f"{len(times):,} transactions, none above {max(one.processor for one in times):.1f} cpu"
+        table.line(f"{name}, {function}", max(times), GOAL, note=note)
     if not ordered:
         print(f"{name}: no writing transaction")
 

@@ -75,6 +75,8 @@ class Tally:
         """Return a tally with exactly these canaries regressed."""
         reasons = self.reasons & ~REGRESSED
         reasons[positions] |= REGRESSED
+        if np.array_equal(reasons, self.reasons):
+            return self  # with the aggregates it has
         return self._with(reasons, self._top_scores)
 
     def vector(self, position: int) -> NDArray[np.float64]:

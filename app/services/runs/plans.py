@@ -26,7 +26,7 @@ SHARD = 100
 """Probes per shard: what is staged at once, and sent again at most after a crash."""
 
 
-MOST_RANKINGS = 10_000
+MOST_RANKINGS = 5_000
 """Kept by a plan: about a kilobyte each, beside their texts."""
 MOST_PLANS = 8
 """Kept at a time by a process that asks shards of many runs."""
