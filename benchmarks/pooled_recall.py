@@ -9,11 +9,13 @@ collection's own, so that only the sampling is measured. Each repetition resampl
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from app.domain.annotation.pooled_recall import QueryGrades, SampledStratum, estimate_recall
+from app.demo.analysis import terms
+from app.domain.annotation.pooled_recall import PooledRecall, QueryGrades, SampledStratum, estimate_recall
 from app.domain.annotation.pooling import (
     CanaryPool,
     Corpus,
@@ -57,11 +59,14 @@ def main(repetitions: int = 1_000, *, folders: list[str]) -> None:
 class Task:
     """A collection as a task: what both retrievers return, merged once, and the relevant texts."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, *, terms_of: Callable[[str], list[str]] = terms) -> None:
         self.name = collection.name
         texts, queries = collection.texts, [query.text for query in collection.queries]
         keys = [text_key(text, chunk=name) for text, name in zip(texts, collection.ids, strict=True)]
-        ranked = {"bm25": rank_bm25(texts, queries, 100), "lsi": rank_lsi(texts, queries, 100)}
+        ranked = {
+            "bm25": rank_bm25(texts, queries, 100, terms_of=terms_of),
+            "lsi": rank_lsi(texts, queries, 100, terms_of=terms_of),
+        }
         self.retrievers = tuple(ranked)
         self.corpus = Corpus.of(keys)
         self.first = {key: place for place, key in zip(self.corpus.places, self.corpus.keys, strict=True)}
@@ -84,7 +89,11 @@ class Task:
         return drawn
 
     def measure(
-        self, drawn: list[list[tuple[CanaryPool, list[int]]]], retriever: str
+        self,
+        drawn: list[list[tuple[CanaryPool, list[int]]]],
+        retriever: str,
+        *,
+        estimate: Callable[..., PooledRecall] = estimate_recall,
     ) -> tuple[float, float, float, float]:
         """Return mean estimate, true recall, mean width and the share of intervals that cover it."""
         found = sum(
@@ -92,7 +101,7 @@ class Task:
         )
         truth = found / sum(map(len, self.relevant))
         estimates = [
-            estimate_recall([self.grade(row, *one, retriever) for row, one in enumerate(task)], seed=number)
+            estimate([self.grade(row, *one, retriever) for row, one in enumerate(task)], seed=number)
             for number, task in enumerate(drawn)
         ]
         ends = np.array([(one.value, one.low, one.high) for one in estimates], dtype=np.float64)

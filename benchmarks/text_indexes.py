@@ -2,8 +2,9 @@
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,38 +117,37 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream]
 
 
-def rank_bm25(texts: Sequence[str], queries: Sequence[str], depth: int) -> list[list[int]]:
+def rank_bm25(
+    texts: Sequence[str], queries: Sequence[str], depth: int, *, terms_of: Callable[[str], list[str]] = terms
+) -> list[list[int]]:
     """Return the places of the best texts by BM25 (Lucene's, k1 1.2, b .75), the demo's stemmer; ties by place."""
     index = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
-    index.index([terms(text) for text in texts], show_progress=False)
-    scores = np.array(
-        [index.get_scores(words) if (words := known_terms(index, query)) else np.zeros(len(texts)) for query in queries]
-    )
-    return best(scores, depth)
+    index.index([terms_of(text) for text in texts], show_progress=False)
+    asked = [[term for term in terms_of(query) if term in index.vocab_dict] for query in queries]
+    return best(np.array([index.get_scores(words) if words else np.zeros(len(texts)) for words in asked]), depth)
 
 
-def known_terms(index: Any, query: str) -> list[str]:
-    """Return the terms of a query that the index has."""
-    return [term for term in terms(query) if term in index.vocab_dict]
-
-
-def rank_lsi(texts: Sequence[str], queries: Sequence[str], depth: int) -> list[list[int]]:
+def rank_lsi(
+    texts: Sequence[str], queries: Sequence[str], depth: int, *, terms_of: Callable[[str], list[str]] = terms
+) -> list[list[int]]:
     """Return the places of the best texts by the cosine of the 200 first singular vectors of log TF-IDF."""
     vocabulary: dict[str, int] = {}
-    for text in texts:
-        for term in terms(text):
-            vocabulary.setdefault(term, len(vocabulary))
-    counts = count_terms(texts, vocabulary)
+    words = [terms_of(text) for text in texts]
+    for term in chain.from_iterable(words):
+        vocabulary.setdefault(term, len(vocabulary))
+    counts = count_terms(words, vocabulary)
     idf = np.log(len(texts) / np.maximum((counts > 0).sum(axis=0), 1))
     matrix = sparse.csr_matrix(counts).log1p().multiply(idf).tocsr()
     _, _, basis = svds(matrix, k=min(DIMENSIONS, min(matrix.shape) - 1), random_state=0)
-    asked = sparse.csr_matrix(count_terms(queries, vocabulary)).log1p().multiply(idf).tocsr()
+    asked = (
+        sparse.csr_matrix(count_terms([terms_of(query) for query in queries], vocabulary)).log1p().multiply(idf).tocsr()
+    )
     return best(unit(asked @ basis.T) @ unit(matrix @ basis.T).T, depth)
 
 
-def count_terms(texts: Sequence[str], vocabulary: dict[str, int]) -> Any:
+def count_terms(texts: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Any:
     """Return the counts of terms, one row a text."""
-    cells = [(row, vocabulary[term]) for row, text in enumerate(texts) for term in terms(text) if term in vocabulary]
+    cells = [(row, vocabulary[term]) for row, words in enumerate(texts) for term in words if term in vocabulary]
     rows, columns = np.array(cells).T
     return sparse.csr_matrix((np.ones(len(cells)), (rows, columns)), shape=(len(texts), len(vocabulary)))
 
