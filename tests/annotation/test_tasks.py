@@ -306,3 +306,13 @@ def test_without_annotations_nothing_is_agreed_on(sqlite_store: Store) -> None:
     assert agreement["alpha"]["ordinal"] == {"value": None, "low": None, "high": None}
     assert results.list_disagreements(sqlite_store, "truth") == []
     assert desk.items()
+
+
+def test_nothing_left_takes_no_time_whatever_the_pace(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, queries=("refunds",), overlap=0.0)
+    desk.make_pool()
+    assert results.load_budget(desk.store, "truth")["hours_left"] is None
+    while (item := desk.next("Ann")["item"]) is not None:
+        desk.say("Ann", item["id"], 1, seconds=None)
+    budget = results.load_budget(desk.store, "truth")
+    assert (budget["annotations_left"], budget["pace_seconds"], budget["hours_left"]) == (0, None, 0)

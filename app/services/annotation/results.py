@@ -113,9 +113,16 @@ def load_budget(store: Store, slug: str) -> BudgetView:
         "states": {state: states[state] for state in ConsensusState},
         "annotations_left": left,
         "pace_seconds": number(each),
-        "hours_left": None if each is None else number(each * left / 3600),
+        "hours_left": number(_hours(left, each)),
         "annotators": [_annotator(name, found.annotations) for name in found.annotators],
     }
+
+
+def _hours(left: int, each: float | None) -> float | None:
+    """Return the hours that so many annotations take; nothing left takes none, whether or not a pace is known."""
+    if not left:
+        return 0.0
+    return None if each is None else each * left / 3600
 
 
 def list_disagreements(store: Store, slug: str) -> list[DisagreementView]:
