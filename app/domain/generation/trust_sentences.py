@@ -4,6 +4,7 @@ from typing import Final
 
 from app.domain.generation.calibration import FEWEST_LABELS, LEAST_KAPPA
 from app.domain.generation.judge_report import CalibrationBody, LengthBiasView, ProportionView
+from app.domain.number_text import percent_text
 
 _ADVISED: Final = 200
 """Labels that show a good judge as calibrated in .95 of draws: `benchmarks.judge`."""
@@ -51,14 +52,14 @@ def _rate(found: CalibrationBody) -> str:
         return "The rate that people would give is unknown."
     by = "labels and verdicts together" if rate["basis"] == "people_and_judge" else rate["reason"]
     people = (
-        f"People would say yes of {_percent(rate['value'])} of the answers, between {_percent(rate['low'])} and"
-        f" {_percent(rate['high'])} with 95 % confidence ({by})"
+        f"People would say yes of {percent_text(rate['value'])} of the answers, between {percent_text(rate['low'])} and"
+        f" {percent_text(rate['high'])} with 95 % confidence ({by})"
     )
     judge = rate["judge_rate"]
     if judge is None:
         return f"{people}."
     place = "within that" if rate["low"] <= judge <= rate["high"] else "outside of that, so its level is off"
-    return f"{people}; the judge alone says {_percent(judge)}, {place}."
+    return f"{people}; the judge alone says {percent_text(judge)}, {place}."
 
 
 def _errors(sensitivity: ProportionView, specificity: ProportionView) -> list[str]:
@@ -85,11 +86,7 @@ def _length(bias: LengthBiasView) -> str:
 
 
 def _interval(one: ProportionView) -> str:
-    return f"{_percent(one['low'])} to {_percent(one['high'])}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{percent_text(one['low'])} to {percent_text(one['high'])}"
 
 
 def _points(share: float) -> str:
