@@ -109,7 +109,9 @@ def test_the_report_of_a_judge_says_how_far_to_trust_it(store: Store) -> None:
     report = judge_reports.load_report(store, "reader", now=it.it.world.clock())
     [trust] = report["measures"]
     assert (report["calibrated"], trust["calibrated"]) == (True, True)
-    assert trust["sentences"][0].startswith("Calibrated: kappa 1.00 over 20 labels")
+    assert trust["sentences"][0].startswith(
+        "Calibrated: people and judge agree well beyond chance (kappa 1.00 over 20 labels"
+    )
     assert present(trust["calibration"])["task"] == "labels"
     assert report["today"]["calls"] == 30 + 20, "each answer, and the drawn ones padded"
     assert report["checks"] == ["watch"]

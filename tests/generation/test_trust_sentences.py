@@ -48,9 +48,9 @@ def test_a_judge_without_labels_is_a_hint_only() -> None:
 
 def test_rate_errors_and_length_are_said_in_order() -> None:
     state, rate, accepts, refuses, length = trust_sentences(calibration())
-    assert state == "Calibrated: kappa 0.70 over 200 labels, lower bound 0.60, at least 0.4."
+    assert state.startswith("Calibrated: people and judge agree well beyond chance (kappa 0.70 over 200 labels")
     assert "People would say yes of 80 % of the answers, between 75 % and 85 %" in rate
-    assert "the judge alone says 88 %, outside of that, so its level is off." in rate
+    assert "the judge alone says 88 %, outside of that, so use the first number and not the judge's own." in rate
     assert accepts == "It accepts 155 of 160 answers that people accept (93 % to 99 %)."
     assert (
         refuses

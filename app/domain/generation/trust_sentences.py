@@ -19,9 +19,12 @@ def trust_sentences(found: CalibrationBody | None) -> list[str]:
     """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length."""
     if found is None or not found["labels"]:
         return [_UNKNOWN]
-    state = "Calibrated" if found["calibrated"] else "Uncalibrated, a hint only"
+    if found["calibrated"]:
+        state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
+    else:
+        state = f"Uncalibrated, a hint only: {found['reason']}."
     return [
-        f"{state}: {found['reason']}.",
+        state,
         _rate(found),
         *_errors(found["sensitivity"], found["specificity"]),
         *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
@@ -58,7 +61,8 @@ def _rate(found: CalibrationBody) -> str:
     judge = rate["judge_rate"]
     if judge is None:
         return f"{people}."
-    place = "within that" if rate["low"] <= judge <= rate["high"] else "outside of that, so its level is off"
+    is_within = rate["low"] <= judge <= rate["high"]
+    place = "within that" if is_within else "outside of that, so use the first number and not the judge's own"
     return f"{people}; the judge alone says {percent_text(judge)}, {place}."
 
 
