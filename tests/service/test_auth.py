@@ -41,6 +41,7 @@ SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
 TASK = {"suite": "docs", "retrievers": ["search"]}
 CORPUS = {"files": {"corpus.jsonl": '{"_id": "d1", "text": "A text"}'}}
 EXPERIMENT = {"arms": [{"name": "vector", "share": 0.95}, {"name": "hybrid", "share": 0.05}]}
+PAIRS = [{"query": "How long is data kept?", "a": ["c1"], "b": ["c2"]}]
 PROMOTION = {"current": "docs", "candidate": "docs"}
 TRAFFIC = {"files": {"traffic.jsonl": '{"query": "How long is data kept?"}'}}
 SUGGESTIONS = {"retriever": "search", "task": "gaps", "queries": ["Who pays for support?"]}
@@ -315,6 +316,10 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         "/v1/experiments/spare/outcomes",
         [{"event_id": "click-1", "unit": "user-1", "value": 1}],
     ),
+    ("GET", "/v1/shadows"): (READ, "/v1/shadows", None),
+    ("GET", "/v1/shadows/{slug}"): (READ, "/v1/shadows/spare", None),
+    ("POST", "/v1/shadows/{slug}/pairs"): (WRITE, "/v1/shadows/spare/pairs", PAIRS),
+    ("DELETE", "/v1/shadows/{slug}"): (WRITE, "/v1/shadows/spare", None),
     ("GET", "/v1/promotions"): (READ, "/v1/promotions", None),
     ("GET", "/v1/promotions/{slug}"): (READ, "/v1/promotions/spare", None),
     ("PUT", "/v1/promotions/{slug}"): (WRITE, "/v1/promotions/spare", PROMOTION),
@@ -408,6 +413,7 @@ def _spare(service: Api) -> None:
     ):
         assert service.client.put(path, json=body, headers=headers).is_success
     assert service.client.post("/v1/corpora/spare", json=CORPUS, headers=headers).is_success
+    assert service.client.post("/v1/shadows/spare/pairs", json=PAIRS, headers=headers).is_success
     service.client.delete("/v1/tasks/gaps", headers=headers)
     for scope in (ANNOTATE, ADMIN):
         path = f"/v1/tasks/truth/items/{TOKENS[-1]}/annotation"

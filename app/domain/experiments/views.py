@@ -138,3 +138,49 @@ class PromotionView(TypedDict):
     state: PromotionState
     reason: str
     gates: list[GateView]
+
+
+class ShadowFigures(TypedDict):
+    """How far a candidate's answers differ from those that users get, over some pairs."""
+
+    pairs: int
+    failed: int
+    """Pairs to which the candidate gave no answer: in no other figure."""
+    rbo: float | None
+    """Mean rank-biased overlap (p = .9); null where the candidate answered none, as the next."""
+    jaccard: float | None
+    """Mean share of the chunks among the first ten of either that both have."""
+    a_empty: int
+    b_empty: int
+    """Answers without a hit."""
+    a_seconds: float | None
+    """Mean latency over the pairs that have both; null without any."""
+    b_seconds: float | None
+
+
+class ShadowHour(ShadowFigures):
+    """An hour of a shadow."""
+
+    at: TimeText
+    """Its begin."""
+
+
+class ShadowView(ShadowFigures):
+    """A shadow over all its hours."""
+
+    slug: str
+    first_at: TimeText
+    last_at: TimeText
+
+
+class ShadowDetail(ShadowView):
+    """A shadow over time."""
+
+    hours: list[ShadowHour]
+    """The newest last, at most 720."""
+
+
+class ReceivedPairs(TypedDict):
+    """What became of the pairs of a request."""
+
+    received: int

@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.store.annotation import traffic, traffic_parts
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
-from app.store.experiments import units
+from app.store.experiments import shadows, units
 from app.store.generation import answers, feedback, ratings
 from app.store.history import pruning
 from app.store.probing import rates
@@ -71,6 +71,7 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),
+        (partial(shadows.old_hours, horizon=alerts), shadows.drop_hours),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
         (

@@ -35,6 +35,7 @@ from app.store.tables.experiments import (
     experiments,
     promotion_waivers,
     promotions,
+    shadow_hours,
 )
 from app.store.tables.generation import (
     answer_draws,
@@ -127,6 +128,7 @@ __all__ = [
     "run_probes",
     "runs",
     "scores",
+    "shadow_hours",
     "shards",
     "staged_answers",
     "states",

@@ -3,6 +3,7 @@
 from sqlalchemy import (
     BigInteger,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -91,4 +92,21 @@ promotion_waivers = Table(
     Column("reason", Text, nullable=False),
     Column("waived_by", Text, nullable=False),
     Column("waived_at", BigInteger, nullable=False),
+)
+
+# Sums over the pairs of a shadow by the hour they came in; neither queries nor rankings are kept.
+shadow_hours = Table(
+    "shadow_hours",
+    metadata,
+    Column("slug", Text, primary_key=True),
+    Column("hour", BigInteger, primary_key=True, autoincrement=False, index=True),  # its begin
+    Column("pairs", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("rbo", Float(53), nullable=False),
+    Column("jaccard", Float(53), nullable=False),
+    Column("a_empty", BigInteger, nullable=False),
+    Column("b_empty", BigInteger, nullable=False),
+    Column("timed", BigInteger, nullable=False),  # pairs with both latencies
+    Column("a_seconds", Float(53), nullable=False),
+    Column("b_seconds", Float(53), nullable=False),
 )
