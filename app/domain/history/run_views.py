@@ -1,6 +1,5 @@
 """Views of runs, results and reports, shared by the API, saved reports and the gate."""
 
-from collections.abc import Iterable
 from typing import NotRequired
 
 from typing_extensions import TypedDict
@@ -216,13 +215,6 @@ class RunResults(TypedDict):
     run: RunView
     worst: list[ResultView]
     results: list[ResultView]
-
-
-class ReportedResults(TypedDict):
-    """A run of a check with all results, which can be gone through once."""
-
-    run: RunView
-    results: Iterable[ResultView]
 
 
 class PooledRecallView(TypedDict):

@@ -1,15 +1,16 @@
 """Reports of ended runs: means with intervals, worst canaries, and what changed since another run. It only reads."""
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, TypedDict
 
 from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import CanaryDifference
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.mean_intervals import ScoreColumns
 from app.domain.history.report_views import ReportChange, ReportedCanary
-from app.domain.history.run_views import FullReport, ReportedOutcome, ReportedResults, ResultView
+from app.domain.history.run_views import FullReport, ReportedOutcome, ResultView, RunView
 from app.domain.model import Verdict
 from app.formats.history import shapes
 from app.services.catalog.run_inputs import load_guide
@@ -22,6 +23,13 @@ from app.store.generation.calibrations import confirmed_for_check
 
 _CHANGED: Final = 50
 """Number of degraded canaries, and of healed ones, that are listed."""
+
+
+class ReportedResults(TypedDict):
+    """A run of a check with all results, which can be gone through once."""
+
+    run: RunView
+    results: Iterable[ResultView]
 
 
 def load_report(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> FullReport:
