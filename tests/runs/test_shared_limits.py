@@ -9,7 +9,7 @@ import pytest
 from app.domain.model import Answer
 from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
 from app.formats.probing.retriever_documents import RetrieverDocument
-from app.services.probing.shared_limits import BLOCK, SharedProbe, share_limits
+from app.services.probing.shared_limits import ROUNDS, SharedProbe, share_limits
 from app.services.runs import lanes, runs
 from app.services.runs.plans import Planner
 from app.store.engine import Store
@@ -120,7 +120,7 @@ def test_it_asks_in_every_lane_in_turn_and_lets_others_in_between(postgresql_sto
     fake, retriever = FakeProbe(), _retriever(concurrency=10)
     probe = SharedProbe(postgresql_store, fake)
     for _ in range(4):
-        assert len(_ask(probe, retriever, BLOCK + 1)) == BLOCK + 1
+        assert len(_ask(probe, retriever, 4 * ROUNDS)) == 4 * ROUNDS
     in_lanes = [present(context.lane) for context in fake.askings if context.lane is not None]
     assert [lane.number for lane in in_lanes] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert sum(lane.concurrency for lane in in_lanes[::2]) == 10

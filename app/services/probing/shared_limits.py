@@ -24,8 +24,10 @@ logger = logging.getLogger("coalmine.probing")
 
 PATIENCE_SECONDS: Final = 30.0
 """Longest wait for a lane. Whoever holds it for longer is frozen, or slower than anybody should wait for."""
-BLOCK: Final = 20
-"""Queries that are asked before others get the lane."""
+SHARD_PATIENCE_SECONDS: Final = 5.0
+"""Longest wait of a shard of a run: whoever holds a lane, or waits for it, may be frozen."""
+ROUNDS: Final = 4
+"""Queries, for each request at a time, that are asked before others get the lane."""
 
 
 def share_limits(store: Store, probe: Probe) -> Probe:
@@ -58,8 +60,9 @@ class SharedProbe:
         reserve = partial(reserve_rate, self._store, retriever.slug)
         lane = Lane(number=number, concurrency=fan_out(retriever, number), reserve=reserve)
         in_lane = replace(context, lane=lane)
-        for start in range(0, len(queries), BLOCK):
-            block = queries[start : start + BLOCK]
+        size = ROUNDS * lane.concurrency
+        for start in range(0, len(queries), size):
+            block = queries[start : start + size]
             with hold_lane(self._store, retriever.slug, number, alone=True, at_most=self._patience) as is_held:
                 if not is_held:
                     logger.warning("lane_not_held", extra={"retriever": retriever.slug, "seconds": self._patience})

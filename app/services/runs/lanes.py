@@ -19,7 +19,7 @@ from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.embeddings import Embed
 from app.domain.probing.lanes import fan_out, lane_count
 from app.domain.probing.retrievers import Lane, Probe, ProbeContext
-from app.services.probing.shared_limits import PATIENCE_SECONDS, reserve_rate
+from app.services.probing.shared_limits import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.services.runs.finalising import EndedRun, fail, finalise
 from app.services.runs.plans import NotExecutableError, Plan, Planner
 from app.services.runs.runs import RESUME_WITHIN, check_embedder
@@ -145,7 +145,7 @@ def _ask(
     )
     answers: dict[int, Answer] = {}
     with (
-        hold_lane(store, retriever.slug, lane, alone=False, at_most=PATIENCE_SECONDS),
+        hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_PATIENCE_SECONDS),
         closing(probe(asking, asks)) as batches,  # type: ignore[type-var] # a generator; Iterator has no close()
     ):
         for batch in batches:
