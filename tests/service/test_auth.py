@@ -182,7 +182,31 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/judges/{slug}"): (READ, "/v1/judges/spare", None),
     ("PUT", "/v1/judges/{slug}"): (ADMIN, "/v1/judges/spare", JUDGE),
     ("DELETE", "/v1/judges/{slug}"): (ADMIN, "/v1/judges/spare", None),
+    ("GET", "/v1/judges/{slug}/report"): (READ, "/v1/judges/spare/report", None),
+    ("GET", "/judges"): (READ, "/judges", None),
+    ("GET", "/judges/{slug}"): (READ, "/judges/spare", None),
+    ("POST", "/judges/{slug}/tasks"): (
+        WRITE,
+        "/judges/spare/tasks",
+        Form(
+            {
+                "slug": "drawn-on-a-page",
+                "suite": "docs",
+                "question": "faithful",
+                "count": "100",
+                "window_hours": "24",
+                "overlap": "0",
+            }
+        ),
+    ),
     ("GET", "/v1/runs/{run_id}/answers"): (READ, "/v1/runs/1/answers", None),
+    ("GET", "/runs/{run_id}/answers"): (READ, "/runs/1/answers", None),
+    ("POST", "/v1/checks/{slug}/feedback"): (
+        WRITE,
+        "/v1/checks/docs/feedback",
+        {"events": [{"event_id": "1", "canary": "oauth", "answer": "No.", "kind": "thumbs", "positive": False}]},
+    ),
+    ("DELETE", "/v1/checks/{slug}/feedback"): (WRITE, "/v1/checks/docs/feedback", None),
     ("GET", "/v1/hooks"): (READ, "/v1/hooks", None),
     ("GET", "/v1/hooks/{slug}"): (READ, "/v1/hooks/ops", None),
     ("PUT", "/v1/hooks/{slug}"): (ADMIN, "/v1/hooks/spare", HOOK),
@@ -393,6 +417,7 @@ def _spare(service: Api) -> None:
     for path in (
         "/v1/checks/made-on-a-page",
         "/v1/tasks/made-on-a-page",
+        "/v1/tasks/drawn-on-a-page",
         "/v1/suites/made-on-a-page",
         "/v1/hooks/newly",
         "/v1/silences/newly",
