@@ -220,6 +220,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/runs/{run_id}"): (READ, "/v1/runs/1", None),
     ("GET", "/v1/events"): (READ, "/v1/events?seconds=0.1", None),
     ("GET", "/v1/runs/{run_id}/events"): (READ, "/v1/runs/1/events", None),
+    ("GET", "/v1/tasks/{slug}/events"): (READ, "/v1/tasks/truth/events?seconds=0.1", None),
     ("GET", "/v1/rescorings/{rescoring_id}/events"): (READ, "/v1/rescorings/1/events?seconds=0.1", None),
     ("GET", "/v1/runs/{run_id}/results"): (READ, "/v1/runs/1/results", None),
     ("GET", "/v1/compare"): (READ, "/v1/compare?a=run:1&b=run:1", None),

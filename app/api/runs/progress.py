@@ -1,4 +1,4 @@
-"""REST routes of server-sent events: progress of a run, of a re-scoring, and events of all checks.
+"""REST routes of server-sent events: progress of a run, a re-scoring or a task's pool, and events of all checks.
 
 A browser that loses a stream reconnects by itself and gets the present state; the server remembers nothing.
 """
@@ -40,10 +40,16 @@ async def _rescoring(request: Request, rescoring_id: str) -> AsyncIterator[Liste
         yield listener
 
 
+async def _task(request: Request, slug: str) -> AsyncIterator[Listener]:
+    async with _listen(request, Kind.TASK, slug) as listener:
+        yield listener
+
+
 # Opened in dependencies, where an error is still a problem response and not the end of a started stream.
 NewsDep = Annotated[Listener, Depends(_news)]
 RunDep = Annotated[Listener, Depends(_run)]
 RescoringDep = Annotated[Listener, Depends(_rescoring)]
+TaskDep = Annotated[Listener, Depends(_task)]
 
 
 @router.get("/events", response_class=EventSourceResponse)
@@ -75,6 +81,17 @@ async def follow_rescoring(
     seconds: Seconds = LONGEST_SECONDS,
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream `progress` {done, total, status} of a re-scoring in runs, then `ended` with its measures version."""
+    async for event in _send(listener, seconds):
+        yield event
+
+
+@router.get("/tasks/{slug}/events", response_class=EventSourceResponse)
+async def follow_task(
+    slug: str,  # noqa: ARG001 - in the path
+    listener: TaskDep,
+    seconds: Seconds = LONGEST_SECONDS,
+) -> AsyncIterator[ServerSentEvent]:
+    """Stream `progress` {done, total, failed, status} of a task's pool in canaries, then `ended` with its `items`."""
     async for event in _send(listener, seconds):
         yield event
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from app.domain.annotation.views import DrawnAnswersView, StratumView, TaskDetail, TaskState, TaskView
+from app.domain.annotation.views import DrawnAnswersView, StratumView, TaskDetail, TaskView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.history import shapes
@@ -88,7 +88,7 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
         "seed": document.seed,
         "created_at": shapes.time_text(task.created_at),
         "created_by": task.created_by,
-        "state": _state(task),
+        "state": task.state,
         "canaries": counts.canaries,
         "pooled": counts.pooled,
         "failed": counts.failed,
@@ -106,12 +106,6 @@ def _view_answers(document: TaskDocument) -> DrawnAnswersView | None:
         "count": answers.count,
         "window_hours": answers.window_hours,
     }
-
-
-def _state(task: TaskRow) -> TaskState:
-    if task.pool_requested_at is None:
-        return TaskState.CREATED
-    return TaskState.POOLING if task.pooled_at is None else TaskState.POOLED
 
 
 def _detail(connection: Connection, task: TaskRow) -> TaskDetail:

@@ -4,16 +4,20 @@
 check; the history has them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
+from app.domain.annotation.views import TaskState
 from app.domain.errors import NotFoundError
 from app.domain.model import RunStatus
 from app.domain.runs.views import RescoringView
 from app.formats.history import shapes
 from app.services.runs.plans import asked_in
 from app.services.score_details import rescoring_shape
+from app.store.annotation import tasks
+from app.store.annotation.tasks import PoolCounts, TaskRow
 from app.store.engine import Connection, Store
 from app.store.history import change_feed
 from app.store.history.change_feed import FollowedRun, OpenAlert
@@ -29,6 +33,8 @@ class Kind(StrEnum):
     """Ended runs and changed alerts of all checks."""
     RUN = "run"
     RESCORING = "rescoring"
+    TASK = "task"
+    """The pool of an annotation task, by its slug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +69,20 @@ class ChangeSnapshot:
     shards: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     """Failed probes by run and shard, of active runs."""
     rescorings: Mapping[int, RescoringView] = field(default_factory=dict)
+    tasks: Mapping[int, tuple[TaskRow, PoolCounts]] = field(default_factory=dict)
 
 
 def find_topic(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, ChangeSnapshot]:
     """Return the topic of an id with its present state. Raises NotFoundError."""
     if kind is Kind.NEWS:
         return NEWS, poll_changes(store, {NEWS})
+    if kind is Kind.TASK:
+        with store.read() as connection:
+            task = tasks.find_task(connection, opaque)
+        if task is None:
+            raise NotFoundError(f"there is no task '{opaque[:64]}'")
+        topic = Topic(kind, task.id)
+        return topic, poll_changes(store, {topic})
     word = "run" if kind is Kind.RUN else "re-scoring"
     topic = Topic(kind, shapes.id_number(opaque, word))
     snapshot = poll_changes(store, {topic})
@@ -95,6 +109,7 @@ def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot
                 if run.status in _UNDER_WAY
             },
             rescorings=dict(_rescorings(connection, topics)),
+            tasks=dict(_tasks(connection, topics)),
         )
 
 
@@ -112,7 +127,7 @@ def events(topic: Topic, before: ChangeSnapshot | None, now: ChangeSnapshot) -> 
     """Return the events of a topic between two polls; without `before`, its present state."""
     if topic.kind is Kind.NEWS:
         return [] if before is None else [*_ended_run_events(before, now), *_changed_alert_events(before, now)]
-    make_event = _run_event if topic.kind is Kind.RUN else _rescoring_event
+    make_event = _EVENTS[topic.kind]
     event = make_event(now, topic.id)
     return [] if before is not None and make_event(before, topic.id) == event else [event]
 
@@ -164,6 +179,24 @@ def _rescoring_event(snapshot: ChangeSnapshot, rescoring_id: int) -> Event:
     return Event(name="progress", data=data)
 
 
+def _task_event(snapshot: ChangeSnapshot, task_id: int) -> Event:
+    found = snapshot.tasks.get(task_id)
+    if found is None:
+        return Event(name="ended", data={"task": None, "status": None}, last=True)
+    task, counts = found
+    sums = {"total": counts.canaries, "failed": counts.failed, "status": task.state}
+    if task.state is TaskState.POOLED:
+        return Event(name="ended", data={"task": task.slug, "items": counts.items, **sums}, last=True)
+    return Event(name="progress", data={"done": counts.pooled, **sums})
+
+
+_EVENTS: Final[Mapping[Kind, Callable[[ChangeSnapshot, int], Event]]] = {
+    Kind.RUN: _run_event,
+    Kind.RESCORING: _rescoring_event,
+    Kind.TASK: _task_event,
+}
+
+
 def _shards(connection: Connection, run_id: int, known: Mapping[int, int]) -> dict[int, int]:
     return {**known, **change_feed.new_shards(connection, run_id, known)}
 
@@ -173,3 +206,10 @@ def _rescorings(connection: Connection, topics: Collection[Topic]) -> Iterator[t
         found = rescoring.find(connection, topic.id) if topic.kind is Kind.RESCORING else None
         if found is not None:
             yield topic.id, rescoring_shape(found, *rescoring.progress(connection, found))
+
+
+def _tasks(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, tuple[TaskRow, PoolCounts]]]:
+    for topic in topics:
+        found = tasks.read_task(connection, topic.id) if topic.kind is Kind.TASK else None
+        if found is not None and found.archived_at is None:
+            yield topic.id, (found, tasks.count_pool(connection, topic.id))

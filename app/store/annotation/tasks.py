@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.annotation.views import TaskState
 from app.store.engine import insert_new, insert_one, read_body
 from app.store.row_tables import row_table
 from app.store.tables import canaries, canary_versions, definitions, task_canaries, task_items, tasks
@@ -32,6 +33,13 @@ class TaskRow:
     def of_answers(self) -> bool:
         """Whether people label generated answers, not chunks."""
         return self.body.get("answers") is not None
+
+    @property
+    def state(self) -> TaskState:
+        """How far its pool is."""
+        if self.pool_requested_at is None:
+            return TaskState.CREATED
+        return TaskState.POOLING if self.pooled_at is None else TaskState.POOLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
