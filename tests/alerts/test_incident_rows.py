@@ -385,6 +385,18 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "shadow_hours",
+    "promotion_waivers",
+    "promotions",
+    "experiment_counts",
+    "experiment_units",
+    "experiment_epochs",
+    "experiments",
+    "feedback",
+    "calibrations",
+    "drawn_verdicts",
+    "answer_draws",
+    "answer_items",
     "judge_days",
     "ratings",
     "staged_answers",

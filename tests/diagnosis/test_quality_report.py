@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.api.diagnosis.quality import REPORTS
+from app.api.request_limits import Turns
 from app.cli import app
 from app.domain.diagnosis.views import QualityReport
 from app.domain.errors import NotFoundError
@@ -23,6 +25,7 @@ from app.store.engine import Store
 from tests.support.api_service import CANARIES, Api, api
 from tests.support.embedders import vector
 from tests.support.fakes import answered, failed, hits
+from tests.support.filled_service import app_of
 from tests.support.http_servers import peer, reply
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 
@@ -241,6 +244,8 @@ def test_reports_wait_for_each_other_and_for_nothing_else_and_nothing_for_them(s
     async def given() -> None:
         REPORTS.release_on_behalf_of(somebody)
 
+    state = app_of(service).state
+    state.access = replace(state.access, turns=Turns(most=60))  # else all but sixteen are refused at once
     portal = service.client.portal
     assert portal is not None
     portal.call(taken)
