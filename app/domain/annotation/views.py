@@ -85,12 +85,11 @@ class AnswerContext(TypedDict):
 
 
 class ItemView(TypedDict):
-    """What an annotator sees of an item."""
+    """What an annotator sees of an item: no document, which random negatives lack and retrievers name differently."""
 
     id: str
     query: str
     text: str
-    document: str | None
     grade: int | None
     """What this annotator said of it; null = nothing, or skipped."""
     answer: AnswerContext | None

@@ -132,7 +132,6 @@ def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | Non
         "id": item.token,
         "query": str(canary.body["query"]) if beside is None else beside.query,
         "text": item.text,
-        "document": item.document,
         "grade": grade,
         "answer": None if beside is None else _answer_context(task, beside),
     }

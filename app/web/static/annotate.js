@@ -43,8 +43,6 @@
       token.value = item;
       at("query").textContent = found.item.query;
       at("text").textContent = found.item.text;
-      at("document").textContent = found.item.document ?? "";
-      at("document").hidden = !found.item.document;
       at("chunk").scrollTop = 0;
       if (found.item.answer) showBeside(found.item.answer);
     }
