@@ -1,7 +1,7 @@
 """The arithmetic of docs/scale.md, held against a simulation: a million canaries on 10,000 retrievers every minute.
 
     python -m benchmarks.cells [--cells 10] [--workers 12] [--threads 16] [--minutes 15]
-                               [--run-cpu 0.06] [--database-cpu 0.03]
+                               [--run-cpu 0.12] [--database-cpu 0.05]
 
 A cell is a PostgreSQL with its workers and shares nothing with the others. Every retriever belongs to one by a hash of
 its slug, and is asked 100 canaries a minute, which is one shard. The simulation is of shards, not of rows: each waits
@@ -230,8 +230,8 @@ def main() -> None:
     options.add_argument("--workers", type=int, default=12)
     options.add_argument("--threads", type=int, default=16)
     options.add_argument("--minutes", type=int, default=15)
-    options.add_argument("--run-cpu", type=float, default=0.06)
-    options.add_argument("--database-cpu", type=float, default=0.03)
+    options.add_argument("--run-cpu", type=float, default=0.12)
+    options.add_argument("--database-cpu", type=float, default=0.05)
     given = options.parse_args()
     shares = Counter(cell_of(f"retriever-{number}", given.cells) for number in range(RETRIEVERS))
     print(

@@ -8,7 +8,7 @@ Real processes: `coalmine serve` one to three times on a PostgreSQL of their own
 50 ms and logs each request with the number then under way. *limits*: all checks are run at the same time against one
 retriever, at most 8 at a time and 100 a second. *speed*: one run of many canaries without a rate, by one replica and by
 two in turn. What a machine of two cores shows of a speed-up is little where the replicas share them with PostgreSQL and
-the retriever: the CPU of each side is printed beside it. *cost*: the CPU of a run whose answers did not change, of the
+the retriever: the CPU of each side is printed beside it. *cost*: the CPU of a run in which every answer is new, of the
 service and of PostgreSQL.
 """
 
