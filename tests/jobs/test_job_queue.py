@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from app.domain.errors import StoreUnavailableError
 from app.store.engine import Store, to_us
+from app.store.jobs import postgresql_jobs, postgresql_rows
 from app.store.jobs.jobs import JobQueue, at_hand, defer, waiting
 from app.store.jobs.local_jobs import LocalJobs
 from app.store.jobs.postgresql_jobs import PostgresqlJobs
@@ -351,3 +352,20 @@ def test_transactions_that_defer_the_same_at_once_leave_one_job(postgresql_store
     queue.begin()
     assert keys(taken(queue)) == [1]
     assert taken(queue) == []
+
+
+def test_a_job_of_a_newer_release_is_left_to_its_workers(
+    postgresql_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = PostgresqlJobs(postgresql_store), PostgresqlJobs(postgresql_store)
+    with monkeypatch.context() as patch:
+        patch.setattr(postgresql_rows, "VERSION", postgresql_rows.VERSION + 1)
+        put(postgresql_store, NewJob(JobKind.RUN, 1))
+    put(postgresql_store, NewJob(JobKind.RUN, 2))
+    room = Room((JobKind.RUN,), 5)
+    assert [job.key for job in older.take(now(), room)] == [2]
+    with monkeypatch.context() as patch:
+        patch.setattr(postgresql_jobs, "VERSION", postgresql_rows.VERSION + 1)
+        assert newer.take(now(), room) == [], "it waits for a moment, lest the older one takes it again at once"
+        age(postgresql_store, seconds=30)
+        assert [job.key for job in newer.take(now(), room)] == [1]

@@ -5,7 +5,7 @@ have thought it dead, so that every one of them fails.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
@@ -17,12 +17,15 @@ from sqlalchemy import Connection
 from app.domain.errors import StoreUnavailableError
 from app.store.drivers import error_text, translate_errors
 from app.store.engine import Store
+from app.store.jobs.postgresql_rows import VERSION
 from app.store.jobs.procrastinate_manager import done, manager_on
 from app.store.jobs.values import Job, JobKind, Room
 
 STALLED_SECONDS: Final = 30.0
 """Whoever has given no sign of life for so long has lost its jobs to others."""
 _LISTEN_SECONDS: Final = 1.0
+_FOR_NEWER: Final = timedelta(seconds=10)
+"""How long a job of a newer release waits for one of its workers before an older one looks again."""
 _QUIET_BEATS: Final = 2
 """After an error of the database: others could give no sign of life either."""
 
@@ -45,8 +48,11 @@ class PostgresqlJobs:
         with self._store.write() as connection:
             self._worker = done(manager_on(connection).register_worker())
 
-    def take(self, now: datetime, *rooms: Room) -> list[Job]:  # noqa: ARG002 - by the database's clock
-        """Take jobs that are due by the clock of the database, as many as there is room for."""
+    def take(self, now: datetime, *rooms: Room) -> list[Job]:
+        """Take jobs that are due by the clock of the database, as many as there is room for.
+
+        One whose arguments only a newer release can read is left to its workers, which run beside this one meanwhile.
+        """
         if self._worker is None:
             self.begin()
         taken: list[Job] = []
@@ -60,6 +66,9 @@ class PostgresqlJobs:
             if found is None:
                 break
             job = _job(found)
+            if _version(found) > VERSION:
+                self.put_back(job, now + _FOR_NEWER)
+                continue
             taken.append(job)
             left = [(kinds, most - (job.kind in kinds)) for kinds, most in free]
             free = [(kinds, most) for kinds, most in left if most > 0]
@@ -137,6 +146,11 @@ class PostgresqlJobs:
 
 def _queues(free: Sequence[tuple[Collection[JobKind], int]]) -> list[str]:
     return [str(kind) for kinds, _ in free for kind in kinds]
+
+
+def _version(found: EngineJob) -> int:
+    values: Any = found.task_kwargs
+    return int(values["version"])
 
 
 def _job(found: EngineJob) -> Job:

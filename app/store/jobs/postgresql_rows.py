@@ -10,7 +10,7 @@ from app.store.engine import from_us
 from app.store.jobs.values import JobKind, JobsWaiting, NewJob
 
 VERSION: Final = 1
-"""Of the arguments of a job: what a newer release writes otherwise gets another one."""
+"""Of the arguments of a job; a release that changes them counts it up, and earlier releases leave its jobs alone."""
 
 
 def defer(connection: Connection, new: Sequence[NewJob]) -> None:
