@@ -219,6 +219,56 @@ def test_a_line_can_name_its_chunk_by_text_alone(sqlite_store: Store) -> None:
     assert results.load_budget(sqlite_store, "truth")["annotators"][0]["graded"] == 1
 
 
+def test_grades_come_back_to_their_texts_where_retrievers_share_ids(store: Store) -> None:
+    desk = graded(store, counted=True, overlap=1.0)
+    text = annotation_files.export_annotations(store, "truth").replace(",Ann,", ",Cyd,")
+    lines = [one for one in csv.DictReader(io.StringIO(text)) if one["annotator"] == "Cyd"]
+    firsts = [one.text for one in desk.items() if "1" in {chunk for _, chunk in one.chunks}]
+    assert {"Text 0 about refunds.", "Text 3 about refunds."} <= set(firsts)
+    assert len(lines) == 36
+    annotation_files.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
+    again = annotation_files.export_annotations(store, "truth")
+    stored = [one for one in csv.DictReader(io.StringIO(again)) if one["annotator"] == "Cyd"]
+    assert stored == lines
+
+
+def test_a_text_is_found_as_export_writes_it(store: Store) -> None:
+    """A formula is quoted, and a text of nothing but punctuation is told from others by its id."""
+    desk = Desk.of(store, queries=("refunds",), counted=True)
+    desk.shelves.odd_texts = {0: "=2+3", 1: "--", 2: "'@x"}
+    desk.make_pool()
+    tokens = {one.text: one.token for one in desk.items()}
+    for grade, odd in enumerate(("=2+3", "--", "'@x")):
+        desk.say("Ann", tokens[odd], grade)
+    text = annotation_files.export_annotations(store, "truth")
+    assert ",'=2+3," in text
+    moved = text.replace(",Ann,", ",Cyd,")
+    annotation_files.import_annotations(store, "truth", [source("a.csv", moved)], now=desk.world.clock())
+    again = list(csv.DictReader(io.StringIO(annotation_files.export_annotations(store, "truth"))))
+    grades = {one["text"]: one["grade"] for one in again if one["annotator"] == "Cyd"}
+    assert grades == {"'=2+3": "0", "'--": "1", "''@x": "2"}
+
+
+def test_an_id_of_several_chunks_does_not_name_one(store: Store) -> None:
+    desk = Desk.of(store, counted=True)
+    desk.make_pool()
+    text = "canary,chunk_id,text,annotator,grade\nrefunds,1,Text 3 about refunds,Ann,2\nrefunds,1,,Ann,2\n"
+    with pytest.raises(
+        InvalidInputError, match="chunk id '1' names several chunks of canary 'refunds'; give"
+    ) as raised:
+        annotation_files.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
+    assert [(one.file, one.line) for one in raised.value.problems] == [("a.csv", 3)]
+    assert results.load_budget(store, "truth")["annotators"] == []
+
+
+def test_a_text_that_is_not_in_the_task_is_refused_whatever_its_id(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    desk.make_pool()
+    text = "canary,chunk_id,text,annotator,grade\nrefunds,bm25-refunds-0,Another text,Ann,2\n"
+    with pytest.raises(InvalidInputError, match="canary 'refunds' has no chunk of this text"):
+        annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+
+
 def test_wrong_lines_are_told_all_at_once_and_nothing_is_stored(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     desk.make_pool()

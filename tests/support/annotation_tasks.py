@@ -38,6 +38,10 @@ class Shelves:
     """Outcomes by `retriever` or `retriever/query`."""
     asked: list[tuple[str, str, int]] = field(default_factory=list)
     texts: bool = True
+    odd_texts: dict[int, str] = field(default_factory=dict)
+    """Other texts of some numbers."""
+    counted: bool = False
+    """Whether both name their chunks 1, 2, 3, ... by place, so that an id stands for different texts."""
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Answer one query after the other."""
@@ -59,9 +63,15 @@ class Shelves:
         """Return what a retriever answers: numbers 0, 1, 2, ...; `dense` in pairs swapped, from number 2 on."""
         numbers = range(k) if retriever == "bm25" else [2 + (number ^ 1) for number in range(k)]
         return Ranking(
-            ids=tuple(f"{retriever}-{query}-{number}" for number in numbers),
+            ids=tuple(
+                str(place) if self.counted else f"{retriever}-{query}-{number}"
+                for place, number in enumerate(numbers, start=1)
+            ),
             documents=tuple(f"{query}.md" for _ in numbers),
-            texts=tuple(f"Text {number} about {query}." if self.texts else None for number in numbers),
+            texts=tuple(
+                self.odd_texts.get(number, f"Text {number} about {query}.") if self.texts else None
+                for number in numbers
+            ),
             scores=(None,) * k,
             returned=k,
         )
@@ -82,10 +92,11 @@ class Desk:
         owner: str = API,
         file: str = "canaries.yaml",
         queries: Sequence[str] = QUERIES,
+        counted: bool = False,
         **changes: Any,
     ) -> "Desk":
         """Put suite, retrievers and task in force; nobody has asked for the pool."""
-        desk = cls(world=World(store=store))
+        desk = cls(world=World(store=store), shelves=Shelves(counted=counted))
         described = page([canary(key) for key in queries], retriever="bm25", hooks=[])
         described["retrievers"] = [{**RETRIEVER, "slug": slug} for slug in ("bm25", "dense")]
         applying.apply(

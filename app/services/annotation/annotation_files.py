@@ -7,8 +7,8 @@ from app.domain.annotation.pooling import text_key
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.annotation.annotation_csv import AnnotationLine, read_annotations, write_annotations
 from app.formats.catalog.exchange import Source
-from app.formats.fields import MOST_PROBLEMS
-from app.services.annotation.tasks import document_of, find_task
+from app.formats.fields import MOST_PROBLEMS, one_line
+from app.services.annotation.tasks import document_of, find_task, items_by_chunk
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
 from app.store.annotation.recalls import defer_results
@@ -48,7 +48,7 @@ def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, no
         canaries = {one.key: one.canary_id for one in rows.list_task_canaries(connection, task.id)}
         items = rows.list_items(connection, task.id)
     by_text = {(item.canary_id, item.key): item for item in items}
-    by_chunk = {(item.canary_id, chunk): item for item in items for _, chunk in item.chunks}
+    by_chunk = items_by_chunk(items)
     chosen: list[tuple[ItemRow, AnnotationLine]] = []
     problems: list[Problem] = []
     for line in read_annotations(sources, highest=document_of(task).highest_grade):
@@ -78,13 +78,17 @@ def _find(
     line: AnnotationLine,
     canaries: Mapping[str, int],
     by_text: Mapping[tuple[int, str], ItemRow],
-    by_chunk: Mapping[tuple[int, str], ItemRow],
+    by_chunk: Mapping[tuple[int, str], Sequence[ItemRow]],
 ) -> ItemRow | str:
-    """Return the item that a line is about, or why there is none."""
+    """Return the item that a line is about, by its text where it has one, else by its id; or why there is none."""
+    canary = line.canary[:60]
     canary_id = canaries.get(line.canary)
     if canary_id is None:
-        return f"the task has no canary '{line.canary[:60]}'"
-    found = by_chunk.get((canary_id, line.chunk_id)) if line.chunk_id else None
-    if found is None and line.text:
-        found = by_text.get((canary_id, text_key(line.text, chunk="")))
-    return found or f"canary '{line.canary[:60]}' has no such chunk in the task"
+        return f"the task has no canary '{canary}'"
+    if line.text:
+        found = by_text.get((canary_id, text_key(line.text, chunk=line.chunk_id)))
+        return found or f"canary '{canary}' has no chunk of this text in the task"
+    named = by_chunk.get((canary_id, line.chunk_id), ())
+    if len(named) > 1:  # chunks of several retrievers
+        return f"chunk id '{one_line(line.chunk_id)}' names several chunks of canary '{canary}'; give the text"
+    return named[0] if named else f"canary '{canary}' has no such chunk in the task"

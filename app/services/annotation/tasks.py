@@ -1,5 +1,6 @@
 """Tasks: created, changed until their pool is asked for, listed, archived."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from app.domain.annotation.views import DrawnAnswersView, StratumView, TaskDetail, TaskView
@@ -8,7 +9,7 @@ from app.formats.annotation.task_documents import TaskDocument
 from app.formats.history import shapes
 from app.store.annotation import corpora
 from app.store.annotation import tasks as rows
-from app.store.annotation.tasks import PoolCounts, TaskRow
+from app.store.annotation.tasks import ItemRow, PoolCounts, TaskRow
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store, to_us
 
@@ -63,6 +64,15 @@ def find_task(connection: Connection, slug: str) -> TaskRow:
     if task is None:
         raise NotFoundError(f"there is no task '{slug}'")
     return task
+
+
+def items_by_chunk(items: Iterable[ItemRow]) -> dict[tuple[int, str], list[ItemRow]]:
+    """Return items by canary and chunk id; several where retrievers use one id for different texts."""
+    found: dict[tuple[int, str], list[ItemRow]] = {}
+    for item in items:
+        for chunk in {chunk for _, chunk in item.chunks}:
+            found.setdefault((item.canary_id, chunk), []).append(item)
+    return found
 
 
 def document_of(task: TaskRow) -> TaskDocument:
