@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,35 @@ def test_a_forbidden_chunk_is_not_expected_as_well() -> None:
     assert adopt_judgments(canary, [item("A", 1, "a")]).is_empty
 
 
+def test_an_item_without_an_id_of_its_own_is_named_by_its_text_alone() -> None:
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": [{"id": "1", "text": "A"}]})
+    items = [item("A", 2), item("B", 0), item("--", 1)]
+    found = adopt_judgments(canary, items)
+    assert [(one.id, one.text, one.grade) for new in found.replaced.values() for one in new] == [("1", "A", 2)]
+    assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "B", 0)]
+
+
+def test_an_id_does_not_join_a_judgment_and_an_item_of_another_text() -> None:
+    chunks = [{"id": "1", "text": "Paid in ten days", "grade": 2}, {"id": "2", "text": "30 days", "grade": 2}]
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
+    found = adopt_judgments(canary, [item("Something else", 0, "1"), item("Kept for 30 days.", 1, "2")])
+    assert [(one.id, one.text, one.grade) for new in found.replaced.values() for one in new] == [("2", "30 days", 1)]
+    assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "Something else", 0)]
+
+
+def test_a_judgment_of_one_item_by_text_and_of_another_by_id_is_of_the_text() -> None:
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": [{"id": "b", "text": "A"}]})
+    found = adopt_judgments(canary, [item("A", 1, "a"), item("A and more", 0, "b")])
+    assert not found.replaced
+    assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "A and more", 0)]
+
+
+def test_a_forbidden_text_of_a_shared_id_is_not_expected_as_well() -> None:
+    forbidden = [{"id": "1", "text": "A"}]
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "forbidden_chunks": forbidden})
+    assert adopt_judgments(canary, [item("A", 1)]).is_empty
+
+
 # --- adopting ------------------------------------------------------------------------------------------------
 
 
@@ -104,6 +134,34 @@ def test_adopted_again_nothing_changes(sqlite_store: Store) -> None:
     again = adopt(desk)
     assert again["adopted"] == []
     assert {one["reason"] for one in again["left_out"]} == {"its judgments are the same already"}
+
+
+def test_ids_that_retrievers_share_name_no_judgment(store: Store) -> None:
+    """Number 1 is "Text 0" of one retriever, relevant, and "Text 3" of the other."""
+    desk = graded(store, counted=True, overlap=1.0)
+    adopt(desk)
+    items = [one for one in desk.items() if "refunds" in one.text]
+    shared = Counter(chunk for one in items for chunk in {chunk for _, chunk in one.chunks})
+    judgments = [one for one in expected(store, "refunds") if one["id"] != "doc-refunds"]
+    assert all(one["id"] is None or shared[one["id"]] == 1 for one in judgments)
+    by_text = {one["text"]: (one["id"], one["grade"]) for one in judgments if one["text"] is not None}
+    assert by_text["Text 0 about refunds."] == (None, 1)
+    assert by_text["Text 5 about refunds."] == (None, 0)
+    assert len(judgments) == 9
+    again = adopt(desk, dry_run=True)
+    assert again["adopted"] == []
+    assert {one["reason"] for one in again["left_out"]} == {"its judgments are the same already"}
+
+
+def test_an_item_that_waits_for_a_grade_counts_among_those_of_its_id(sqlite_store: Store) -> None:
+    """Number 1 is "Text 3" too, which nobody graded."""
+    desk = Desk.of(sqlite_store, queries=("refunds",), counted=True)
+    desk.make_pool()
+    tokens = {one.text: one.token for one in desk.items()}
+    desk.say("Ann", tokens["Text 0 about refunds."], 1)
+    adopt(desk)
+    names = [(one["id"], one["text"]) for one in expected(sqlite_store, "refunds")]
+    assert names == [("doc-refunds", None), (None, "Text 0 about refunds.")]
 
 
 def test_a_dry_run_only_tells(sqlite_store: Store) -> None:

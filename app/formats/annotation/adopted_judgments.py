@@ -1,11 +1,12 @@
 """Judgments of a canary after people graded its chunks: which change their grade, and which are new."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.annotation.pooling import text_key
-from app.formats.catalog.canary_documents import CanaryDocument, JudgmentDocument
+from app.domain.runs.passages import match_level, normalise, prepare_passage
+from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
 from app.formats.diagnosis.judgment_patch import judgment_name
 
 _LONGEST_TEXT: Final = 20_000
@@ -13,7 +14,7 @@ _LONGEST_TEXT: Final = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradedItem:
-    """A text with its grade: its identity, the ids of its chunks, and itself."""
+    """A text with its grade: its identity, the ids of its chunks that name no other text, and itself."""
 
     key: str
     ids: tuple[str, ...]
@@ -38,32 +39,60 @@ class AdoptedJudgments:
 def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem]) -> AdoptedJudgments:
     """Return what the grades of these items change in a canary.
 
-    A judgment is of an item whose chunk id or normalised text it names; one by document alone stays as it is. A new one
-    names id and text, so that it is found again under another id; a known irrelevant one its id alone.
+    A judgment is of the item of its normalised text, else of the one that has its chunk id and contains its text; one
+    by document alone stays as it is. A new one names id and text, so that it is found again under another id; a known
+    irrelevant one its id alone. One without an id, or whose id a judgment of another text has, is named by its text.
     """
+    lookup = _Lookup.of(items)
     replaced: dict[str, tuple[JudgmentDocument, ...]] = {}
-    added: list[JudgmentDocument] = []
-    taken = {chunk.identity for chunk in (*canary.expected_chunks, *canary.forbidden_chunks)}
-    for item in items:
-        known = [chunk for chunk in canary.expected_chunks if _is_of(chunk, item)]
-        for chunk in known:
-            if chunk.grade != item.grade:
+    known: set[str] = set()
+    others_ids: set[str] = set()
+    for chunk in (*canary.expected_chunks, *canary.forbidden_chunks):
+        item = lookup.find_item(chunk)
+        if item is not None:
+            known.add(item.key)
+            if isinstance(chunk, JudgmentDocument) and chunk.grade != item.grade:
                 replaced[judgment_name(chunk)] = (chunk.model_copy(update={"grade": item.grade}),)
-        if not known and (new := _new_judgment(item)) is not None and new.identity not in taken:
-            taken.add(new.identity)
-            added.append(new)
-    return AdoptedJudgments(replaced=replaced, added=tuple(added))
+        if chunk.id is not None and (item is None or chunk.id not in item.ids):
+            others_ids.add(chunk.id)
+    new = [_new_judgment(item, others_ids) for item in items if item.key not in known]
+    return AdoptedJudgments(replaced=replaced, added=tuple(one for one in new if one is not None))
 
 
-def _is_of(chunk: JudgmentDocument, item: GradedItem) -> bool:
-    if chunk.id is not None and chunk.id in item.ids:
-        return True
-    return chunk.text is not None and text_key(chunk.text, chunk="") == item.key
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lookup:
+    """Items by the identity of their text, and by the ids that name no other."""
+
+    by_key: Mapping[str, GradedItem]
+    by_id: Mapping[str, GradedItem]
+
+    @classmethod
+    def of(cls, items: Sequence[GradedItem]) -> "_Lookup":
+        """Index items."""
+        return cls(
+            by_key={item.key: item for item in items},
+            by_id={chunk: item for item in items for chunk in item.ids},
+        )
+
+    def find_item(self, chunk: ChunkDocument) -> GradedItem | None:
+        """Return the item that a chunk of a canary is; None = none of them."""
+        passage = None if chunk.text is None else prepare_passage(chunk.text)
+        if chunk.text is not None and passage is not None:
+            item = self.by_key.get(text_key(chunk.text, chunk=""))
+            if item is not None:
+                return item
+        item = None if chunk.id is None else self.by_id.get(chunk.id)
+        body = "" if item is None else normalise(item.text)
+        if passage is not None and body and match_level(passage, body) is None:
+            return None  # the same id of another text
+        return item
 
 
-def _new_judgment(item: GradedItem) -> JudgmentDocument | None:
-    name = next(iter(item.ids), None)
-    text = item.text if item.text.strip() and len(item.text) <= _LONGEST_TEXT and (item.grade or name is None) else None
+def _new_judgment(item: GradedItem, others_ids: Collection[str]) -> JudgmentDocument | None:
+    """Return the judgment of an item that has none; None = neither an id nor a text can name it."""
+    name = next((chunk for chunk in item.ids if chunk not in others_ids), None)
+    usable = bool(normalise(item.text)) and len(item.text) <= _LONGEST_TEXT
+    text = item.text if usable and (item.grade or name is None) else None
     if name is None and text is None:
         return None
     return JudgmentDocument(id=name, text=text, grade=item.grade)

@@ -13,7 +13,7 @@ from app.formats.annotation.adopted_judgments import AdoptedJudgments, GradedIte
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.validation_messages import parse_document
 from app.services.annotation.results import TaskGrades, read_grades
-from app.services.annotation.tasks import find_task
+from app.services.annotation.tasks import find_task, items_by_chunk
 from app.services.catalog import suite_definitions
 from app.services.catalog.references import checks_in_force, is_file_managed
 from app.services.diagnosis.reanchor_patches import FileCanary, patch_files
@@ -86,6 +86,7 @@ def _adopt_one(canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], 
     document = CanaryDocument.model_validate(row.body)
     if document.to_domain().negative or document.expect_empty:
         return "it expects that nothing is found"
+    named = items_by_chunk(items)
     graded: list[GradedItem] = []
     undecided = 0
     for item in items:
@@ -93,7 +94,8 @@ def _adopt_one(canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], 
         if agreed.grade is None:
             undecided += 1
             continue
-        ids = tuple(dict.fromkeys(chunk for _, chunk in item.chunks))
+        chunks = dict.fromkeys(chunk for _, chunk in item.chunks)
+        ids = tuple(chunk for chunk in chunks if len(named[item.canary_id, chunk]) == 1)
         graded.append(GradedItem(key=item.key, ids=ids, text=item.text, grade=agreed.grade))
     if not graded:
         return "nothing is agreed on yet"
