@@ -369,3 +369,25 @@ def test_a_job_of_a_newer_release_is_left_to_its_workers(
         assert newer.take(now(), room) == [], "it waits for a moment, lest the older one takes it again at once"
         age(postgresql_store, seconds=30)
         assert [job.key for job in newer.take(now(), room)] == [1]
+
+
+def test_a_job_that_was_taken_as_the_connection_broke_is_not_held_for_ever(
+    postgresql_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = PostgresqlJobs(postgresql_store)
+    room = Room((JobKind.RUN,), 5)
+    put(postgresql_store, NewJob(JobKind.RUN, 1))
+    (under_way,) = queue.take(now(), room)
+    put(postgresql_store, NewJob(JobKind.RUN, 2), NewJob(JobKind.RUN, 3))
+
+    def breaks(_found: object) -> Job:
+        raise StoreUnavailableError("the connection broke when the job was taken, before that was known here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(postgresql_jobs, "_job", breaks)
+        with pytest.raises(StoreUnavailableError):
+            queue.take(now(), room)
+    queue.beat()
+    assert sorted(job.key for job in queue.take(now(), room)) == [2, 3], "and not the one that is under way"
+    queue.finish(under_way)
+    assert queue.take(now(), room) == []

@@ -25,6 +25,10 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ): "installs with pip; `make test` is what runs this, and what `make run` starts is started here",
     ("docs/operations.md", "deploy/compose/make-secrets"): "no container engine runs here; see test_container",
     (
+        "docs/scale.md",
+        "docker compose up --build --detach --wait --scale worker=3",
+    ): "the same",
+    (
         "docs/operations.md",
         'pg_dump --format=custom --no-owner --file=coalmine.dump "$COALMINE_DATABASE_URL"',
     ): "needs a PostgreSQL server of its own: test_backup runs these lines",

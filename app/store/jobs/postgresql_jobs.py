@@ -42,6 +42,10 @@ class PostgresqlJobs:
         self._worker: int | None = None
         """The number under which this process takes jobs."""
         self._beats = _QUIET_BEATS
+        self._held: set[int] = set()
+        """The jobs, by id, that were taken and are neither finished nor put back."""
+        self._may_miss = False
+        """Whether the answer of a statement that takes jobs did not come, which may have been carried out."""
 
     def begin(self) -> None:
         """Register this process."""
@@ -55,6 +59,15 @@ class PostgresqlJobs:
         """
         if self._worker is None:
             self.begin()
+        if self._may_miss:
+            self._give_back_missed()
+        self._may_miss = True
+        taken = self._fetch(now, rooms)
+        self._held |= {job.id for job in taken}
+        self._may_miss = False
+        return taken
+
+    def _fetch(self, now: datetime, rooms: Sequence[Room]) -> list[Job]:
         taken: list[Job] = []
         free = [(room.kinds, room.most) for room in rooms if room.most > 0]
         with self._store.read() as connection:
@@ -79,12 +92,14 @@ class PostgresqlJobs:
         with self._store.write() as connection:
             if self._is_mine(connection, job):
                 _delete(connection, job.id)
+        self._held.discard(job.id)
 
     def put_back(self, job: Job, run_at: datetime) -> None:
         """Let a job wait again, unless it is not this process's any more, or forget it where another like it waits."""
         with self._store.write() as connection:
             if self._is_mine(connection, job):
                 _wait_again(connection, job.id, run_at)
+        self._held.discard(job.id)
 
     def next_due(self, now: datetime) -> datetime | None:
         """Say nothing: others defer as well, so whoever takes jobs looks every second anyway."""
@@ -130,6 +145,13 @@ class PostgresqlJobs:
             for job in done(manager.list_jobs_async(worker_id=worker, status=Status.DOING.value)):
                 _give_back(connection, job)
             done(manager.unregister_worker(worker))
+
+    def _give_back_missed(self) -> None:
+        """Give back jobs that are this process's by their rows alone: it lives, so nobody else would."""
+        with self._store.write() as connection:
+            for job in done(manager_on(connection).list_jobs_async(worker_id=self._worker, status=Status.DOING.value)):
+                if job.id not in self._held:
+                    _give_back(connection, job)
 
     def _reap(self) -> None:
         with self._store.write() as connection:
