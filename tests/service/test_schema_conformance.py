@@ -73,9 +73,12 @@ NAMING = frozenset(
         "POST /v1/tasks/{slug}/annotations",
         "POST /v1/suites/{suite}/suggestions",
         "POST /v1/suites/{suite}/traffic",
+        "POST /v1/checks/{slug}/feedback",
+        "PUT /v1/experiments/{slug}",
     }
 )
-"""Operations whose bodies name suites, annotators or canaries, or hold files, which no description can list."""
+"""Operations whose bodies name suites, annotators or canaries, or hold files, which no description can list, or shares
+that have to add up to 1."""
 Answers = set[tuple[str, int]]
 """Operations with the statuses that they answered."""
 Parameters = Mapping[str, Mapping[str, object]]
