@@ -651,6 +651,18 @@ def valid_canary(data: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.parametrize("text", ["one\n\ntwo\n\n", "one\n...\n", "one\n\n...\n\n"])
+def test_a_text_with_empty_lines_at_its_end_ends_no_page_of_an_export(text: str) -> None:
+    canary = {"key": "a", "query": "?", "expected_chunks": [{"text": text}]}
+    retriever = {"slug": "r", "url": "https://x.example/", "response": {"hits": "h", "id": "i"}}
+    documents = Documents(
+        suites=(parse_document(SuiteDocument, {"slug": "s", "canaries": [canary]}),),
+        retrievers=(parse_document(RetrieverDocument, {**retriever, "request": {"json": ["{{ query }}", text]}}),),
+        hooks=(parse_document(HookDocument, {"slug": "h", "kind": "slack", "url": "https://x.example/"}),),
+    )
+    assert read(write_canary_file(documents), environment=exported_secrets(documents)) == documents
+
+
 @settings(deadline=None)
 @given(
     suites=st.dictionaries(slugs, each_slug_once(canaries.filter(valid_canary), "key"), max_size=2),

@@ -22,6 +22,7 @@ from app.formats.fields import INTEGER, NUMBER, Document, format_duration
 from app.formats.probing.presets import PRESETS
 from app.formats.yaml_source import escape_dollars
 
+_END: Final = "\n...\n"
 _DUMPED_AT_ONCE: Final = 1_000
 """Canaries."""
 
@@ -233,5 +234,7 @@ for _pattern in (INTEGER, NUMBER):
     )
 
 
-def _dump(page: dict[str, Any]) -> str:
-    return str(yaml.dump(page, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
+def _dump(part: dict[str, Any]) -> str:
+    """Return a part of a page: without the mark that ends a document after a text with empty lines at its end."""
+    text = str(yaml.dump(part, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
+    return text.removesuffix(_END) + "\n" if text.endswith(_END) else text
