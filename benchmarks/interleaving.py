@@ -149,4 +149,5 @@ def damage(rankings: Rankings, every: int) -> Rankings:
 
 
 if __name__ == "__main__":
-    main(*(int(one) if one.isdigit() else one for one in sys.argv[1:]))  # type: ignore[arg-type]
+    given = [int(one) if one.isdigit() else one for one in sys.argv[1:]]
+    main(*given)  # type: ignore[arg-type] # mixed types in the order of the usage above

@@ -59,7 +59,9 @@ class Turns:
                 retry_after_seconds=_RETRY_SECONDS,
             )
         if self._taken.total() >= self._most:
-            raise BusyError(f"{self._most} expensive requests are under way, which is the limit of this process")
+            raise BusyError(
+                f"{self._most} expensive requests are under way, which is the limit of this process; wait for one"
+            )
         self._taken[key] += 1
         try:
             yield
