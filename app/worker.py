@@ -142,7 +142,7 @@ class Worker:
         self._synced_at = time.monotonic()
         if not self._process.monitor.has(Issue.RESOURCES):  # it cannot ask: that is no silence of the check
             began = now - self._now.steady_for
-            for check_id in silent:
+            for check_id in scheduling.without_backlog(store, silent, now):
                 self._look_after(check_id, scheduling.watch_for_silence, store, check_id, started_at=began, now=now)
         for check_id in sorted(transitions.checks_at_tick(store)):  # a silence is over, a reminder is due
             self._look_after(check_id, transitions.at_tick, store, check_id, now=now)

@@ -26,7 +26,7 @@ from app.worker import Engine, Worker
 from tests.support.api_service import BASE
 from tests.support.fakes import FakeProbe, FakeSend
 from tests.support.living import until
-from tests.support.world import CHECK, LINKS, World, canary, page
+from tests.support.world import CHECK, LINKS, World, canary, page, statements
 
 pytestmark = pytest.mark.databases
 
@@ -59,6 +59,21 @@ def test_checks_that_wait_for_a_worker_are_not_silent(store: Store) -> None:
         world.clock.advance(300)
         assert _watch_all(world) == 0
     assert world.alerts() == []
+
+
+def test_who_waits_for_a_worker_is_asked_once_for_all_checks(store: Store) -> None:
+    world = World(store=store)
+    world.apply(_many())
+    ids = [definitions.find(store, "check", f"check-{number:02}").id for number in range(CHECKS)]
+    world.clock.advance(300)
+    world.queue_due()
+    begun = world.claim()
+    assert begun is not None
+    asked: list[str] = []
+    with statements(store, asked.append):
+        left = scheduling.without_backlog(store, ids, world.clock())
+    assert left == [begun.check_id]
+    assert sum(statement.startswith("SELECT") for statement in asked) == 1
 
 
 def test_a_check_whose_retriever_hangs_is_silent_all_the_same(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Runs queued by hand, the schedule of a check, and its silence; runs are queued by the clock in `due_checks`."""
 
 import json
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -73,6 +74,18 @@ def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now:
         definitions.lock_definition(connection, check_id)  # a run may be completing; and see it all anew
         overdue = silence(connection, definitions.definition_by_id(connection, check_id), now)
         return overdue is not None and transitions.open_no_data(connection, check_id, overdue, now=now)
+
+
+def without_backlog(store: Store, check_ids: Collection[int], now: datetime) -> list[int]:
+    """Leave out the checks with a run that is due and that no worker has begun, see `watch_for_silence`.
+
+    One query for all: where Coalmine is behind, most checks are overdue, and asking for each makes it later still.
+    """
+    if not check_ids:
+        return []
+    with store.read() as connection:
+        waiting = queue.waiting_checks(connection, to_us(now))
+    return [check_id for check_id in check_ids if check_id not in waiting]
 
 
 def silence(connection: Connection, check: definitions.Definition, now: datetime) -> Overdue | None:

@@ -196,8 +196,18 @@ def due(now: Moment) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
 
 def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
     """Whether a run of the check is due that no worker has begun."""
-    statement = sa.select(sa.exists().where(runs.c.check_id == check_id, startable(now)))
-    return connection.execute(statement).scalar_one()
+    return connection.execute(_WAITS, {"check": check_id, "now": now}).scalar_one()
+
+
+_WAITS = sa.select(sa.exists().where(runs.c.check_id == sa.bindparam("check"), startable(NOW)))
+
+
+def waiting_checks(connection: Connection, now: int) -> set[int]:
+    """Give the checks of which a run is due that no worker has begun."""
+    return set(connection.execute(_WAITING, {"now": now}).scalars())
+
+
+_WAITING = sa.union(*(sa.select(runs.c.check_id).where(one) for one in _startable(NOW)))
 
 
 def begin_run(connection: Connection, run_id: int, *, owner: str, now: int) -> ClaimedRun | None:

@@ -174,12 +174,15 @@ def last_completed(connection: Connection, check_id: int, *, before: int) -> int
 
     Runs that ended later than `before` are left out: a clock that was ahead wrote them.
     """
-    completed = runs.c.status.in_([sql_literal("finished"), sql_literal("partial")])  # the order of ix_runs_completed
-    statement = sa.select(sa.func.max(runs.c.finished_at)).where(
-        runs.c.check_id == check_id, completed, runs.c.finished_at <= before
-    )
-    newest: int | None = connection.execute(statement).scalar_one()
+    newest: int | None = connection.execute(_LAST_COMPLETED, {"check": check_id, "before": before}).scalar_one()
     return newest
+
+
+_LAST_COMPLETED = sa.select(sa.func.max(runs.c.finished_at)).where(
+    runs.c.check_id == sa.bindparam("check"),
+    runs.c.status.in_([sql_literal("finished"), sql_literal("partial")]),  # the order of ix_runs_completed
+    runs.c.finished_at <= sa.bindparam("before"),
+)
 
 
 def newest_known_id(connection: Connection, check_id: int, *, before: int | None = None) -> int | None:
