@@ -1,6 +1,7 @@
 """Many small checks on one process: runs that end in time, start lag, CPU, and write transactions of an idle worker.
 
     python -m benchmarks.many_checks [--checks 1000] [--minutes 3] [--canaries 10] [--database URL] [--no-idle]
+        [--threads 4]
 
 `coalmine serve` over canary files: so many checks, each with a suite of its own, on ten retrievers that are one stub
 answering after 20 ms (a process of its own, whose CPU does not count). At first the checks run once a day: after the
@@ -51,6 +52,7 @@ def main() -> None:
     options.add_argument("--canaries", type=int, default=10)
     options.add_argument("--database", default="")
     options.add_argument("--no-idle", action="store_true")
+    options.add_argument("--threads", type=int, default=0, help="COALMINE_RUN_THREADS; 0 = the default")
     options.add_argument("--part", choices=["stub", "service"], help=argparse.SUPPRESS)
     options.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
     given = options.parse_args()
@@ -59,16 +61,17 @@ def main() -> None:
     elif given.part == "service":
         serve(Path(given.rest[0]), given.rest[1:])
     else:
-        measure(given.checks, given.canaries, given.minutes, given.database, idle=not given.no_idle)
+        settings = {"COALMINE_RUN_THREADS": str(given.threads)} if given.threads else {}
+        measure(given.checks, given.canaries, given.minutes, given.database, settings, idle=not given.no_idle)
 
 
-def measure(checks: int, canaries: int, minutes: int, database: str, *, idle: bool) -> None:
+def measure(checks: int, canaries: int, minutes: int, database: str, settings: dict[str, str], *, idle: bool) -> None:
     """Start the service and print what it did."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         database = database or f"sqlite:///{folder}/coalmine.db"
         write_files(folder, checks, canaries, "1d" if idle else "1m")
-        with part("stub"), service(folder, database) as running:
+        with part("stub"), service(folder, database, settings) as running:
             engine = sa.create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
             print(f"pid {running.pid}", flush=True)
             while count_ended(engine) < checks:
@@ -222,11 +225,11 @@ def transactions(folder: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def service(folder: Path, database: str) -> Iterator["subprocess.Popen[bytes]"]:
+def service(folder: Path, database: str, settings: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the service until the end of the block."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("COALMINE_")}
     environment |= {"COALMINE_DATABASE_URL": database, "COALMINE_AUTO_MIGRATE": "true"}
-    environment |= {"COALMINE_CANARIES": str(folder / "canaries")}
+    environment |= {"COALMINE_CANARIES": str(folder / "canaries"), **settings}
     words = ["--", str(folder / "counts"), "serve", "--port", str(SERVICE_PORT), "--data-dir", str(folder)]
     with part("service", *words, environment=environment) as running:
         wait_until_ready(SERVICE_PORT, running)
