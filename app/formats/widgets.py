@@ -23,6 +23,7 @@ class Control(StrEnum):
     DATETIME = "datetime-local"
     PASSWORD = "password"  # noqa: S105 - the name of a control
     JSON = "json"
+    HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,12 +81,16 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
         }
         for position in outcome.degraded.tolist()
     ]
-    return {
+    body: RunDetails = {
         "categories": {name: slice_view(part) for name, part in aggregates.categories.items()},
         "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
         **probe_summary(aggregates.probes, outcome.latencies, responses.failures.values()),
         "degraded": degraded,
     }
+    sources = inputs.suite.judgment_sources
+    if sources is not None:
+        body["judgment_sources"] = sources
+    return body
 
 
 def probe_summary(

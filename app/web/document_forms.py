@@ -130,8 +130,8 @@ def rows_texts(one: FormField, entries: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def read_rows(one: FormField, form: Form) -> list[dict[str, str]]:
-    """Rows that have a text, in their order. A choice is no text: its first value is sent by an empty row too."""
-    text_names = {name for name, inner in one.rows.items() if inner.control is not Control.CHOICE}
+    """Rows that have a text, in their order. What an empty row sends too is none: the first value of a choice."""
+    text_names = {name for name, inner in one.rows.items() if inner.control not in {Control.CHOICE, Control.HIDDEN}}
     places = {
         int(place)
         for name in form.texts

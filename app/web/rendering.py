@@ -13,6 +13,7 @@ from jinja2.runtime import Context
 
 from app import __version__
 from app.api.deps import csrf_token
+from app.domain.catalog.judgment_sources import recall_label
 from app.domain.counts import counted
 from app.formats.history import shapes
 from app.formats.history.report_measures import ERR_SCALE
@@ -82,6 +83,7 @@ def _environment() -> Environment:
         bound=wording.bound,
         starter=shapes.starter,
         counted=counted,
+        recall_label=lambda measure, own: recall_label(measure, self_judged=own),
         shown_json=shown_json,
         **alert_words.FILTERS,
     )

@@ -55,32 +55,41 @@ def source(name: str, text: str) -> Source:
 def test_grades_change_judgments_by_id_or_text_and_add_new_ones() -> None:
     chunks = ["a", {"text": "Paid in  TEN days."}, {"document": "d.md"}, {"id": "x", "grade": 2}]
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
-    found = adopt_judgments(canary, [item("A", 2, "a"), item("paid in ten days", 0, "p"), item("N", 1, "n", "n2")])
+    found = adopt_judgments(
+        canary, [item("A", 2, "a"), item("paid in ten days", 0, "p"), item("N", 1, "n", "n2")], source="task:truth"
+    )
     assert [one.grade for new in found.replaced.values() for one in new] == [2, 0]
     assert [(one.id, one.text, one.grade) for one in found.added] == [("n", "N", 1)]
 
 
 def test_a_known_irrelevant_chunk_is_named_by_its_id_alone() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q"})
-    found = adopt_judgments(canary, [item("Nothing of it", 0, "z"), item("Without id", 0)])
+    found = adopt_judgments(canary, [item("Nothing of it", 0, "z"), item("Without id", 0)], source="task:truth")
     assert [(one.id, one.text, one.grade) for one in found.added] == [("z", None, 0), (None, "Without id", 0)]
 
 
 def test_grades_that_stand_already_change_nothing() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": ["a"]})
-    assert adopt_judgments(canary, [item("A", 1, "a")]).is_empty
+    assert adopt_judgments(canary, [item("A", 1, "a")], source="task:truth").is_empty
+
+
+def test_what_was_ticked_in_one_answer_and_stands_is_now_of_the_task() -> None:
+    chunks = [{"id": "a", "source": "retriever:search"}, {"id": "b", "source": "task:truth"}, {"id": "c"}]
+    canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
+    found = adopt_judgments(canary, [item(name, 1, name.lower()) for name in "ABC"], source="task:truth")
+    assert [(one.id, one.source) for new in found.replaced.values() for one in new] == [("a", "task:truth")]
 
 
 def test_a_forbidden_chunk_is_not_expected_as_well() -> None:
     forbidden = [{"id": "a", "text": "A"}]
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "forbidden_chunks": forbidden})
-    assert adopt_judgments(canary, [item("A", 1, "a")]).is_empty
+    assert adopt_judgments(canary, [item("A", 1, "a")], source="task:truth").is_empty
 
 
 def test_an_item_without_an_id_of_its_own_is_named_by_its_text_alone() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": [{"id": "1", "text": "A"}]})
     items = [item("A", 2), item("B", 0), item("--", 1)]
-    found = adopt_judgments(canary, items)
+    found = adopt_judgments(canary, items, source="task:truth")
     assert [(one.id, one.text, one.grade) for new in found.replaced.values() for one in new] == [("1", "A", 2)]
     assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "B", 0)]
 
@@ -88,14 +97,16 @@ def test_an_item_without_an_id_of_its_own_is_named_by_its_text_alone() -> None:
 def test_an_id_does_not_join_a_judgment_and_an_item_of_another_text() -> None:
     chunks = [{"id": "1", "text": "Paid in ten days", "grade": 2}, {"id": "2", "text": "30 days", "grade": 2}]
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": chunks})
-    found = adopt_judgments(canary, [item("Something else", 0, "1"), item("Kept for 30 days.", 1, "2")])
+    found = adopt_judgments(
+        canary, [item("Something else", 0, "1"), item("Kept for 30 days.", 1, "2")], source="task:truth"
+    )
     assert [(one.id, one.text, one.grade) for new in found.replaced.values() for one in new] == [("2", "30 days", 1)]
     assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "Something else", 0)]
 
 
 def test_a_judgment_of_one_item_by_text_and_of_another_by_id_is_of_the_text() -> None:
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "expected_chunks": [{"id": "b", "text": "A"}]})
-    found = adopt_judgments(canary, [item("A", 1, "a"), item("A and more", 0, "b")])
+    found = adopt_judgments(canary, [item("A", 1, "a"), item("A and more", 0, "b")], source="task:truth")
     assert not found.replaced
     assert [(one.id, one.text, one.grade) for one in found.added] == [(None, "A and more", 0)]
 
@@ -103,7 +114,7 @@ def test_a_judgment_of_one_item_by_text_and_of_another_by_id_is_of_the_text() ->
 def test_a_forbidden_text_of_a_shared_id_is_not_expected_as_well() -> None:
     forbidden = [{"id": "1", "text": "A"}]
     canary = CanaryDocument.model_validate({"key": "q", "query": "q", "forbidden_chunks": forbidden})
-    assert adopt_judgments(canary, [item("A", 1)]).is_empty
+    assert adopt_judgments(canary, [item("A", 1)], source="task:truth").is_empty
 
 
 # --- adopting ------------------------------------------------------------------------------------------------
@@ -124,6 +135,7 @@ def test_canaries_of_the_api_get_the_consensus(store: Store) -> None:
         "document": None,
         "text": "Text 2 about refunds.",
         "grade": 1,
+        "source": "task:truth",
     }
     assert {chunk["grade"] for name, chunk in found.items() if name.endswith("-5")} == {0}
 

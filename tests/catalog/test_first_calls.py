@@ -49,7 +49,9 @@ def test_one_post_registers_a_canary_and_its_suite_and_answers_with_what_is_stor
     stored = answer.json()
     assert stored.items() >= {"query": ONE["query"], "managed_by": "api", "given": 1, "changed": 1}.items()
     assert stored["key"] == "what-is-our-data-retention-policy"
-    assert stored["expected_chunks"] == [{"id": "retention_policy_doc", "document": None, "text": None, "grade": 1}]
+    assert stored["expected_chunks"] == [
+        {"id": "retention_policy_doc", "document": None, "text": None, "grade": 1, "source": None}
+    ]
     assert service.get(f"{PATH}/{stored['key']}")["hash"] == stored["hash"]
     assert service.get("/v1/suites/docs")["canary_count"] == 1
 

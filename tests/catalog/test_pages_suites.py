@@ -301,7 +301,9 @@ def test_expected_chunks_are_found_by_asking_and_ticked(pages: Site) -> None:
     assert shown.one("input", name="expected_chunks[0].id").get("value") == "c1"
     assert shown.one("textarea", name="expected_chunks[0].text").text == PROSE
     assert pages.client().post(ADD, data={**fields_of(shown), "do": "save"}).status_code == 303
-    assert body_of(pages, "how-long")["expected_chunks"] == [{"id": "c1", "document": None, "text": PROSE, "grade": 3}]
+    assert body_of(pages, "how-long")["expected_chunks"] == [
+        {"id": "c1", "document": None, "text": PROSE, "grade": 3, "source": "retriever:search"}
+    ]
 
 
 def test_a_first_hit_that_would_degrade_the_canary_at_once_is_told_with_a_least_relevance_to_take(pages: Site) -> None:

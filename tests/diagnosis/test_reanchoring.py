@@ -64,7 +64,7 @@ def test_a_renamed_chunk_is_proposed_accepted_and_found_again(store: Store) -> N
     decided = _decide(setting, accept=[int(proposed["id"])])
     assert decided["accepted"] == [{"id": proposed["id"], "key": "refunds", "state": "accepted"}]
     assert decided["patches"] == []
-    assert _expected(setting, "refunds") == proposed["proposals"]
+    assert _expected(setting, "refunds") == [{**one, "source": None} for one in proposed["proposals"]]
     assert _listed(setting) == []
     (taken,) = _listed(setting, ReanchorState.ACCEPTED)
     assert (taken["decided_by"], present(taken["decided_at"])[:14]) == ("Ada", NOW)
@@ -73,14 +73,19 @@ def test_a_renamed_chunk_is_proposed_accepted_and_found_again(store: Store) -> N
 
 def test_evidence_that_somebody_chose_is_kept_under_the_new_name(sqlite_store: Store) -> None:
     span = "A refund is paid within ten working days to the card that was charged"
-    canaries = [{**one, "expected_chunks": [{"id": "refunds", "text": span, "grade": 2}]} for one in shelf("refunds")]
+    canaries = [
+        {**one, "expected_chunks": [{"id": "refunds", "text": span, "grade": 2, "source": "task:t"}]}
+        for one in shelf("refunds")
+    ]
     setting = Diagnosed.of(sqlite_store, canaries, owner=API)
     setting.run()
     del setting.library.chunks["refunds"]
     setting.library.chunks["p7"] = "A refund is paid within ten working days, though to the account that it came from."
     setting.run()
     _decide(setting, accept=None)
-    assert _expected(setting, "refunds") == [{"id": "p7", "document": None, "text": span, "grade": 2}]
+    assert _expected(setting, "refunds") == [
+        {"id": "p7", "document": None, "text": span, "grade": 2, "source": "task:t"}
+    ]
     assert setting.run().verdict == "healthy"
 
 

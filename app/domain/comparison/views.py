@@ -92,6 +92,8 @@ class RunOutline(TypedDict):
     suite_hash: str | None
     config_hash: str | None
     measures_version: str | None
+    self_judged: bool
+    """Whether all judgments are of its retriever's own first hits, so that R@k is near 1 whatever it misses."""
 
 
 class Sides(TypedDict):

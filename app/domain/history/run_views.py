@@ -49,6 +49,8 @@ class RunDetails(TypedDict, total=False):
     probes_by_step: dict[str, dict[str, int]]
     latency_seconds: LatencyView
     degraded: list[DegradedName]
+    judgment_sources: list[str]
+    """Absent where not every judgment has one."""
 
 
 class RunDocument(TypedDict):
@@ -84,6 +86,9 @@ class RunDocument(TypedDict):
     """The same by step, for probes that failed before the retriever."""
     latency_seconds: LatencyView
     embedder: StoredFinding | None
+    self_judged: bool | None
+    """Whether all judgments are of this retriever's own first hits, so that R@k is near 1 whatever it misses; null
+    where runs are listed."""
 
 
 class RunProgress(TypedDict):

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from app.domain.catalog.canary_groups import Group, groups_of
+from app.domain.catalog.judgment_sources import collect_sources
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.catalog.suite_power import Reach, reach
 from app.domain.detection import Members
@@ -102,6 +103,11 @@ class SuiteSnapshot:
         """Keys and floors of the canaries, for validating checks."""
         floors = {member.key: tuple(member.canary.floors) for member in self.members if member.canary.floors}
         return SuiteFloors.of(self.by_key.keys(), floors)
+
+    @cached_property
+    def judgment_sources(self) -> list[str] | None:
+        """The sources of its judgments; None = not all have one."""
+        return collect_sources(self.canaries)
 
     @cached_property
     def by_key(self) -> Mapping[str, Canary]:

@@ -36,9 +36,11 @@ class AdoptedJudgments:
         return not self.replaced and not self.added
 
 
-def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem]) -> AdoptedJudgments:
-    """Return what the grades of these items change in a canary.
+def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, source: str) -> AdoptedJudgments:
+    """Return what the grades of these items change in a canary; what they change or add comes from this source.
 
+    So does a judgment with the same grade from another source: what was ticked in one answer is now judged in a pool.
+    One that has no source keeps to have none, as somebody knew the document.
     A judgment is of the item of its normalised text, else of the one that has its chunk id and contains its text; one
     by document alone stays as it is. A new one names id and text, so that it is found again under another id; a known
     irrelevant one its id alone. One without an id, or whose id a judgment of another text has, is named by its text.
@@ -51,11 +53,14 @@ def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem]) -> Adop
         item = lookup.find_item(chunk)
         if item is not None:
             known.add(item.key)
-            if isinstance(chunk, JudgmentDocument) and chunk.grade != item.grade:
-                replaced[judgment_name(chunk)] = (chunk.model_copy(update={"grade": item.grade}),)
+            if isinstance(chunk, JudgmentDocument) and (
+                chunk.grade != item.grade or chunk.source not in {None, source}
+            ):
+                changed = chunk.model_copy(update={"grade": item.grade, "source": source})
+                replaced[judgment_name(chunk)] = (changed,)
         if chunk.id is not None and (item is None or chunk.id not in item.ids):
             others_ids.add(chunk.id)
-    new = [_new_judgment(item, others_ids) for item in items if item.key not in known]
+    new = [_new_judgment(item, others_ids, source) for item in items if item.key not in known]
     return AdoptedJudgments(replaced=replaced, added=tuple(one for one in new if one is not None))
 
 
@@ -88,11 +93,11 @@ class _Lookup:
         return item
 
 
-def _new_judgment(item: GradedItem, others_ids: Collection[str]) -> JudgmentDocument | None:
+def _new_judgment(item: GradedItem, others_ids: Collection[str], source: str) -> JudgmentDocument | None:
     """Return the judgment of an item that has none; None = neither an id nor a text can name it."""
     name = next((chunk for chunk in item.ids if chunk not in others_ids), None)
     usable = bool(normalise(item.text)) and len(item.text) <= _LONGEST_TEXT
     text = item.text if usable and (item.grade or name is None) else None
     if name is None and text is None:
         return None
-    return JudgmentDocument(id=name, text=text, grade=item.grade)
+    return JudgmentDocument(id=name, text=text, grade=item.grade, source=source)

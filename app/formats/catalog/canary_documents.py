@@ -1,5 +1,6 @@
 """Documents of canaries and suites, with their validation."""
 
+import sys
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from app.domain.catalog.judgment_sources import JUDGMENT_SOURCE
 from app.domain.model import (
     DEFAULT_CATEGORY,
     DEFAULT_MIN_RELEVANCE,
@@ -107,10 +109,19 @@ class JudgmentDocument(ChunkDocument):
     grade: Annotated[
         Whole, Field(title="Grade", ge=0, le=MAX_GRADE), Widget(control=Control.CHOICE, choices=_GRADES)
     ] = 1
+    source: Annotated[
+        Annotated[str, StringConstraints(pattern=JUDGMENT_SOURCE)] | None,
+        Field(
+            title="Source",
+            description="Where it was judged: `task:SLUG`, or `retriever:SLUG` for hits ticked in its answer.",
+        ),
+        Widget(control=Control.HIDDEN, length=80),
+    ] = None
 
     def to_domain(self) -> Judgment:
         """Return the value the domain works with."""
-        return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade)
+        source = None if self.source is None else sys.intern(self.source)  # thousands of judgments have the same
+        return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade, source=source)
 
 
 def _as_list(value: Any) -> Any:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.domain.alerts.answer_rules import marked_name
+from app.domain.catalog.judgment_sources import labelled, self_judged_lines
 from app.domain.counts import counted
 from app.domain.model import ROUNDING
 from app.domain.runs.measures import RECALL_BY
@@ -36,8 +37,11 @@ def lead_numbers(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     run, guide = report["run"], report.get("guide")
     if guide is None or not run["canaries"]["measured"]:
         return []
-    names = dict.fromkeys((guide["measure"], guide["recall"]))
-    return [(name, *_estimate(run, name, _intervals(report)).partition("\n")[::2]) for name in names]
+    own = run.get("self_judged")
+    return [
+        (labelled(name, self_judged=own), *_estimate(run, name, _intervals(report)).partition("\n")[::2])
+        for name in dict.fromkeys((guide["measure"], guide["recall"]))
+    ]
 
 
 def measure_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -47,7 +51,7 @@ def measure_tables(report: Mapping[str, Any]) -> list[Table]:
         return []
     intervals, guide, confirmed = _intervals(report), report.get("guide"), report.get("confirmed", ())
     return [
-        cutoff_table(run, intervals, guide),
+        cutoff_table(run, intervals, guide, self_judged=run.get("self_judged")),
         whole_table(run, intervals, confirmed=confirmed),
         category_table(run, report),
     ]
@@ -62,10 +66,17 @@ def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
     tables = []
     for name, part in categories.items():
         if any("@" in measure and value is not None for measure, value in part["measures"].items()):
-            table = cutoff_table(part, intervals.get(name, _NO_INTERVALS), report.get("guide"))
+            own = report["run"].get("self_judged")
+            table = cutoff_table(part, intervals.get(name, _NO_INTERVALS), report.get("guide"), self_judged=own)
             title = plain(name).replace("_", " ")
             tables.append(Table(title=title, columns=table.columns, rows=table.rows))
     return [table for table in tables if table.rows]
+
+
+def recall_lines(run: Mapping[str, Any]) -> list[str]:
+    """Return what to know of the recall of a run: that it is self-judged, that chunks have other ids."""
+    own = self_judged_lines(str(run.get("retriever")), self_judged=run.get("self_judged"))
+    return [*own, *recall_gap_lines(run["measures"])]
 
 
 def recall_gap_lines(measures: Mapping[str, Any]) -> list[str]:
@@ -96,11 +107,16 @@ def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def cutoff_table(
-    run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS, guide: Mapping[str, Any] | None = None
+    run: Mapping[str, Any],
+    intervals: Mapping[str, Any] = _NO_INTERVALS,
+    guide: Mapping[str, Any] | None = None,
+    *,
+    self_judged: bool | None = None,
 ) -> Table:
     """Return the means of the measures with a cut-off, one row per measure and one column per k.
 
-    `guide`: its measure comes first, then recall. Those of `RECALL_BY` have a row only where they are defined.
+    `guide`: its measure comes first, then recall, which is labelled where it is `self_judged`. Those of `RECALL_BY`
+    have a row only where they are defined.
     """
     cells: dict[str, dict[int, Any]] = {}
     for name, value in run["measures"].items():
@@ -115,7 +131,10 @@ def cutoff_table(
     ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
     lead = () if guide is None else (guide["measure"].partition("@")[0], guide["recall"].partition("@")[0])
     order = [name for name in dict.fromkeys((*lead, *CUT_MEASURES, *cells)) if name in cells]
-    rows = tuple((name, *(_estimate(run, f"{name}@{k}", intervals) for k in ks)) for name in order)
+    rows = tuple(
+        (labelled(name, self_judged=self_judged), *(_estimate(run, f"{name}@{k}", intervals) for k in ks))
+        for name in order
+    )
     notes = [INTERVAL_NOTE] * bool(intervals) + [ERR_SCALE] * ("ERR" in cells)
     return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows, note="; ".join(notes))
 
@@ -151,7 +170,8 @@ def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTER
         for category, part in categories.items()
         if len(categories) > 1
     )
-    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *columns), rows=rows)
+    heads = (labelled(name, self_judged=run.get("self_judged")) for name in columns)
+    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *heads), rows=rows)
 
 
 def _intervals(report: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from app.formats.history.report_measures import (
     lead_line,
     measure_tables,
     pooled_recall_lines,
-    recall_gap_lines,
+    recall_lines,
 )
 from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.formats.runs.explanations import not_returned, why_degraded
@@ -154,7 +154,7 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
 def note_lines(report: Mapping[str, Any]) -> list[str]:
     """Return notes from several numbers of a report: chunks under other ids, minimums above all scores."""
     pooled = pooled_recall_lines(report.get("pooled_recall", ()))
-    return [*recall_gap_lines(report["run"]["measures"]), *pooled, *_minimum_lines(report)]
+    return [*recall_lines(report["run"]), *pooled, *_minimum_lines(report)]
 
 
 def _minimum_lines(report: Mapping[str, Any]) -> list[str]:

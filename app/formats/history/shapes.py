@@ -127,10 +127,11 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
     suite_hash: str | None,
     config_hash: str | None,
     measures_version: str | None,
+    self_judged: bool | None = None,
 ) -> RunDocument:
     """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
 
-    `body` is the JSON stored beside the row, `embedder` the finding on one.
+    `body` is the JSON stored beside the row, `embedder` the finding on one; `self_judged`: see `judgment_sources`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {
@@ -167,6 +168,7 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "probes_by_step": body.get("probes_by_step", {}),
         "latency_seconds": body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
         "embedder": finding_shape(embedder),
+        "self_judged": self_judged,
     }
 
 

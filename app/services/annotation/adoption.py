@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.annotation.views import AdoptedCanary, AdoptionView, LeftOutCanary
+from app.domain.catalog.judgment_sources import task_source
 from app.domain.errors import ConflictError
 from app.formats.annotation.adopted_judgments import AdoptedJudgments, GradedItem, adopt_judgments
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -58,7 +59,9 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
     adopted: list[_Adopted] = []
     left_out: list[LeftOutCanary] = []
     for canary in canaries:
-        one = _adopt_one(canary, now_there.get(canary.canary_id), items.get(canary.canary_id, []), found)
+        one = _adopt_one(
+            task_source(slug), canary, now_there.get(canary.canary_id), items.get(canary.canary_id, []), found
+        )
         if isinstance(one, str):
             left_out.append({"canary": canary.key, "reason": one})
         else:
@@ -77,7 +80,9 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
     }
 
 
-def _adopt_one(canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], found: TaskGrades) -> _Adopted | str:
+def _adopt_one(
+    source: str, canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], found: TaskGrades
+) -> _Adopted | str:
     """Return a canary with its new judgments, or why it gets none."""
     if row is None:
         return "it is archived"
@@ -99,7 +104,7 @@ def _adopt_one(canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], 
         graded.append(GradedItem(key=item.key, ids=ids, text=item.text, grade=agreed.grade))
     if not graded:
         return "nothing is agreed on yet"
-    judgments = adopt_judgments(document, graded)
+    judgments = adopt_judgments(document, graded, source=source)
     if judgments.is_empty:
         return "its judgments are the same already"
     view: AdoptedCanary = {

@@ -20,6 +20,7 @@ from app.domain.runs.measures import Measure, mean_name, parse_measure
 from app.domain.runs.run_inputs import RunInputs
 from app.formats.history import shapes
 from app.services import score_details
+from app.services.catalog.judgment_sources import is_self_judged
 from app.services.lookup import find_run
 from app.store.catalog import definitions
 from app.store.engine import Connection
@@ -121,6 +122,7 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
             "suite_hash": inputs.suite.hash,
             "config_hash": row.config_hash,
             "measures_version": row.measures_version,
+            "self_judged": is_self_judged(connection, inputs.suite.judgment_sources, check["retriever"]),
         },
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,

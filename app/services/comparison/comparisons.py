@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from app.domain.catalog.judgment_sources import self_judged_lines
 from app.domain.comparison.outcomes import Side
 from app.domain.comparison.views import ComparedCanary, ComparedRunOutline, ComparisonPage, ComparisonView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
@@ -54,7 +55,10 @@ def compare_references(
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),
         "b": _outline(comparison.b, b),
-        "differences": [one.sentence for one in differences(comparison.a, comparison.b)],
+        "differences": [
+            *(one.sentence for one in differences(comparison.a, comparison.b)),
+            *_self_judged(comparison.a, comparison.b),
+        ],
         "ordered_by": comparison.ordering,
         "wins": {
             "a": int(np.count_nonzero(gains < -ROUNDING)),
@@ -122,6 +126,15 @@ def _winner(difference: float) -> Side | None:
     if abs(difference) <= ROUNDING:
         return None
     return Side.B if difference > 0 else Side.A
+
+
+def _self_judged(*runs: ComparedRun) -> list[str]:
+    """Return what to know of the recall of each retriever whose own first hits are all that was judged."""
+    found = (
+        self_judged_lines(run.retriever, self_judged=run.outline["self_judged"])
+        for run in {run.retriever: run for run in runs}.values()
+    )
+    return [line for lines in found for line in lines]
 
 
 def _outline(run: ComparedRun, reference: str) -> ComparedRunOutline:

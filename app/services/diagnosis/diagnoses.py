@@ -202,7 +202,7 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
     """
     judgment = _document(found.judgment).data()
     try:
-        proposals = [_document(proposal).data() for proposal in found.proposals]
+        proposals = [{**_document(one).data(), "source": found.judgment.source} for one in found.proposals]
     except ValueError:  # an id of the retriever that no canary may have
         return
     name = judgment_name(_document(found.judgment))
@@ -237,7 +237,13 @@ def end_decided_proposals(connection: Connection, check_id: int, *, at: int) -> 
 
 
 def _document(judgment: Judgment) -> JudgmentDocument:
-    return JudgmentDocument(id=judgment.id, document=judgment.document, text=judgment.text, grade=judgment.grade)
+    return JudgmentDocument(
+        id=judgment.id,
+        document=judgment.document,
+        text=judgment.text,
+        grade=judgment.grade,
+        source=judgment.source,
+    )
 
 
 def diagnosis_view(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:

@@ -14,6 +14,7 @@ from app.domain.runs.run_responses import RunResponses
 from app.formats.history import shapes
 from app.services import score_details
 from app.services.aggregates import run_body, slice_view, stored_aggregates, stored_probes
+from app.services.catalog.judgment_sources import is_self_judged
 from app.services.catalog.suite_snapshots import load_suites
 from app.services.lookup import find_check, find_run
 from app.services.runs.plans import asked_in
@@ -47,7 +48,7 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
         run = history.find_run(connection, newest[0])
         if run is None:
             raise NotFoundError(f"check '{slug}' has no ended run any more")
-        return {**_run(connection, run, newest[1]), "progress": None}
+        return {**_full(connection, run, newest[1]), "progress": None}
 
 
 def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
@@ -68,7 +69,13 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
         row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}
-    return {**_run(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
+    return {**_full(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
+
+
+def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
+    run = _run(connection, row, body)
+    self_judged = is_self_judged(connection, body.get("judgment_sources"), run["retriever"]) if body else None
+    return {**run, "self_judged": self_judged}
 
 
 def list_runs(

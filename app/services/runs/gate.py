@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.alerts.rule_facts import RunFacts
+from app.domain.catalog.judgment_sources import are_self_judged, retriever_source
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
@@ -102,6 +103,8 @@ def measure(
         suite_hash=inputs.suite.hash,
         config_hash=inputs.config_hash,
         measures_version=MEASURES_VERSION,
+        # There are no tasks here to look up: what comes from one counts as judged by more than this retriever.
+        self_judged=are_self_judged(inputs.suite.judgment_sources, [retriever_source(inputs.retriever.slug)]),
     )
     shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     report = shapes.report_shape(run, shaped, everything=True)

@@ -127,6 +127,15 @@ def tasks_of_suite(connection: Connection, suite_id: int) -> list[TaskRow]:
     return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.id.desc()))]
 
 
+def documents_of(connection: Connection, slugs: Collection[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the documents of tasks by slug, archived ones too: a slug may have been used again."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    if slugs:
+        for row in connection.execute(sa.select(tasks.c.slug, tasks.c.body).where(tasks.c.slug.in_(sorted(slugs)))):
+            found.setdefault(row.slug, []).append(json.loads(row.body))
+    return found
+
+
 def archive_task(connection: Connection, task_id: int, at: int) -> None:
     """Archive a task; its annotations stay."""
     connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(archived_at=at))

@@ -15,6 +15,7 @@ from app.api.catalog.definitions import wake
 from app.api.csrf import LARGE_FORM, takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trials import PROBE_LIMITER
+from app.domain.catalog.judgment_sources import retriever_source
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category
 from app.domain.probing.views import TrialView
@@ -212,12 +213,18 @@ def _try_query(request: Request, store: Store, vault: Vault, typed: Form) -> Tri
 
 
 def _add_ticked_hits(typed: Form) -> Form:
-    """Return the form with the ticked hits as expected chunks: by id and, to match a renamed chunk, by text."""
+    """Return the form with the ticked hits as expected chunks: by id and, to match a renamed chunk, by text.
+
+    Their source is the retriever that returned them: judged from its answers alone, its recall is self-judged.
+    """
     chunks: list[dict[str, str]] = []
+    retriever = typed.stripped("found_of")
     for place in typed.all("found"):
         values = {name: typed.get(f"found[{place}].{name}") for name in ("id", "text", "grade")}
         is_generated = values["id"].startswith("text:")  # made for hits without ids, so of no use elsewhere
         chunk = {"grade": values["grade"] or "1"}
+        if retriever:
+            chunk["source"] = retriever_source(retriever)
         if values["id"] and not is_generated:
             chunk["id"] = values["id"]
         if values["text"] and (typed.get("keep_text") or is_generated):

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app.api.deps import StoreDep
+from app.domain.catalog.judgment_sources import recall_label
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.fields import one_line
 from app.services.history import check_details, run_views
@@ -55,9 +56,9 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
     """Return the badge of a check. Raises InvalidInputError for a measure that the newest run does not have."""
     value, kind = _state(line)
     if measure is not None and line.newest is not None:
-        number = _number(store, line.slug, measure)
+        number, self_judged = _number(store, line.slug, measure)
         if kind in {"healthy", "degraded"}:
-            value = score(number)
+            value = " ".join(filter(None, (score(number), recall_label(measure, self_judged=self_judged))))
     named = f"{line.slug} {spoken(measure)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
 
@@ -81,7 +82,8 @@ def _state(line: CheckLine) -> tuple[str, str]:
     return verdict, verdict
 
 
-def _number(store: Store, slug: str, measure: str) -> float | None:
+def _number(store: Store, slug: str, measure: str) -> tuple[float | None, bool | None]:
+    """Return a measure of the newest run, and whether its recall is self-judged."""
     run = run_views.health(store, slug)
     values = {
         "health_score": run["health_score"],
@@ -93,7 +95,7 @@ def _number(store: Store, slug: str, measure: str) -> float | None:
         message = f"'{one_line(measure)}' is not kept for this check; there are: {', '.join(values)}"
         raise InvalidInputError([Problem(path="measure", message=message)])
     found: float | None = values.get(measure)
-    return found
+    return found, run["self_judged"]
 
 
 def _plain(text: str) -> str:

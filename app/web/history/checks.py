@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from app.api.deps import StoreDep
 from app.domain.alerts.advice import CAUSE_ADVICE
+from app.domain.catalog.judgment_sources import self_judged_lines
 from app.domain.catalog.measure_guide import Use
 from app.domain.diagnosis.views import ReanchorState
 from app.domain.history.run_views import RunView
@@ -71,6 +72,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
         recall_gap=[] if run is None else recall_gap_lines(run["measures"]),
+        self_judged=[] if run is None else self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
         guide=None if document.use is Use.GENERAL else document.guide,
         blind=None if detail.line.archived else blind_to_recall_reason(document),
         thin=None if detail.line.archived else suite_power.load_reach(store, detail.line.suite)["coverage_note"],
@@ -78,7 +80,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         ranges=RANGES,
         measures=_measures(run),
         kept=charts.stored_measures(store, slug),
-        cutoffs=cutoff_table(run) if run else None,
+        cutoffs=cutoff_table(run, self_judged=run["self_judged"]) if run else None,
         wholes=whole_table(run, confirmed=confirmed) if run else None,
         confirmed=confirmed,
         answers=answer_views.summary_of_run(store, run["id"]) if run else None,

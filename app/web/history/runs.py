@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep
+from app.domain.catalog.judgment_sources import self_judged_lines
 from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import RunOutline
 from app.domain.history.run_views import RunView
@@ -83,6 +84,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
             store, run_id, [result["key"] for result in found], version=version or None
         ),
         recall_gap=recall_gap_lines(run["measures"]),
+        self_judged=self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
         k=check_details.k_of_run(store, run_id),
         answers=answer_views.summary_of_run(store, run_id),
         confirmed=answer_views.confirmed_of_check(store, run["check"]),

@@ -10,7 +10,7 @@ from app.formats.catalog.exchange.suite_builder import Source
 from app.formats.fields import did_you_mean, one_line
 
 OWN_COLUMNS = tuple(name for name in CanaryDocument.model_fields if not name.endswith("_chunks") and name != "key")
-COLUMNS = ("key", *OWN_COLUMNS, "id", "document", "text", "grade", "forbidden")
+COLUMNS = ("key", *OWN_COLUMNS, "id", "document", "text", "grade", "judgment_source", "forbidden")
 IGNORED = "ignore"
 """What a column is that is not read."""
 COLUMN_LABELS: Mapping[str, str] = MappingProxyType(
@@ -20,6 +20,7 @@ COLUMN_LABELS: Mapping[str, str] = MappingProxyType(
         "document": "expected document",
         "text": "expected text",
         "grade": "grade of the expected chunk",
+        "judgment_source": "source of the grade (task:SLUG)",
         "forbidden": "forbidden (true or false)",
         "key": "key of the canary",
         **{name: name.replace("_", " ") for name in OWN_COLUMNS if name != "query"},

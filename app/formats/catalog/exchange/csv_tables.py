@@ -61,7 +61,11 @@ def write(suite: SuiteDocument) -> SuiteFiles:
         chunks = [chunk.data() for chunk in canary.expected_chunks]
         chunks += [{**chunk.data(), "forbidden": "true"} for chunk in canary.forbidden_chunks]
         for chunk in chunks or [{}]:
-            cells = {name: value for name, value in chunk.items() if value is not None}
+            cells = {
+                "judgment_source" if name == "source" else name: value  # a column `source` is read as the document
+                for name, value in chunk.items()
+                if value is not None
+            }
             row = {"key": canary.key, **own, **cells}
             writer.writerow({name: escape_formula(value) for name, value in row.items()})
     return SuiteFiles(files={f"{suite.slug}.csv": text.getvalue()}, notes=())
@@ -133,8 +137,9 @@ def _row(row: Mapping[str, str], name: str, number: int, builder: SuiteBuilder) 
         builder.add_problem(name, number, f"forbidden is true or false, not '{one_line(forbidden)}'")
     elif chunk:
         grade = None if forbidden in _TRUE else builder.read_grade(row.get("grade", "1"), name, number)
+        source = row.get("judgment_source") if grade is not None else None
         if grade is not None or forbidden in _TRUE:
-            builder.add_judgment(identity, name, number, grade, **chunk)
+            builder.add_judgment(identity, name, number, grade, source=source, **chunk)
 
 
 def _value(field: str, cell: str) -> Any:

@@ -34,6 +34,8 @@ def losses(
             lost["documents of judgments that have an id"] += 1
         if one_identity and any(chunk.id is None and chunk.document is not None for chunk in chunks):
             lost["documents as such (they come back as ids of chunks, unless read with --as-documents)"] += 1
+        if any(chunk.source is not None for chunk in chunks):
+            lost["sources of judgments"] += 1
         if not grades and any(chunk.grade != 1 for chunk in chunks):
             lost["grades"] += 1
     return tuple(f"the format cannot hold {name} (lost {count:,}x)" for name, count in lost.items())

@@ -118,7 +118,9 @@ class SuiteBuilder:
         rest = {name: value for name, value in fields.items() if name != "category"}
         return {**rest, "tags": [*(tags if isinstance(tags, list) else ()), category]}
 
-    def add_judgment(self, identity: str, file: str, line: int, grade: int | None, **chunk: str | None) -> None:
+    def add_judgment(
+        self, identity: str, file: str, line: int, grade: int | None, source: str | None = None, **chunk: str | None
+    ) -> None:
         """Add a judgment of a canary; `chunk` has an id, document or text. A grade of None forbids the chunk."""
         if self._as_document and chunk.get("document") is None:
             chunk["document"] = chunk.pop("id", None)
@@ -133,6 +135,8 @@ class SuiteBuilder:
         place: _Identity = (named.get("id"), named.get("document"), named.get("text"))
         into = draft.forbidden if grade is None else draft.judged
         given = named if grade is None else {**named, "grade": grade}
+        if source is not None:
+            given = {**given, "source": source}
         before = into.setdefault(place, given)
         if before is not given:
             if before != given:

@@ -1,0 +1,216 @@
+"""Recall is labelled self-judged wherever it is shown, where all judgments are of the retriever's own first hits."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.catalog.judgment_sources import are_self_judged, collect_sources, is_own_pool, labelled
+from app.domain.model import Canary, Category, Judgment
+from app.services.annotation import adoption
+from app.services.catalog import suite_definitions
+from app.services.catalog.judgment_sources import is_self_judged
+from app.services.catalog.references import FILE
+from app.store.engine import Store
+from tests.support.annotation_tasks import Desk
+from tests.support.api_service import Api, api
+
+OWN = "retriever:search"
+
+
+def ticked(source: str | None = OWN) -> list[dict[str, Any]]:
+    """Give two canaries whose judgments have this source, and one that expects nothing."""
+    chunk = {"id": "c1", "source": source} if source else {"id": "c1"}
+    return [
+        {"key": "retention", "query": "How long is data kept?", "expected_chunks": [chunk]},
+        {"key": "oauth", "query": "How do I set up OAuth2?", "expected_chunks": [{**chunk, "id": "c2"}]},
+        {"key": "moon", "query": "Who lives on the moon?", "category": "negative"},
+    ]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Api]:
+    """Give a service."""
+    with api(tmp_path) as opened:
+        yield opened
+
+
+def words(page: str) -> str:
+    """Give the words of a page without its markup."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def judged(*sources: str | None, **more: Any) -> Canary:
+    found = tuple(Judgment(id=f"c{place}", source=source) for place, source in enumerate(sources))
+    return Canary(key="q", query="q", judgments=found, **more)
+
+
+# --- when it is ----------------------------------------------------------------------------------------------
+
+
+def test_one_judgment_of_unknown_source_leaves_it_unsaid() -> None:
+    assert collect_sources([judged("task:b", OWN), judged("task:b")]) == [OWN, "task:b"]
+    assert collect_sources([judged(OWN), judged(None)]) is None
+    assert collect_sources([]) is None
+    assert collect_sources([judged(OWN), judged(None, category=Category.NEGATIVE)]) == [OWN]
+
+
+def test_a_source_changes_no_judgment() -> None:
+    assert judged(OWN).is_judged_as(judged(None))
+
+
+def test_all_sources_have_to_be_the_retrievers_own() -> None:
+    assert are_self_judged([OWN], [OWN])
+    assert not are_self_judged([OWN, "retriever:other"], [OWN])
+    assert not are_self_judged(None, [OWN])
+
+
+@pytest.mark.parametrize(
+    ("task", "own"),
+    [
+        ({"retrievers": ["search"], "strata": []}, True),
+        ({"retrievers": ["other"], "strata": []}, False),
+        ({"retrievers": ["search", "other"], "strata": []}, False),
+        ({"retrievers": ["search"], "strata": [{"to": 30, "sample": 5}]}, False),
+        ({"retrievers": ["search"], "strata": [{"rest": 10}]}, False),
+    ],
+)
+def test_a_pool_of_several_retrievers_or_with_a_sample_is_not_its_own(task: dict[str, Any], *, own: bool) -> None:
+    assert is_own_pool(task, "search") is own
+
+
+@pytest.mark.parametrize("name", ["R@5", "R_id@10", "R_passage@1", "R"])
+def test_only_recall_is_labelled(name: str) -> None:
+    assert labelled(name, self_judged=True) == f"{name} (self-judged)"
+    assert labelled(name, self_judged=False) == name
+    assert labelled("MRR", self_judged=True) == "MRR"
+    assert labelled("RR@5", self_judged=True) == "RR@5"
+
+
+# --- where it is shown ---------------------------------------------------------------------------------------
+
+
+def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
+    service.docs(canaries=ticked(), use="completeness")
+    run = service.run()
+    assert run["self_judged"] is True
+    assert service.get("/v1/checks/docs/health")["self_judged"] is True
+    report = service.get(f"/v1/runs/{run['id']}/report", format="json")
+    assert report["run"]["self_judged"] is True
+    markdown = service.client.get(f"/v1/runs/{run['id']}/report?format=markdown").text
+    assert "R@3 (self-judged) 1.000" in markdown
+    assert "| R (self-judged) |" in markdown
+    assert "first hits of search itself" in markdown
+    html = words(service.client.get(f"/v1/runs/{run['id']}/report?format=html").text)
+    assert "R@3 (self-judged)" in html
+    for page in (f"/runs/{run['id']}", "/checks/docs"):
+        assert "R@k is self-judged: all judgments are of the first hits of search itself" in words(
+            service.client.get(page).text
+        )
+    check = words(service.client.get("/checks/docs").text)
+    assert "R@3 self-judged 1.000" in check
+    assert "R@3 (self-judged)" in check  # of charts
+    assert "1.000 self-judged" in service.client.get("/badge/docs.svg?measure=R@3").text
+    assert "self-judged" not in service.client.get("/badge/docs.svg?measure=MRR").text
+
+
+@pytest.mark.parametrize("source", [None, "retriever:other", "task:gone"])
+def test_other_judgments_have_no_label(service: Api, source: str | None) -> None:
+    service.docs(canaries=ticked(source), use="completeness")
+    run = service.run()
+    assert run["self_judged"] is False
+    report = service.client.get(f"/v1/runs/{run['id']}/report?format=markdown").text
+    assert "R@3 1.000" in report
+    assert "self-judged" not in report
+    assert "self-judged" not in service.client.get("/checks/docs").text
+
+
+def test_a_comparison_says_of_which_side(service: Api) -> None:
+    service.docs(canaries=ticked())
+    retriever = service.get("/v1/retrievers/search")
+    service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
+    service.put("/v1/checks/other", {"suite": "docs", "retriever": "other", "schedule": {"every": "1h"}, "k": 3})
+    service.run()
+    service.run("other")
+    found = service.get("/v1/compare", a="check:docs", b="check:other")
+    assert (found["a"]["self_judged"], found["b"]["self_judged"]) == (True, False)
+    assert [line for line in found["differences"] if "first hits of search" in line]
+    assert "R@3 self-judged: A" in words(service.client.get("/compare?a=check:docs&b=check:other").text)
+
+
+def test_an_older_run_says_so_as_the_newest_does(service: Api) -> None:
+    service.docs(canaries=ticked())
+    first = service.run()
+    service.put("/v1/suites/docs", {"canaries": ticked("retriever:other")})
+    assert service.run()["self_judged"] is False
+    assert service.get(f"/v1/runs/{first['id']}")["self_judged"] is True
+
+
+# --- where sources come from ---------------------------------------------------------------------------------
+
+
+def graded(store: Store, **owner: Any) -> Desk:
+    desk = Desk.of(store, **owner)
+    desk.make_pool()
+    desk.work_through("Ann")
+    return desk
+
+
+def sources(store: Store) -> set[str | None]:
+    chunks = suite_definitions.find_canary(store, "suite", "refunds").body["expected_chunks"]
+    return {chunk["source"] for chunk in chunks if chunk["id"] != "doc-refunds"}
+
+
+def test_adopted_judgments_come_from_their_task(store: Store) -> None:
+    desk = graded(store)
+    adoption.adopt(store, "truth", now=desk.world.clock.advance(1))
+    assert sources(store) == {"task:truth"}
+
+
+def test_patches_of_files_have_the_source(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store, owner=FILE)
+    found = adoption.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
+    assert "source: task:truth" in (found["patches"][0]["yaml"] or "")
+
+
+def test_ticked_hits_come_from_the_retriever_that_returned_them(service: Api) -> None:
+    service.docs(canaries=[])
+    fields = {"query": "How long?", "retriever": "search"}
+    found = service.client.post("/suites/docs/add", data={**fields, "do": "find"}).text
+    assert 'name="found_of" value="search"' in found
+    hit = {"found_of": "search", "found": "0", "found[0].id": "c1", "found[0].text": "t", "found[0].grade": "2"}
+    kept = service.client.post("/suites/docs/add", data={**fields, **hit, "retriever": "", "do": "keep"}).text
+    assert "source retriever:search" in words(kept)
+    row = {"expected_chunks[0].id": "c1", "expected_chunks[0].grade": "2", "expected_chunks[0].source": OWN}
+    service.client.post("/suites/docs/add", data={**fields, **row, "do": "save"})
+    (canary,) = service.get("/v1/suites/docs/canaries")["items"]
+    assert [(one["id"], one["source"]) for one in canary["expected_chunks"]] == [("c1", OWN)]
+
+
+def test_sources_leave_and_come_with_files(service: Api) -> None:
+    service.docs(canaries=ticked("task:truth"))
+    assert "source: task:truth" in service.client.get("/v1/export").text
+    exported = service.client.get("/v1/export?format=csv&suite=docs").json()["files"]["docs.csv"]
+    assert "judgment_source" in exported.splitlines()[0]
+    answer = service.client.post("/v1/import?format=csv&suite=again", json={"files": {"again.csv": exported}})
+    assert answer.status_code == 200, answer.text
+    again = service.get("/v1/suites/again/canaries/retention")["expected_chunks"]
+    assert [one["source"] for one in again] == ["task:truth"]
+    lost = service.client.get("/v1/export?format=trec&suite=docs").json()["notes"]
+    assert [note for note in lost if "sources of judgments (lost 2x)" in note]
+
+
+@pytest.mark.parametrize(
+    ("changes", "own"),
+    [({"retrievers": ["bm25"], "strata": []}, True), ({"retrievers": ["bm25"]}, False), ({"strata": []}, False)],
+)
+def test_a_task_over_its_first_hits_alone_is_no_better_than_ticking_them(
+    store: Store, changes: dict[str, Any], *, own: bool
+) -> None:
+    Desk.of(store, **changes)
+    with store.read() as connection:
+        assert is_self_judged(connection, ["task:truth"], "bm25") is own
+        assert not is_self_judged(connection, ["task:truth"], "dense")
+        assert not is_self_judged(connection, ["task:truth", "task:gone"], "bm25")
