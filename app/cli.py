@@ -40,6 +40,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "compare": "comparing",
     "traffic": "traffic",
     "suggest": "traffic",
+    "corpus": "corpora",
     "draft": "drafts",
     "try": "trials",
     "keys": "keys",

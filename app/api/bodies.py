@@ -18,8 +18,12 @@ from app.domain.errors import InvalidInputError, Problem, TooLargeError, Unsuppo
 from app.domain.json_size import REQUEST_LIMITS, excess_of
 
 MAX_BODY_BYTES = 10_000_000
+MAX_STREAM_BYTES = 100_000_000
+"""Of JSON lines and CSV, which are taken to disk as they arrive, where a route takes them."""
 _SMALL = 64_000
 _MAX_KEYS = 2_000  # of one object; the documents need some dozens
+_STREAMED = re.compile(r"/v1/(?:suites/[^/]+/traffic|corpora/[^/]+)")
+_STREAM_TYPES = (b"application/x-ndjson", b"application/jsonl", b"text/csv")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -40,13 +44,22 @@ class Gate:
             refusal = problem("bad-address", "The address cannot be used", 400, "it holds control characters")
             await refusal(scope, receive, send)
             return
-        if _declared_length(scope) > MAX_BODY_BYTES:
-            await as_problem(_too_large())(scope, receive, send)
+        most = _most_bytes(scope)
+        if _declared_length(scope) > most:
+            await as_problem(_too_large(most))(scope, receive, send)
             return
-        await self._app(scope, _limit_size(receive), send)
+        await self._app(scope, _limit_size(receive, most), send)
 
 
-def _limit_size(receive: Receive) -> Receive:
+def _most_bytes(scope: Scope) -> int:
+    """Return how many bytes a body may have: only what a route takes to disk may be larger than what is parsed."""
+    headers = dict(scope["headers"])
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    streamed = scope["method"] == "POST" and kind in _STREAM_TYPES and _STREAMED.fullmatch(scope["path"])
+    return MAX_STREAM_BYTES if streamed else MAX_BODY_BYTES
+
+
+def _limit_size(receive: Receive, most: int) -> Receive:
     """Return `receive` with a limit on the bytes received: content-length may be absent or wrong."""
     received_bytes = 0
 
@@ -54,21 +67,21 @@ def _limit_size(receive: Receive) -> Receive:
         nonlocal received_bytes
         message = await receive()
         received_bytes += len(message.get("body", b""))
-        if received_bytes > MAX_BODY_BYTES:
-            raise _too_large()
+        if received_bytes > most:
+            raise _too_large(most)
         return message
 
     return counting
 
 
-def _too_large() -> TooLargeError:
-    return TooLargeError(f"a body may have at most {MAX_BODY_BYTES // 1_000_000} MB; send it in parts")
+def _too_large(most: int) -> TooLargeError:
+    return TooLargeError(f"a body may have at most {most // 1_000_000} MB; send it in parts")
 
 
 def _declared_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
-            return int(value) if len(value) < 20 else MAX_BODY_BYTES + 1  # noqa: PLR2004 - digits of 64 bits
+            return int(value) if len(value) < 20 else MAX_STREAM_BYTES + 1  # noqa: PLR2004 - digits of 64 bits
     return 0
 
 

@@ -37,7 +37,7 @@ def draft(
 
     They are proposals and expect nothing: keep what a user might ask, and have people annotate what that finds.
     """
-    texts = read_corpus([file_source(file)])
+    texts = [*read_corpus([file_source(file)])]
     with open_database(data_dir) as (settings, store):
         require_own_key(settings)
         vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=False, readable=False)

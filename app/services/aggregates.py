@@ -81,10 +81,13 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
         }
         for position in outcome.degraded.tolist()
     ]
+    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
     body: RunDetails = {
         "categories": {name: slice_view(part) for name, part in aggregates.categories.items()},
         "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
-        **probe_summary(aggregates.probes, outcome.latencies, responses.failures.values()),
+        "probes": summary["probes"],
+        "probes_by_step": summary["probes_by_step"],
+        "latency_seconds": summary["latency_seconds"],
         "degraded": degraded,
     }
     sources = inputs.suite.judgment_sources

@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
+from app.commands import corpora
 from app.commands import traffic as command
 from tests.support.api_service import Api, api
 from tests.support.http_servers import Seen, peer, reply
@@ -157,3 +159,58 @@ def test_a_reach_that_nobody_asked_for_is_an_error(service: Api) -> None:
     result = run("suggest", "--data-dir", folder(service))
     assert result.exit_code == 2
     assert "was not asked for yet" in " ".join(result.stderr.split())
+
+
+# --- the only one --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_the_only_suite_and_retriever_need_no_naming(service: Api, file: Path, *, far: bool) -> None:
+    with peer(forward(service)) as server:
+        where = ["--server", server.url] if far else ["--data-dir", str(folder(service))]
+        sent = CliRunner().invoke(app, ["traffic", str(file), *where])
+        assert sent.exit_code == 0, sent.output
+        assert "Suite: docs (the only one)\nRetriever: search (the only one)" in sent.stderr
+        service.reached(*QUERIES)
+        listed = CliRunner().invoke(app, ["suggest", "--n", "30", *where])
+        assert listed.exit_code == 0, listed.output
+        assert "Retriever with traffic: search (the only one)" in listed.stderr
+        service.put("/v1/suites/other", {})
+        several = CliRunner().invoke(app, ["traffic", str(file), *where])
+        assert several.exit_code == 2
+        assert "say which with --suite: docs, other" in several.stderr
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_corpus_is_added_near_and_far(
+    service: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, far: bool
+) -> None:
+    monkeypatch.setattr(corpora, "_PART", 70)
+    file = tmp_path / "Hand_book.jsonl"
+    file.write_text("".join(json.dumps({"_id": f"d{n}", "text": f"Text {n % 4}."}) + "\n" for n in range(5)))
+    with peer(forward(service)) as server:
+        where = ["--server", server.url] if far else ["--data-dir", str(folder(service))]
+        sent = CliRunner().invoke(app, ["corpus", str(file), *where])
+        assert (sent.exit_code, sent.stdout) == (0, "5 texts read: corpus hand-book has 4 distinct\n")
+        assert len(server.seen) == (3 if far else 0)
+        assert service.get("/v1/corpora/hand-book")["texts"] == 4
+        wrong = CliRunner().invoke(app, ["corpus", str(file), "--name", "No name", *where])
+        assert wrong.exit_code == 2
+        assert "'No name' is no name" in wrong.stderr
+
+
+def test_progress_is_shown_while_it_uploads(service: Api, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moves: list[tuple[int, int]] = []
+
+    @contextmanager
+    def counting(name: str) -> Iterator[Callable[[int, int], None]]:
+        assert name == "sending queries"
+        yield lambda done, total: moves.append((done, total))
+
+    monkeypatch.setattr(command, "_PART", 3)
+    monkeypatch.setattr(command.terminal, "counting", counting)
+    with peer(forward(service)) as server:
+        assert run("traffic", file, "--server", server.url).exit_code == 0
+    assert moves[0] == (0, moves[0][1])
+    assert [done for done, _ in moves] == [0, 3, 6, moves[0][1]][: len(moves)]
+    assert moves[-1][0] == moves[-1][1]

@@ -13,7 +13,7 @@ from app.adapters.catalog.trials import Trial
 from app.adapters.transport import send_one
 from app.adapters.wire import Request, Response, header_line
 from app.domain.addresses import AddressPolicy
-from app.domain.annotation.views import ReceivedTraffic, SuggestionView
+from app.domain.annotation.views import CorpusView, ReceivedTraffic, SuggestionView, TrafficView
 from app.domain.comparison.views import ComparisonPage
 from app.domain.diagnosis.views import QualityReport, ReanchorDecision, ReanchorView
 from app.domain.errors import (
@@ -46,7 +46,7 @@ class Server:
         if parts.scheme not in {"http", "https"} or not parts.hostname or not plain:
             raise ConfigurationError("--server must be the address of a service, for example https://coalmine.example")
         self._url = url.rstrip("/")
-        headers = {"user-agent": user_agent, "content-type": "application/json"}
+        headers = {"user-agent": user_agent}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
         try:
@@ -115,8 +115,19 @@ class Server:
     def send_traffic(self, suite: str, retriever: str, lines: str, *, key: str) -> ReceivedTraffic:
         """Add queries of users as JSON lines, once per `key`; see `POST /v1/suites/{suite}/traffic`."""
         path = f"/v1/suites/{_quoted(suite)}/traffic?retriever={_quoted(retriever)}"
-        files = {"files": {"traffic.jsonl": lines}}
-        return self._call("POST", path, ReceivedTraffic, body=files, idempotency_key=key)
+        return self._call("POST", path, ReceivedTraffic, lines=lines, idempotency_key=key)
+
+    def add_texts(self, corpus: str, lines: str) -> CorpusView:
+        """Add texts as JSON lines to a corpus; see `POST /v1/corpora/{corpus}`."""
+        return self._call("POST", f"/v1/corpora/{_quoted(corpus)}", CorpusView, lines=lines)
+
+    def slugs(self, kind: str) -> list[str]:
+        """Return the first slugs of a kind, `suites` or `retrievers`."""
+        return [one["slug"] for one in self._call("GET", f"/v1/{_quoted(kind)}", _SlugPage)["items"]]
+
+    def traffic(self, suite: str) -> list[TrafficView]:
+        """Return the traffic of a suite by retriever."""
+        return self._call("GET", f"/v1/suites/{_quoted(suite)}/traffic", _TrafficPage)["items"]
 
     def suggestions(self, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
         """Return queries that no canary stands for, see `GET /v1/suites/{suite}/suggestions`."""
@@ -124,11 +135,21 @@ class Server:
         return self._call("GET", path, _SuggestionPage)["items"]
 
     def _call(
-        self, method: str, path: str, shape: type[T], *, body: Any = None, idempotency_key: str | None = None
+        self,
+        method: str,
+        path: str,
+        shape: type[T],
+        *,
+        body: Any = None,
+        lines: str | None = None,
+        idempotency_key: str | None = None,
     ) -> T:
-        """Send JSON and return the answer, checked to have this shape; what else it holds stays."""
+        """Send JSON, or JSON lines, and return the answer, checked to have this shape; what else it holds stays."""
         content = None if body is None else json.dumps(body).encode()
-        answer = self._send(method, path, content, idempotency_key=idempotency_key)
+        if lines is not None:
+            content = lines.encode()
+        kind = "application/json" if lines is None else "application/x-ndjson"
+        answer = self._send(method, path, content, idempotency_key=idempotency_key, kind=kind)
         try:
             document: T = json.loads(answer.body)
             msgspec.convert(document, shape)
@@ -139,8 +160,18 @@ class Server:
     def _foreign(self) -> CoalmineError:
         return CoalmineError(f"{self._url} did not answer as Coalmine does")
 
-    def _send(self, method: str, path: str, body: bytes | None, *, idempotency_key: str | None = None) -> Response:
-        extra = () if idempotency_key is None else (header_line("idempotency-key", idempotency_key),)
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        idempotency_key: str | None = None,
+        kind: str = "application/json",
+    ) -> Response:
+        extra = [header_line("content-type", kind)]
+        if idempotency_key is not None:
+            extra.append(header_line("idempotency-key", idempotency_key))
         request = Request(
             url=self._url + path,
             method=method,
@@ -223,3 +254,21 @@ _HINTS: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: " (set COALMINE_API_KEY)",
     HTTPStatus.FORBIDDEN: " (applying needs a key with scope admin, trying one with write, exporting one with read)",
 }
+
+
+class _Slug(TypedDict):
+    """Anything that has a slug."""
+
+    slug: str
+
+
+class _SlugPage(TypedDict):
+    """A page of a list of definitions."""
+
+    items: list[_Slug]
+
+
+class _TrafficPage(TypedDict):
+    """The traffic of a suite."""
+
+    items: list[TrafficView]

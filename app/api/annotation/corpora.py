@@ -5,14 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from app.api.bodies import Content
-from app.api.catalog.definitions import body_schema
+from app.api.annotation.streamed_texts import Texts, texts_schema
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.request_limits import expensive
-from app.api.schemas import Page, TextFiles
+from app.api.schemas import Page
 from app.domain.annotation.views import CorpusView
 from app.formats.fields import SLUG
-from app.formats.validation_messages import parse_document
 from app.services.annotation import corpora
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -32,14 +30,15 @@ def get_corpus(store: StoreDep, corpus: Name) -> CorpusView:
     return corpora.load_corpus(store, corpus)
 
 
-@router.post("/corpora/{corpus}", openapi_extra=body_schema(TextFiles))
+@router.post("/corpora/{corpus}", openapi_extra=texts_schema(jsonl='{"_id": "d1", "text": "Fees are due monthly."}\n'))
 @expensive
-def post_texts(store: StoreDep, corpus: Name, body: Content) -> CorpusView:
-    """Add the texts of files of JSON lines, `{"_id": ..., "text": ...}`; send a large corpus in parts.
+def post_texts(store: StoreDep, corpus: Name, sources: Texts) -> CorpusView:
+    """Add the texts of JSON lines, `{"_id": ..., "text": ...}`, to a corpus.
 
-    The same text twice is one, so that a part can be sent again.
+    Send a file as it is, up to 100 MB, as `application/x-ndjson`, or texts within JSON, up to 10 MB; a larger corpus in
+    parts. The same text twice is one, so that a part can be sent again.
     """
-    return corpora.add_texts(store, corpus, parse_document(TextFiles, body).sources, now=datetime.now(UTC))
+    return corpora.add_texts(store, corpus, sources, now=datetime.now(UTC))
 
 
 @router.delete("/corpora/{corpus}", status_code=204)

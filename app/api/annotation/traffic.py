@@ -5,12 +5,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 
+from app.api.annotation.streamed_texts import Texts, texts_schema
 from app.api.answers import refusals
 from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import Limit, body_schema, wake
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.request_limits import expensive
-from app.api.schemas import Page, TextFiles
+from app.api.schemas import Page
 from app.domain.annotation.views import (
     ForgottenTraffic,
     ReceivedTraffic,
@@ -35,7 +36,13 @@ def list_traffic(store: StoreDep, suite: str) -> Page[TrafficView]:
     return Page(items=traffic.load_traffic(store, suite), next=None)
 
 
-@router.post("/suites/{suite}/traffic", openapi_extra=body_schema(TextFiles), responses=refusals(409))
+_EXAMPLES = {
+    "jsonl": '{"query": "rate limit", "count": 25, "at": "2026-11-21T08:00:00Z"}\n',
+    "csv": "query,count,at\nrate limit,25,2026-11-21T08:00:00Z\n",
+}
+
+
+@router.post("/suites/{suite}/traffic", openapi_extra=texts_schema(**_EXAMPLES), responses=refusals(409))
 @expensive
 def post_traffic(
     *,
@@ -43,16 +50,16 @@ def post_traffic(
     vault: VaultDep,
     suite: str,
     retriever: Retriever,
-    body: Content,
+    sources: Texts,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> ReceivedTraffic:
     """Add queries of users: JSON lines or CSV with `query[,count,at,outcome]`, or `user_query,timestamp`.
 
     Kept for 30 days: the query in small letters and single spaces, how often, first and last time. At most 100,000
-    distinct ones. Send large files in parts, each with an `Idempotency-Key` of its own: for a day a part that is sent
+    distinct ones. Send a file as it is, up to 100 MB, as `application/x-ndjson` or `text/csv`, or its text within JSON,
+    up to 10 MB. Send larger ones in parts, each with an `Idempotency-Key` of its own: for a day a part that is sent
     again is not counted again, and answered as the first time.
     """
-    sources = parse_document(TextFiles, body).sources
     return traffic.receive_traffic(store, vault, suite, retriever, sources, now=datetime.now(UTC), key=idempotency_key)
 
 

@@ -24,6 +24,8 @@ _MILLISECONDS_FROM: Final = 1e11
 _MOST: Final = 1_000_000_000
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _MOST_PROBLEMS: Final = 100
+MOST_READ: Final = 300_000
+"""Distinct queries of one upload, which are held in memory; of a suite 100,000 are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,9 @@ def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:
             else:
                 before = found.get(line.query)
                 found[line.query] = line if before is None else _join(before, line)
+                if len(found) > MOST_READ:
+                    message = f"there are more than {MOST_READ:,} distinct queries up to here; leave rare ones out"
+                    raise InvalidInputError([Problem(file=source.name, line=number, message=message)])
     problems += builder.problems
     if problems:
         raise InvalidInputError(problems)

@@ -1,7 +1,8 @@
 """Corpora, from which random negatives are drawn: texts added in parts, listed, deleted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from app.domain.annotation.pooling import text_key
@@ -18,19 +19,30 @@ _BLOCK: Final = 2_000
 """Texts that are written, or deleted, in one transaction."""
 
 
-def add_texts(store: Store, name: str, sources: Sequence[Source], *, now: datetime) -> CorpusView:
+def add_texts(
+    store: Store,
+    name: str,
+    sources: Sequence[Source],
+    *,
+    now: datetime,
+    added: Callable[[int], None] = lambda _: None,
+) -> CorpusView:
     """Add texts to a corpus, which is created where there is none; a text that it has is passed over.
 
-    In several transactions: sent again after an error, nothing is there twice. Raises InvalidInputError.
+    All lines are read before the first is stored: a wrong one takes none. In several transactions, with a block of
+    texts in memory at a time: sent again after an error, nothing is there twice. Raises InvalidInputError.
     """
-    texts = [
-        CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in read_corpus(sources)
-    ]
+    for _ in read_corpus(sources):
+        pass
     with store.write() as connection:
         corpus_id = rows.open_corpus(connection, name, to_us(now))
-    for start in range(0, len(texts), _BLOCK):
+    texts = read_corpus(sources)
+    while block := [
+        CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in islice(texts, _BLOCK)
+    ]:
         with store.write() as connection:
-            rows.add_texts(connection, corpus_id, texts[start : start + _BLOCK])
+            rows.add_texts(connection, corpus_id, block)
+        added(len(block))
     return load_corpus(store, name)
 
 
