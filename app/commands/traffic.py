@@ -111,13 +111,15 @@ def show_suggestions(
             suite = suite or _only("suite", _slugs(store, "suite"))
             retriever = retriever or _only("retriever with traffic", _retrievers(traffic.load_traffic(store, suite)))
             found = reach.suggest(store, suite, retriever, limit=n)
-    rows = [
-        (plain(one["query"]), plain(one["group"]), f"{one['traffic']:,.0f}", ", ".join(one["segments"]))
-        for one in found
-    ]
+    rows = [(plain(one["query"]), plain(one["group"]), f"{one['traffic']:,.0f}", _guesses(one)) for one in found]
     terminal.show_table(
         Table(title="Suggestions", columns=("query", "group", "traffic", "segment, guessed"), rows=tuple(rows))
     )
+
+
+def _guesses(one: SuggestionView) -> str:
+    """Return the guessed segments; of a service of an earlier release without what it does not say."""
+    return ", ".join([*one["segments"], *(["perhaps negative"] if one.get("negative_candidate") else [])])
 
 
 def _only(kind: str, slugs: Sequence[str]) -> str:

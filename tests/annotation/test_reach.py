@@ -116,6 +116,20 @@ def test_one_suggestion_per_uncovered_group_the_most_traffic_first() -> None:
     ]
 
 
+def test_a_query_that_was_taken_up_is_not_suggested_nor_its_group_while_nobody_judged_it() -> None:
+    counts = [50, 40, 5, 3]
+    queries = ["fees", "html", "more html", "refunds"]
+    sample = TrafficSample(head=(0, 1, 2, 3), rest=(), head_traffic=98, rest_traffic=0, whole=True)
+    groups = {0: "billing", 1: "html", 2: "html", 3: "returns"}
+
+    def suggested(**taken: set[int]) -> list[str]:
+        return [one.query for one in suggest_queries(queries, counts, sample, groups, {"billing"}, **taken)]
+
+    assert suggested() == ["html", "refunds"]
+    assert suggested(taken_up={1, 3}) == ["more html"]
+    assert suggested(taken_up={1}, pending={1}) == ["refunds"]
+
+
 def test_traffic_of_groups_adds_up_to_that_of_answered_queries() -> None:
     counts = zipf(5_000)
     sample = sample_of(counts)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.annotation.segments import guess_segments
+from app.domain.annotation.segments import guess_segments, is_negative_candidate
 from app.domain.model import Segment
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -42,6 +42,9 @@ def test_queries_of_the_head_are_frequent() -> None:
 def test_a_first_hit_of_low_relevance_is_an_edge_case() -> None:
     assert guess_segments(ORDINARY, top_score=0.49) == (Segment.EDGE,)
     assert guess_segments(ORDINARY, top_score=0.5) == ()
+    assert is_negative_candidate(0.49)
+    assert not is_negative_candidate(0.5)
+    assert not is_negative_candidate(None)
 
 
 def test_a_query_new_in_an_older_log_is_temporal() -> None:

@@ -438,6 +438,7 @@ def test_one_suggestion_for_each_group_that_no_canary_stands_for(world: World) -
     segments = {one["query"]: one["segments"] for one in found}
     assert segments["refunds late"] == ["frequent", "edge"]
     assert segments["odd one"] == ["edge"]
+    assert [one["query"] for one in found if one["negative_candidate"]] == ["odd one"]
     assert len(reach.suggest(world.store, "suite", "search", limit=1)) == 1
 
 
@@ -451,6 +452,10 @@ def test_suggestions_become_canaries_without_expectations_and_a_task(world: Worl
     found = suite_definitions.find_canary(world.store, "suite", "refunds-late").body
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
     assert len(suite_definitions.list_canaries(world.store, "suite")) == 4
+    assert [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)] == ["odd one"]
+    suite_definitions.archive_canary(world.store, "suite", "refunds-late", now=world.clock.advance(1))
+    left = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)]
+    assert "refunds late" not in left, "it is in the task"
     with pytest.raises(ConflictError, match="already"):
         suggesting.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     with pytest.raises(InvalidInputError, match="at least one"):

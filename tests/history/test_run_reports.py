@@ -259,7 +259,8 @@ def test_the_api_gives_the_report_with_the_change_in_every_format(pages: Site, f
     assert answer.status_code == 200
     if form == "json":
         body = answer.json()
-        assert list(body) == ["run", "worst", "guide", "intervals", "since", "pooled_recall", "confirmed"]
+        parts = ["run", "worst", "guide", "intervals", "since", "pooled_recall", "composition", "confirmed"]
+        assert list(body) == parts
         assert body["since"]["changes"]["degraded"] == 10
         assert body["intervals"]["run"]["MRR"].keys() == {"canaries", "low", "high"}
     else:
@@ -294,3 +295,30 @@ def test_the_page_of_a_run_links_to_the_report_with_the_change_since_the_one_bef
     link = pages.page("/runs/2").one("a", href="/v1/runs/2/report?format=html&since=1")
     assert link.text == "Report with changes since run 1"
     assert "changes since" not in pages.page("/runs/1").text
+
+
+# --- composition -------------------------------------------------------------------------------------------------
+
+
+def test_a_report_counts_the_canaries_of_its_run_by_category_and_segment(sqlite_store: Store) -> None:
+    made = site(sqlite_store)
+    canaries = [canary("a", segment="frequent"), canary("b", segment="edge", category="procedural"), canary("c")]
+    made.world.apply(page(canaries, rules=[COVERAGE]))
+    made.world.run()
+    made.world.apply(page([canary("a")], rules=[COVERAGE]))
+    report = load(made)
+    found = report["composition"]
+    assert found is not None
+    assert [(one["category"], one["segments"]["edge"]) for one in found["categories"]] == [
+        ("simple_factual", 0),
+        ("procedural", 1),
+    ]
+    assert (found["segments"][0], found["not_stated"]) == ({"segment": "frequent", "canaries": 1, "target": 3}, 1)
+    markdown = report_markdown(report)
+    assert "| category | frequent | edge | challenging | temporal | not stated |" in markdown
+    assert "| all, of at least | 1 of 3 | 1 of 3 | 0 of 3 | 0 of 3 | 1 |" in markdown
+    assert "Canaries by category and segment" in Page(report_html(report)).text
+
+
+def test_without_a_stated_segment_a_report_has_no_table_of_them(pages: Site) -> None:
+    assert "by category and segment" not in report_markdown(load(pages))

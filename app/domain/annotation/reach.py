@@ -153,17 +153,25 @@ def suggest_queries(
     sample: TrafficSample,
     groups: Mapping[int, str | None],
     covered: AbstractSet[str],
+    *,
+    taken_up: AbstractSet[int] = frozenset(),
+    pending: AbstractSet[int] = frozenset(),
 ) -> tuple[Suggestion, ...]:
-    """One suggestion for each group that is not covered: its most frequent query; the most traffic first."""
+    """One suggestion for each group that is not covered: its most frequent query; the most traffic first.
+
+    A query that is `taken_up`, by place, is never suggested; while it is `pending`, since nobody has judged it yet,
+    nothing of its group is.
+    """
     representative: dict[str, int] = {}
+    waiting = {groups.get(place) for place in pending}
     for place in sorted(sample.places, key=lambda place: (-counts[place], place)):
         group = groups.get(place)
-        if group is not None:
+        if group is not None and group not in waiting and place not in taken_up:
             representative.setdefault(group, place)
     return tuple(
         Suggestion(group=group, query=queries[representative[group]], traffic=traffic)
         for group, traffic in group_traffic(counts, sample, groups).items()
-        if group not in covered
+        if group not in covered and group in representative
     )
 
 

@@ -26,6 +26,11 @@ _TWO_CLAUSES = re.compile(
 )
 
 
+def is_negative_candidate(top_score: float | None) -> bool:
+    """Whether the first hit is of so low relevance that there may be no answer; False where none was measured."""
+    return top_score is not None and top_score < _LOW_RELEVANCE
+
+
 def guess_segments(
     query: str,
     *,
@@ -42,7 +47,6 @@ def guess_segments(
     of dates, or first seen within the last 14 days of a log that began before them.
     """
     words, text = len(query.split()), query.casefold()
-    low = top_score is not None and top_score < _LOW_RELEVANCE
     new = (
         first_seen is not None
         and log_start is not None
@@ -51,7 +55,7 @@ def guess_segments(
     )
     found = {
         Segment.FREQUENT: in_head,
-        Segment.EDGE: words < _FEWEST_WORDS or words > _MOST_WORDS or low,
+        Segment.EDGE: words < _FEWEST_WORDS or words > _MOST_WORDS or is_negative_candidate(top_score),
         Segment.CHALLENGING: bool(_COMPARISON_WORDS.search(text) or _TWO_CLAUSES.search(text)),
         Segment.TEMPORAL: new or bool(_DATE_WORDS.search(text)),
     }

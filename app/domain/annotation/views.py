@@ -285,6 +285,8 @@ class SuggestionView(TypedDict):
     group: str
     traffic: float
     segments: list[str]
+    negative_candidate: bool
+    """Whether its first hit is of low relevance: perhaps no answer exists, and it should be a negative canary."""
 
 
 class LeftOutCanary(TypedDict):

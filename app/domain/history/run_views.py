@@ -5,6 +5,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from app.domain.catalog.measure_guide import MeasureGuideView
+from app.domain.catalog.views import CompositionView
 from app.domain.comparison.views import ComparisonDecision, Sides
 from app.domain.history.report_views import MeanIntervalsView, ReportChange
 from app.domain.model import Category, Level, Outcome, Reason, RunStatus, Step, Trigger, Verdict
@@ -254,6 +255,8 @@ class ReportView(TypedDict):
     """Null where no other run is named."""
     pooled_recall: list[PooledRecallView]
     """Of the retriever, from the newest annotation task on the suite; stands beside recall, never in its place."""
+    composition: CompositionView | None
+    """Canaries of the run by category and segment against targets; null where it was never carried out."""
     confirmed: list[str]
     """Measures of its judge that people confirmed; its others are marked as uncalibrated."""
 

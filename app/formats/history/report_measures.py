@@ -174,6 +174,22 @@ def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTER
     return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *heads), rows=rows)
 
 
+def composition_table(report: Mapping[str, Any]) -> Table:
+    """Return the canaries by category and segment, with the targets of segments; no rows where none states its own."""
+    found = report.get("composition")
+    title = "Canaries by category and segment"
+    if found is None or not any(one["canaries"] for one in found["segments"]):
+        return Table(title=title, columns=(), rows=())
+    segments = [one["segment"] for one in found["segments"]]
+    rows = [
+        (plain(one["category"]), *(str(one["segments"][name]) for name in segments), str(one["not_stated"]))
+        for one in found["categories"]
+    ]
+    sums = (f"{one['canaries']} of {one['target']}" for one in found["segments"])
+    rows.append(("all, of at least", *sums, str(found["not_stated"])))
+    return Table(title=title, columns=("category", *segments, "not stated"), rows=tuple(rows))
+
+
 def _intervals(report: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = report.get("intervals", {}).get("run", _NO_INTERVALS)
     return found

@@ -18,6 +18,7 @@ from app.domain.probing.probe_failures import outcome_word
 from app.formats.history.report_changes import change_lines, change_tables
 from app.formats.history.report_measures import (
     category_cutoff_tables,
+    composition_table,
     lead_line,
     measure_tables,
     pooled_recall_lines,
@@ -179,7 +180,8 @@ def _span(values: Sequence[float], digits: str) -> str:
 
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the non-empty tables of a report; those of measures only where any was measured."""
-    return [table for table in (*measure_tables(report), worst_table(report)) if table.rows]
+    tables = (*measure_tables(report), worst_table(report), composition_table(report))
+    return [table for table in tables if table.rows]
 
 
 def worst_table(report: Mapping[str, Any]) -> Table:

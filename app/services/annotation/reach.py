@@ -10,14 +10,16 @@ from typing import Any, Final
 
 from app.domain.annotation import reach as estimates
 from app.domain.annotation.reach import TrafficSample
-from app.domain.annotation.segments import guess_segments
+from app.domain.annotation.segments import guess_segments, is_negative_candidate
 from app.domain.annotation.views import GroupView, ReachState, SuggestionView, TrafficReachView, TrafficView
 from app.domain.errors import NotFoundError
-from app.domain.model import Verdict
+from app.domain.model import Category, Verdict
 from app.formats.annotation.traffic_documents import Grouping
+from app.formats.annotation.traffic_lines import normalise_query
 from app.formats.history import shapes
 from app.services.annotation.traffic import find_suite, load_traffic
 from app.services.history import result_views
+from app.store.annotation import tasks
 from app.store.annotation import traffic as rows
 from app.store.annotation.traffic import ReachRow, TrafficQuery
 from app.store.catalog import definitions, suites
@@ -48,7 +50,7 @@ def suggest(store: Store, suite: str, retriever: str, *, limit: int) -> list[Sug
     Segments are guesses. Raises NotFoundError.
     """
     sample = _require_sample(store, suite, retriever)
-    return _suggestions(sample, _covered_groups(store, sample), limit)
+    return _suggestions(store, sample, _covered_groups(store, sample), limit)
 
 
 def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[SuiteTraffic]:
@@ -61,7 +63,7 @@ def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[Suit
             SuiteTraffic(
                 traffic=one,
                 reach=None if sample is None else _view(sample, covered),
-                suggestions=() if sample is None else _suggestions(sample, covered, suggestions),
+                suggestions=() if sample is None else _suggestions(store, sample, covered, suggestions),
             )
         )
     return found
@@ -97,9 +99,20 @@ def _view(sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
     }
 
 
-def _suggestions(sample: "_Sample", covered: AbstractSet[str], limit: int) -> list[SuggestionView]:
+def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], limit: int) -> list[SuggestionView]:
+    if not limit:
+        return []
     texts = [one.query if one is not None else "" for one in sample.queries]
-    found = estimates.suggest_queries(texts, sample.counts, sample.drawn, sample.groups, covered)
+    taken_up, pending = _taken_up(store, sample.reach.suite_id)
+    found = estimates.suggest_queries(
+        texts,
+        sample.counts,
+        sample.drawn,
+        sample.groups,
+        covered,
+        taken_up={place for place, text in enumerate(texts) if text in taken_up},
+        pending={place for place, text in enumerate(texts) if text in pending},
+    )
     place_of = {text: place for place, text in enumerate(texts)}
     return [
         {
@@ -107,9 +120,26 @@ def _suggestions(sample: "_Sample", covered: AbstractSet[str], limit: int) -> li
             "group": one.group,
             "traffic": shapes.rounded(one.traffic),
             "segments": [*sample.segments(place_of[one.query])],
+            "negative_candidate": is_negative_candidate(sample.top_score(place_of[one.query])),
         }
         for one in found[:limit]
     ]
+
+
+def _taken_up(store: Store, suite_id: int) -> tuple[AbstractSet[str], AbstractSet[str]]:
+    """Return the normalised queries of canaries and of tasks, and those of canaries that nothing is decided of yet."""
+    with store.read() as connection:
+        canaries = suites.list_canaries(connection, suite_id)
+        in_tasks = tasks.task_queries(connection, suite_id)
+    pending = {
+        normalise_query(row.body["query"])
+        for row in canaries
+        if not row.body["expected_chunks"]
+        and not row.body["forbidden_chunks"]
+        and not row.body["expect_empty"]
+        and row.body["category"] != Category.NEGATIVE
+    }
+    return {normalise_query(one) for one in (*(row.body["query"] for row in canaries), *in_tasks)}, pending
 
 
 def _find_sample(store: Store, suite: str, retriever: str) -> "_Sample | None":
@@ -176,6 +206,11 @@ class _Sample:
     def first_hits(self) -> list[tuple[str, str | None]]:
         """Chunk and document of the first hits."""
         return [(one.chunk, one.document) for one in self.queries if one is not None and one.chunk is not None]
+
+    def top_score(self, place: int) -> float | None:
+        """Return the relevance of a query's first hit; None = not measured."""
+        one = self.queries[place]
+        return None if one is None else one.relevance
 
     def segments(self, place: int) -> Sequence[str]:
         """Guess the segments of a query."""

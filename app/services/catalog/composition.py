@@ -3,6 +3,7 @@
 from app.domain.catalog.composition import SEGMENT_TARGETS, CanaryKind, Composition, compose
 from app.domain.catalog.views import CompositionView
 from app.domain.model import Category, Segment
+from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.services.catalog.references import require
 from app.services.catalog.suite_snapshots import load_suite_in_force
 from app.store.catalog import definitions
@@ -14,6 +15,11 @@ def load_composition(store: Store, slug: str) -> CompositionView:
     with store.read() as connection:
         row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
         suite = load_suite_in_force(connection, row)
+    return compose_suite(suite)
+
+
+def compose_suite(suite: SuiteSnapshot) -> CompositionView:
+    """Return the composition of a version of a suite."""
     found = compose(
         CanaryKind(
             category=member.canary.category,

@@ -13,7 +13,9 @@ from app.domain.history.report_views import ReportChange, ReportedCanary
 from app.domain.history.run_views import FullReport, ReportedOutcome, ResultView, RunView
 from app.domain.model import Verdict
 from app.formats.history import shapes
+from app.services.catalog.composition import compose_suite
 from app.services.catalog.run_inputs import load_guide
+from app.services.catalog.suite_snapshots import load_suite
 from app.services.comparison import run_comparison
 from app.services.history import result_views
 from app.services.history.pooled_recall_views import load_recalls
@@ -51,6 +53,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         check_version = row.check_version_id
         confirmed = confirmed_for_check(connection, row.check_id)
         guide = None if check_version is None else load_guide(connection, check_version).body()
+        suite = None if row.suite_version_id is None else load_suite(connection, row.suite_version_id)
         pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
     return {
         "run": summary,
@@ -62,6 +65,7 @@ def load_report(store: Store, run_id: str, *, version: str | None = None, since:
         },
         "since": None if since is None else _change(store, since, run_id, version=version),
         "pooled_recall": pooled,
+        "composition": None if suite is None else compose_suite(suite),
         "confirmed": sorted(confirmed),
         "results": unhealthy,
     }

@@ -127,6 +127,18 @@ def tasks_of_suite(connection: Connection, suite_id: int) -> list[TaskRow]:
     return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.id.desc()))]
 
 
+def task_queries(connection: Connection, suite_id: int) -> list[str]:
+    """List the queries of the canaries of all tasks of a suite, archived ones too."""
+    frozen = (
+        sa.select(canary_versions.c.body)
+        .join(task_canaries, task_canaries.c.canary_version_id == canary_versions.c.id)
+        .join(tasks, tasks.c.id == task_canaries.c.task_id)
+        .where(tasks.c.suite_id == suite_id)
+        .distinct()
+    )
+    return [str(json.loads(body)["query"]) for body in connection.execute(frozen).scalars()]
+
+
 def documents_of(connection: Connection, slugs: Collection[str]) -> dict[str, list[Mapping[str, Any]]]:
     """Return the documents of tasks by slug, archived ones too: a slug may have been used again."""
     found: dict[str, list[Mapping[str, Any]]] = {}
