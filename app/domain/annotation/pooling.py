@@ -7,7 +7,7 @@ replacement and its size is known, which is what an estimate of recall needs (`p
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -81,6 +81,8 @@ class CanaryPool:
 
     items: tuple[PoolItem, ...]
     sizes: tuple[int, ...]
+    shared_ids: tuple[str, ...] = ()
+    """Ids of chosen chunks that stand for another ranked text too, chosen or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +126,18 @@ def draw_items(items: Sequence[PoolItem], plan: PoolPlan, random: np.random.Gene
     for stratum, deeper in zip(plan.strata, strata[1:], strict=True):
         drawn = random.choice(len(deeper), size=min(stratum.sample, len(deeper)), replace=False) if deeper else ()
         chosen += [deeper[int(place)] for place in sorted(drawn)]
-    return CanaryPool(items=tuple(chosen), sizes=tuple(map(len, strata)))
+    texts_by_id: dict[str, set[str]] = {}
+    for item in items:
+        for _, chunk in item.chunks:
+            texts_by_id.setdefault(chunk, set()).add(item.key)
+    used = {chunk for item in chosen for _, chunk in item.chunks}
+    shared = sorted(chunk for chunk in used if len(texts_by_id[chunk]) > 1)
+    return CanaryPool(items=tuple(chosen), sizes=tuple(map(len, strata)), shared_ids=tuple(shared))
 
 
 def add_rest(pool: CanaryPool, drawn: Sequence[PoolItem], size: int) -> CanaryPool:
     """Add random negatives of the corpus, of which there are `size`."""
-    return CanaryPool(items=(*pool.items, *drawn), sizes=(*pool.sizes, size))
+    return replace(pool, items=(*pool.items, *drawn), sizes=(*pool.sizes, size))
 
 
 def merge_rankings(rankings: Mapping[str, Ranking], bounds: Sequence[int]) -> tuple[PoolItem, ...]:

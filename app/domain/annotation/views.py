@@ -177,10 +177,18 @@ class DisagreementView(TypedDict):
     adjudicated: int | None
 
 
+class UnnamedChunk(TypedDict):
+    """A graded chunk that gets no judgment, since nothing names it: its ids, the beginning of its text, its grade."""
+
+    ids: list[str]
+    text: str
+    grade: int
+
+
 class AdoptedCanary(TypedDict):
     """A canary that gets judgments of a task: number of graded chunks by grade, of new and changed judgments.
 
-    `undecided` are chunks that nobody has graded or that are disputed.
+    `undecided` are chunks that nobody has graded or that are disputed; `unnamed` those that no judgment can name.
     """
 
     canary: str
@@ -188,6 +196,7 @@ class AdoptedCanary(TypedDict):
     added: int
     changed: int
     undecided: int
+    unnamed: list[UnnamedChunk]
 
 
 class CorpusView(TypedDict):

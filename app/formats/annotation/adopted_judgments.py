@@ -29,6 +29,8 @@ class AdoptedJudgments:
     replaced: dict[str, tuple[JudgmentDocument, ...]]
     """Judgments with another grade, by the name of the old one; see `judgment_name`."""
     added: tuple[JudgmentDocument, ...]
+    unnamed: tuple[GradedItem, ...] = ()
+    """Items that get no judgment: no id is theirs alone, and their text is empty or too long to name them."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,8 +62,12 @@ def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, sour
                 replaced[judgment_name(chunk)] = (changed,)
         if chunk.id is not None and (item is None or chunk.id not in item.ids):
             others_ids.add(chunk.id)
-    new = [_new_judgment(item, others_ids, source) for item in items if item.key not in known]
-    return AdoptedJudgments(replaced=replaced, added=tuple(one for one in new if one is not None))
+    new = [(item, _new_judgment(item, others_ids, source)) for item in items if item.key not in known]
+    return AdoptedJudgments(
+        replaced=replaced,
+        added=tuple(one for _, one in new if one is not None),
+        unnamed=tuple(item for item, one in new if one is None),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,11 @@ Canaries of the API are changed; those of files get a patch to commit, as re-anc
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from app.domain.annotation.views import AdoptedCanary, AdoptionView, LeftOutCanary
 from app.domain.catalog.judgment_sources import task_source
+from app.domain.counts import counted
 from app.domain.errors import ConflictError
 from app.formats.annotation.adopted_judgments import AdoptedJudgments, GradedItem, adopt_judgments
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -23,6 +25,9 @@ from app.store.annotation.tasks import ItemRow, TaskCanary
 from app.store.catalog import suites
 from app.store.catalog.suites import CanaryRow
 from app.store.engine import Store
+
+_SHOWN_TEXT: Final = 200
+"""Characters that are shown of a text that names no judgment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,7 @@ def _adopt_one(
         return "it expects that nothing is found"
     named = items_by_chunk(items)
     graded: list[GradedItem] = []
+    ids_of: dict[str, tuple[str, ...]] = {}
     undecided = 0
     for item in items:
         agreed = found.consensus(item.id)
@@ -100,19 +106,27 @@ def _adopt_one(
             undecided += 1
             continue
         chunks = dict.fromkeys(chunk for _, chunk in item.chunks)
-        ids = tuple(chunk for chunk in chunks if len(named[item.canary_id, chunk]) == 1)
+        ids = tuple(
+            chunk for chunk in chunks if len(named[item.canary_id, chunk]) == 1 and chunk not in canary.shared_ids
+        )
+        ids_of[item.key] = tuple(chunks)
         graded.append(GradedItem(key=item.key, ids=ids, text=item.text, grade=agreed.grade))
     if not graded:
         return "nothing is agreed on yet"
     judgments = adopt_judgments(document, graded, source=source)
     if judgments.is_empty:
-        return "its judgments are the same already"
+        unnamed = f"neither an id nor a text names {counted(len(judgments.unnamed), 'chunk')}"
+        return unnamed if judgments.unnamed else "its judgments are the same already"
     view: AdoptedCanary = {
         "canary": row.key,
         "grades": dict(sorted(Counter(one.grade for one in graded).items())),
         "added": len(judgments.added),
         "changed": len(judgments.replaced),
         "undecided": undecided,
+        "unnamed": [
+            {"ids": list(ids_of[one.key]), "text": one.text[:_SHOWN_TEXT], "grade": one.grade}
+            for one in judgments.unnamed
+        ],
     }
     return _Adopted(row=row, document=document, judgments=judgments, view=view)
 

@@ -12,7 +12,7 @@ from app.services.annotation.tasks import document_of, find_task, items_by_chunk
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
 from app.store.annotation.recalls import defer_results
-from app.store.annotation.tasks import ItemRow
+from app.store.annotation.tasks import ItemRow, TaskCanary
 from app.store.engine import Store, to_us
 
 
@@ -45,10 +45,11 @@ def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, no
     """
     with store.read() as connection:
         task = find_task(connection, slug)
-        canaries = {one.key: one.canary_id for one in rows.list_task_canaries(connection, task.id)}
+        listed = rows.list_task_canaries(connection, task.id)
         items = rows.list_items(connection, task.id)
     by_text = {(item.canary_id, item.key): item for item in items}
     by_chunk = items_by_chunk(items)
+    canaries = {one.key: one for one in listed}
     chosen: list[tuple[ItemRow, AnnotationLine]] = []
     problems: list[Problem] = []
     for line in read_annotations(sources, highest=document_of(task).highest_grade):
@@ -76,19 +77,19 @@ def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, no
 
 def _find(
     line: AnnotationLine,
-    canaries: Mapping[str, int],
+    canaries: Mapping[str, TaskCanary],
     by_text: Mapping[tuple[int, str], ItemRow],
     by_chunk: Mapping[tuple[int, str], Sequence[ItemRow]],
 ) -> ItemRow | str:
     """Return the item that a line is about, by its text where it has one, else by its id; or why there is none."""
     canary = line.canary[:60]
-    canary_id = canaries.get(line.canary)
-    if canary_id is None:
+    about = canaries.get(line.canary)
+    if about is None:
         return f"the task has no canary '{canary}'"
     if line.text:
-        found = by_text.get((canary_id, text_key(line.text, chunk=line.chunk_id)))
+        found = by_text.get((about.canary_id, text_key(line.text, chunk=line.chunk_id)))
         return found or f"canary '{canary}' has no chunk of this text in the task"
-    named = by_chunk.get((canary_id, line.chunk_id), ())
-    if len(named) > 1:  # chunks of several retrievers
+    named = by_chunk.get((about.canary_id, line.chunk_id), ())
+    if len(named) > 1 or line.chunk_id in about.shared_ids:  # chunks of several retrievers
         return f"chunk id '{one_line(line.chunk_id)}' names several chunks of canary '{canary}'; give the text"
     return named[0] if named else f"canary '{canary}' has no such chunk in the task"

@@ -155,8 +155,14 @@ def _pool_block(
             pools[canary.canary_id] = _draw(store, frame, canary, rankings)
     with store.write() as connection:
         for canary_id, pool in pools.items():
-            items = [_new_item(frame, canary_id, item) for item in pool.items]
-            rows.save_pool(connection, frame.task.id, canary_id, sizes=pool.sizes, items=items)
+            rows.save_pool(
+                connection,
+                frame.task.id,
+                canary_id,
+                sizes=pool.sizes,
+                items=[_new_item(frame, canary_id, item) for item in pool.items],
+                shared_ids=pool.shared_ids,
+            )
         for canary_id, failure in failures.items():
             rows.note_failure(connection, frame.task.id, canary_id, failure)
 

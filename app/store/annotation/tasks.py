@@ -52,6 +52,8 @@ class TaskCanary:
     sizes: tuple[int, ...] | None
     """Size of each stratum; None = it is not pooled yet."""
     failure: str | None
+    shared_ids: frozenset[str] = frozenset()
+    """Chunk ids that stand for different texts among all that was ranked, drawn or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,13 +199,19 @@ def find_task_canary(connection: Connection, task_id: int, canary_id: int) -> Ta
 
 
 def save_pool(
-    connection: Connection, task_id: int, canary_id: int, *, sizes: Sequence[int], items: Sequence[NewItem]
+    connection: Connection,
+    task_id: int,
+    canary_id: int,
+    *,
+    sizes: Sequence[int],
+    items: Sequence[NewItem],
+    shared_ids: Sequence[str] = (),
 ) -> bool:
-    """Freeze the items and stratum sizes of a canary; False where somebody did meanwhile."""
+    """Freeze the items, stratum sizes and shared ids of a canary; False where somebody did meanwhile."""
     free = sa.and_(
         task_canaries.c.task_id == task_id, task_canaries.c.canary_id == canary_id, task_canaries.c.sizes.is_(None)
     )
-    values = {"sizes": json.dumps(list(sizes)), "failure": None}
+    values = {"sizes": json.dumps(list(sizes)), "failure": None, "shared_ids": json.dumps(list(shared_ids))}
     if connection.execute(sa.update(task_canaries).where(free).values(**values)).rowcount != 1:
         return False
     insert_items(connection, task_id, items)
@@ -321,6 +329,7 @@ def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[Ta
             body=read_body(connection, "canary", row.body),
             sizes=None if row.sizes is None else tuple(json.loads(row.sizes)),
             failure=row.failure,
+            shared_ids=frozenset(json.loads(row.shared_ids or "[]")),
         )
         for row in connection.execute(statement)
     ]

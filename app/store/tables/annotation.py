@@ -47,6 +47,7 @@ task_canaries = Table(
     Column("sizes", Text),  # JSON list: size of each stratum; NULL = not pooled yet
     Column("failure", Text),  # why a retriever could not be asked, when it was tried last
     Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("shared_ids", Text),  # JSON list: ids of different ranked texts, drawn or not; NULL = unknown
 )
 
 task_items = Table(
