@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,17 +17,22 @@ from app import __version__, serving, terminal
 from app.adapters.file_descriptors import raise_descriptor_limit
 from app.commands.base import DataDir, examples
 from app.commands.health import sign_of_life
-from app.commands.resources import require_own_key
+from app.commands.imports import file_source
+from app.commands.resources import now, require_own_key
 from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
-from app.main import create_app, create_worker_app, open_service
+from app.main import Service, create_app, create_worker_app, open_service
+from app.services.annotation import demo_samples
 from app.store.file_locks import lock_for_serving, lock_for_work
 from app.wiring import database_file, expect_secret_key
 
 logger = getLogger("coalmine.cli")
 
 app = typer.Typer(rich_markup_mode=None)
+
+_SEEDING_SECONDS = 120.0
+_SEEDING_POLL_SECONDS = 0.2
 
 Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on; default: 8000.")]
 
@@ -77,8 +83,39 @@ def serve(
             for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
                 terminal.note(line)
 
+        if beside is not None and service.worker is not None:
+            stack.enter_context(_seeding_demo(service))
         telling = serving.Telling(announce=announce, stopping=lambda: _say_stopping(settings))
         serving.serve_app(create_app(service), sockets, log_requests=log_requests, telling=telling, ending=ending)
+
+
+@contextmanager
+def _seeding_demo(service: Service) -> Iterator[None]:
+    """Put traffic and a finished task in, once, in a thread: the task takes a pool, which a worker makes."""
+    given_up = threading.Event()
+    folder = Path(__file__).parents[1] / "demo"
+    deadline = time.monotonic() + _SEEDING_SECONDS
+
+    def seed() -> None:
+        try:
+            demo_samples.seed(
+                service.store,
+                traffic_file=file_source(folder / "traffic.csv"),
+                annotations_file=file_source(folder / "annotations.csv"),
+                clock=now,
+                wait=lambda: not given_up.wait(_SEEDING_POLL_SECONDS) and time.monotonic() < deadline,
+                wake=lambda: None if service.worker is None else service.worker.wake(),
+            )
+        except CoalmineError as error:
+            logger.warning("demo_samples_left_out", extra={"detail": str(error)})
+
+    thread = threading.Thread(target=seed, name="coalmine-demo-samples", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        given_up.set()
+        thread.join(_SEEDING_POLL_SECONDS)
 
 
 def _nobody_asks() -> bool:

@@ -2,6 +2,8 @@
 
 import io
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,11 +14,19 @@ from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.domain.catalog.composition import SEGMENT_TARGETS, CanaryKind, compose
-from app.domain.model import Category, Segment
+from app.domain.model import Answer, Category, Outcome, Ranking, Segment
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.formats.annotation.annotation_csv import read_annotations
+from app.formats.annotation.task_documents import TaskDocument
 from app.formats.annotation.traffic_lines import read_traffic
 from app.formats.catalog.exchange import Source
+from app.services.annotation import demo_samples, pooling, results, tasks, traffic
+from app.store.annotation import tasks as rows
+from app.store.engine import Store
 from tests.support import demo_suite
+from tests.support.present import present
+from tests.support.world import RETRIEVER, World, page
+from tests.support.world import canary as described_canary
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
@@ -75,3 +85,111 @@ def test_the_shipped_canaries_satisfy_the_notes_of_the_product() -> None:
     composition = compose(kinds)
     assert composition.notes == ()
     assert all(composition.total(segment) >= target for segment, target in SEGMENT_TARGETS.items())
+
+
+# --- put in by `serve --with-demo` -----------------------------------------------------------------------------
+
+
+@dataclass
+class Demo:
+    """A world with the suite and the retriever of the demo, and its sample files."""
+
+    world: World
+    found: Retriever
+
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Answer as the demo does."""
+        for item in queries:
+            hits = self.found.search(item.query, context.k)
+            ranking = Ranking(
+                ids=tuple(hit.chunk.id for hit in hits),
+                documents=tuple(hit.chunk.document for hit in hits),
+                texts=tuple(hit.chunk.text for hit in hits),
+                scores=tuple(hit.score for hit in hits),
+                returned=len(hits),
+            )
+            yield [(item.position, Answer(outcome=Outcome.OK, latency_seconds=0.01, ranking=ranking))]
+
+    def seed(self, *, waits: int = 3) -> int:
+        """Put the samples in, as a process does while a worker makes the pool; how often it waited."""
+        waited = 0
+
+        def wait() -> bool:
+            nonlocal waited
+            waited += 1
+            self.make_pool()
+            return waited < waits
+
+        demo_samples.seed(
+            self.world.store,
+            traffic_file=sample("traffic.csv")[0],
+            annotations_file=sample("annotations.csv")[0],
+            clock=self.world.clock,
+            wait=wait,
+            wake=lambda: None,
+        )
+        return waited
+
+    def make_pool(self) -> None:
+        """Make the pool of the task, as a worker does."""
+        with self.world.store.read() as connection:
+            task = present(rows.find_task(connection, "demo"))
+        pooling.make_pool(self.world.store, self.world.vault, self, task.id, clock=self.world.clock)
+
+
+@pytest.fixture
+def demo(store: Store, retriever: Retriever) -> Demo:
+    """Give the shipped suite and retriever in force."""
+    world = World(store=store)
+    keys = ("oauth2-setup", "data-retention", "api-rate-limit", "trial-length")
+    queries = {one.key: one.query for one in demo_suite.canaries() if one.key in keys}
+    described = page(
+        [described_canary(key, query=query) for key, query in queries.items()], retriever="docs-search", hooks=[]
+    )
+    described |= {"suite": "dataforge", "retrievers": [{**RETRIEVER, "slug": "docs-search"}]}
+    described["checks"][0]["suite"] = "dataforge"
+    world.apply(described)
+    return Demo(world=world, found=retriever)
+
+
+def test_the_demo_has_traffic_and_a_finished_task_without_a_command(demo: Demo) -> None:
+    assert demo.seed() == 1
+    store = demo.world.store
+    (shown,) = traffic.load_traffic(store, "dataforge")
+    assert (shown["retriever"], shown["distinct"]) == ("docs-search", 55)
+    task = tasks.load_task(store, "demo")
+    assert (task["state"], task["items"], task["created_by"]) == ("pooled", 20, "demo")
+    assert results.load_agreement(store, "demo")["annotators"] == ["Ann", "Bob"]
+    assert len(results.list_disagreements(store, "demo")) == 2
+
+
+def test_started_again_nothing_comes_twice(demo: Demo) -> None:
+    demo.seed()
+    before = traffic.load_traffic(demo.world.store, "dataforge")
+    assert demo.seed() == 0
+    assert traffic.load_traffic(demo.world.store, "dataforge") == before
+    traffic.forget_traffic(demo.world.store, "dataforge")
+    tasks.archive_task(demo.world.store, "demo", now=demo.world.clock.advance(1))
+    assert demo.seed() == 0, "what somebody deleted stays away"
+    assert traffic.load_traffic(demo.world.store, "dataforge") == []
+
+
+def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:
+    assert demo_samples.begin(demo.world.store, sample("traffic.csv"), now=demo.world.clock())
+    demo.make_pool()
+    assert demo.seed() == 0
+    assert results.load_agreement(demo.world.store, "demo")["annotators"] == ["Ann", "Bob"]
+
+
+def test_other_suites_get_no_samples(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([described_canary("a")]))
+    assert not demo_samples.begin(store, sample("traffic.csv"), now=world.clock())
+    assert tasks.list_tasks(store, limit=5) == []
+
+
+def test_a_task_of_somebody_else_of_that_name_stays_as_it_is(demo: Demo) -> None:
+    document = TaskDocument(slug="demo", suite="dataforge", retrievers=("docs-search",))
+    tasks.put_task(demo.world.store, document, by="Ada", now=demo.world.clock())
+    assert demo.seed() == 0
+    assert tasks.load_task(demo.world.store, "demo")["state"] == "created"

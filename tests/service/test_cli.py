@@ -72,6 +72,10 @@ def test_serve_with_the_demo_soon_has_a_healthy_run_and_stops_cleanly_on_sigterm
         )  # the promise
         assert (run_of_demo["status"], run_of_demo["verdict"]) == ("finished", "healthy")
         assert listens(port + 1)
+        api = f"http://127.0.0.1:{port}/v1"
+        until(lambda: httpx2.get(f"{api}/tasks/demo/agreement").json().get("annotators") == ["Ann", "Bob"], seconds=20)
+        reach = f"{api}/suites/dataforge/reach?retriever=docs-search"
+        assert until(lambda: answer if (answer := httpx2.get(reach).json())["state"] == "asked" else None, seconds=20)
         assert process.end(signal.SIGTERM) == 0
         assert process.said.endswith("Stopped.\n")
         assert "Traceback" not in process.said
