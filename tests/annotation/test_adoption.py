@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from app.domain.annotation.pooling import text_key
-from app.domain.errors import InvalidInputError, NotFoundError
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from app.formats.annotation.adopted_judgments import GradedItem, adopt_judgments
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.exchange import Source
@@ -425,3 +425,37 @@ def test_lines_without_an_id_are_told(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     with pytest.raises(InvalidInputError, match="has no _id"):
         corpora.add_texts(sqlite_store, "all", [source("c.jsonl", '{"text": "x"}\n[]')], now=desk.world.clock())
+
+
+# --- judges ----------------------------------------------------------------------------------------------------
+
+
+def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(store: Store) -> None:
+    desk = graded(store, overlap=1.0)
+    before = {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]}
+    exported = annotation_files.export_annotations(store, "truth")
+    lines = list(csv.DictReader(io.StringIO(exported)))
+    machine = [{**line, "annotator": "model-x", "grade": "2"} for line in lines if line["annotator"] == "Ann"]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, lines[0].keys())
+    writer.writeheader()
+    writer.writerows(machine)
+
+    def judged(name: str, *, by_judge: bool) -> int:
+        table = source("judge.csv", text.getvalue().replace("model-x", name))
+        now = desk.world.clock.advance(1)
+        return annotation_files.import_annotations(store, "truth", [table], now=now, by_judge=by_judge)
+
+    assert judged("model-x", by_judge=True) == len(machine)
+    assert {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]} == before
+    agreement = results.load_agreement(store, "truth")
+    assert agreement["annotators"] == ["Ann", "Bob"]
+    (judge,) = agreement["judges"]
+    assert (judge["judge"], judge["items"], judge["raw"]["value"]) == ("model-x", len(machine), 0.0)
+    assert annotation_files.export_annotations(store, "truth") == exported, "people's alone"
+    assert "model-x" in annotation_files.export_annotations(store, "truth", by_judge=True)
+    assert results.load_budget(store, "truth")["annotations_left"] == 0
+    with pytest.raises(ConflictError, match="'Ann' has annotated as a person; a judge needs another name"):
+        judged("Ann", by_judge=True)
+    with pytest.raises(ConflictError, match="'model-x' has annotated as a judge"):
+        judged("model-x", by_judge=False)

@@ -11,11 +11,14 @@ from app.api.runs.streams import Streams
 from app.domain.model import Answer
 from app.domain.probing.retrievers import ProbeQuery
 from app.services.runs import rescoring
+from app.store.annotation import annotations
+from app.store.annotation import tasks as rows
 from app.store.engine import Store
 from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, Tab, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered
 from tests.support.pages_service import Site
+from tests.support.present import present
 
 ANNOTATE = "/tasks/truth/annotate"
 QUERIES = ("refunds", "invoices", "exports", "quotas", "backups", "tokens", "audits", "regions")
@@ -47,6 +50,7 @@ def begin(tab: Tab, name: str) -> Page:
     page.get_by_label("Your name").fill(name)
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#told")).to_be_visible()
+    page.wait_for_load_state("load")  # a key pressed before the script has run is nobody's
     return page
 
 
@@ -156,6 +160,33 @@ def test_keys_with_modifiers_and_other_keys_grade_nothing(chromium: Browser, des
         press(page, "2", 1)
         page.reload()
         expect(page.locator("#told")).to_contain_text(f"1 of {ITEMS} done")
+
+
+def test_four_grades_are_given_by_keyboard(chromium: Browser, sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, queries=("refunds",), scale="0-3", overlap=1.0)
+    desk.make_pool()
+    given: dict[str, int] = {}
+    with served(Site(world=desk.world).app()) as address, opened(chromium, address) as tab:
+        page = begin(tab, "Ann")
+        names = page.locator(".grades button:not(.plain)")
+        expect(names).to_have_text([re.compile(rf"{grade}\s+\w+") for grade in range(4)])
+        page.keyboard.press("4")
+        for done, key in enumerate("3201302", start=1):
+            given[page.locator("#text").inner_text()] = int(key)
+            page.keyboard.press(key)
+            expect(page.locator("#told")).to_contain_text(f"{done} of 9 done")
+        page.keyboard.press("Backspace")
+        expect(page.locator("#told")).to_contain_text("6 of 9 done")
+        expect(page.locator("button[value='2']")).to_be_enabled()
+        page.keyboard.press("3")
+        expect(page.locator("#told")).to_contain_text("7 of 9 done")
+        given[list(given)[-1]] = 3
+    with desk.store.read() as connection:
+        task = present(rows.find_task(connection, "truth"))
+        texts = {item.id: item.text for item in rows.list_items(connection, task.id)}
+        stored = {texts[one.item_id]: one.grade for one in annotations.list_annotations(connection, task.id)}
+    assert stored == given
+    assert set(stored.values()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])

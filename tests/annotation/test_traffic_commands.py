@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from app import terminal
 from app.cli import app
 from app.commands import corpora
 from app.commands import traffic as command
@@ -208,7 +209,7 @@ def test_progress_is_shown_while_it_uploads(service: Api, file: Path, monkeypatc
         yield lambda done, total: moves.append((done, total))
 
     monkeypatch.setattr(command, "_PART", 3)
-    monkeypatch.setattr(command.terminal, "counting", counting)
+    monkeypatch.setattr(terminal, "counting", counting)
     with peer(forward(service)) as server:
         assert run("traffic", file, "--server", server.url).exit_code == 0
     assert moves[0] == (0, moves[0][1])

@@ -1,8 +1,9 @@
 """REST routes of annotation tasks: define, pool, read what they amount to, adopt; annotations in and out as files."""
 
 from datetime import UTC, datetime
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.answers import answers, answers_with, refusals
@@ -24,6 +25,8 @@ from app.domain.annotation.views import (
 from app.formats.annotation.task_documents import AdjudicationRequest, TaskDocument
 from app.formats.validation_messages import parse_document
 from app.services.annotation import adoption, annotation_files, pooling, recall, results, tasks
+
+Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -135,16 +138,20 @@ def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> Adoption
 
 @router.get("/tasks/{slug}/annotations", response_class=Response, responses=answers(200, types=(_CSV,)))
 @expensive
-def get_annotations(store: StoreDep, slug: str) -> Response:
-    """Export the annotations as CSV: canary, chunk_id, document, text, annotator, grade."""
-    text = annotation_files.export_annotations(store, slug)
+def get_annotations(store: StoreDep, slug: str, *, judge: Judge = False) -> Response:
+    """Export the annotations of people as CSV, or of judges: canary, chunk_id, document, text, annotator, grade."""
+    text = annotation_files.export_annotations(store, slug, by_judge=judge)
     name = {"content-disposition": f'attachment; filename="{slug}.csv"'}
     return PlainTextResponse(text, media_type=f"{_CSV}; charset=utf-8", headers=name)
 
 
 @router.post("/tasks/{slug}/annotations", openapi_extra=body_schema(TextFiles))
 @expensive
-def post_annotations(store: StoreDep, slug: str, body: Content) -> ImportedAnnotations:
-    """Store annotations of CSV files with these columns, all or none; a chunk is named by its id or its text."""
+def post_annotations(store: StoreDep, slug: str, body: Content, *, judge: Judge = False) -> ImportedAnnotations:
+    """Store annotations of CSV files with these columns, all or none; a chunk is named by its id or its text.
+
+    Those of a `judge` are marked: they are never part of the consensus, and shown with their agreement with people.
+    """
     sources = parse_document(TextFiles, body).sources
-    return {"annotations": annotation_files.import_annotations(store, slug, sources, now=datetime.now(UTC))}
+    now = datetime.now(UTC)
+    return {"annotations": annotation_files.import_annotations(store, slug, sources, now=now, by_judge=judge)}

@@ -134,6 +134,16 @@ class PairAgreementView(TypedDict):
     weighted_kappa: CoefficientView
 
 
+class JudgeAgreementView(TypedDict):
+    """Agreement of a judge, a machine, with the consensus of people over the items that both graded."""
+
+    judge: str
+    items: int
+    raw: CoefficientView
+    kappa: CoefficientView
+    weighted_kappa: CoefficientView
+
+
 class AgreementView(TypedDict):
     """Agreement of the annotators of a task over the items with two grades or more; `alpha` is Krippendorff's."""
 
@@ -142,6 +152,8 @@ class AgreementView(TypedDict):
     raw: CoefficientView
     alpha: dict[str, CoefficientView]
     pairs: list[PairAgreementView]
+    judges: list[JudgeAgreementView]
+    """Judges are in nothing else: neither in alpha nor in the consensus."""
 
 
 class AnnotatorView(TypedDict):

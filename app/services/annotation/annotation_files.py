@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from app.domain.annotation.pooling import text_key
-from app.domain.errors import InvalidInputError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.annotation.annotation_csv import AnnotationLine, read_annotations, write_annotations
 from app.formats.catalog.exchange import Source
 from app.formats.fields import MOST_PROBLEMS, one_line
@@ -16,13 +16,13 @@ from app.store.annotation.tasks import ItemRow, TaskCanary
 from app.store.engine import Store, to_us
 
 
-def export_annotations(store: Store, slug: str) -> str:
-    """Return the annotations of a task in force as CSV, ordered by canary. Raises NotFoundError."""
+def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> str:
+    """Return the annotations of people in force as CSV, or those of judges, ordered by canary. Raises NotFoundError."""
     with store.read() as connection:
         task = find_task(connection, slug)
         keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
         items = {item.id: item for item in rows.list_items(connection, task.id)}
-        said = annotations.list_annotations(connection, task.id)
+        said = [row for row in annotations.list_annotations(connection, task.id) if row.by_judge is by_judge]
     said.sort(key=lambda row: (items[row.item_id].canary_id, items[row.item_id].token, row.annotator))
     return write_annotations(
         AnnotationLine(
@@ -38,15 +38,22 @@ def export_annotations(store: Store, slug: str) -> str:
     )
 
 
-def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, now: datetime) -> int:
+def import_annotations(
+    store: Store, slug: str, sources: Sequence[Source], *, now: datetime, by_judge: bool = False
+) -> int:
     """Store annotations made elsewhere, all or none, in the place of what the same annotators said; how many.
 
-    Raises InvalidInputError with every line whose canary or chunk is not in the task, and NotFoundError.
+    `by_judge`: machines made them; they decide nothing. Raises InvalidInputError with every line whose canary or chunk
+    is not in the task, and NotFoundError; ConflictError where a judge has the name of a person or the other way round,
+    and for judges of a task of answers, whose ratings are there.
     """
     with store.read() as connection:
         task = find_task(connection, slug)
         listed = rows.list_task_canaries(connection, task.id)
         items = rows.list_items(connection, task.id)
+        said = annotations.list_annotations(connection, task.id)
+    if by_judge and task.of_answers:
+        raise ConflictError(f"task '{slug}' is of answers that a judge rated; what it said is known")
     by_text = {(item.canary_id, item.key): item for item in items}
     by_chunk = items_by_chunk(items)
     canaries = {one.key: one for one in listed}
@@ -60,6 +67,11 @@ def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, no
             chosen.append((found, line))
     if problems:
         raise InvalidInputError(problems[:MOST_PROBLEMS])
+    others = {row.annotator for row in said if row.by_judge is not by_judge}
+    mixed = sorted(others & {line.annotator for _, line in chosen})
+    if mixed:
+        kind, other = ("judge", "person") if by_judge else ("person", "judge")
+        raise ConflictError(f"'{one_line(mixed[0])}' has annotated as a {other}; a {kind} needs another name")
     with store.write() as connection:
         for item, line in chosen:
             annotations.save_annotation(
@@ -70,6 +82,7 @@ def import_annotations(store: Store, slug: str, sources: Sequence[Source], *, no
                 grade=line.grade,
                 seconds=None,
                 at=to_us(now),
+                by_judge=by_judge,
             )
         defer_results(connection, task, to_us(now))
     return len(chosen)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import numpy as np
 
-from app.domain.annotation.agreement import Coefficient, measure_agreement
+from app.domain.annotation.agreement import Coefficient, PairAgreement, measure_agreement
 from app.domain.annotation.consensus import Consensus, ConsensusState, is_disputed, reach_consensus
 from app.domain.annotation.queue import PACE_OF, pace
 from app.domain.annotation.views import (
@@ -16,6 +16,7 @@ from app.domain.annotation.views import (
     BudgetView,
     CoefficientView,
     DisagreementView,
+    JudgeAgreementView,
 )
 from app.domain.errors import ConflictError
 from app.formats.history.shapes import number
@@ -42,6 +43,8 @@ class TaskGrades:
     said: Counter[int]
     """Number of people who annotated each item, skips included."""
     adjudicated: Mapping[int, int]
+    judged: Sequence[AnnotationRow] = ()
+    """What judges said, which decides nothing."""
 
     @property
     def annotators(self) -> list[str]:
@@ -56,7 +59,8 @@ class TaskGrades:
 
 def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
     """Read all that people said of the items of a task."""
-    said = [row for row in annotations.list_annotations(connection, task.id) if not row.by_judge]
+    everybody = annotations.list_annotations(connection, task.id)
+    said = [row for row in everybody if not row.by_judge]
     grades: dict[int, dict[str, int]] = defaultdict(dict)
     for row in said:
         if row.grade is not None:
@@ -68,6 +72,7 @@ def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
         grades=grades,
         said=Counter(row.item_id for row in said),
         adjudicated=annotations.list_adjudications(connection, task.id),
+        judged=[row for row in everybody if row.by_judge],
     )
 
 
@@ -86,6 +91,7 @@ def load_agreement(store: Store, slug: str) -> AgreementView:
         "annotators": list(agreement.annotators),
         "raw": coefficient_view(agreement.raw),
         "alpha": {str(level): coefficient_view(one) for level, one in agreement.alpha.items()},
+        "judges": _judges(found),
         "pairs": [
             {
                 "a": pair.a,
@@ -97,6 +103,29 @@ def load_agreement(store: Store, slug: str) -> AgreementView:
             }
             for pair in agreement.pairs
         ],
+    }
+
+
+def _judges(found: TaskGrades) -> list[JudgeAgreementView]:
+    """Return how far each judge agrees with what people agreed on; one that shares no item with them is left out."""
+    views: list[JudgeAgreementView] = []
+    for judge in sorted({row.annotator for row in found.judged}):
+        mine = {row.item_id: row.grade for row in found.judged if row.annotator == judge and row.grade is not None}
+        both = [
+            (grade, agreed) for item_id, grade in mine.items() if (agreed := found.consensus(item_id).grade) is not None
+        ]
+        pairs = measure_agreement([judge, "people"], both).pairs if both else ()
+        views += [_judge(judge, pair) for pair in pairs]
+    return views
+
+
+def _judge(judge: str, pair: PairAgreement) -> JudgeAgreementView:
+    return {
+        "judge": judge,
+        "items": pair.items,
+        "raw": coefficient_view(pair.raw),
+        "kappa": coefficient_view(pair.kappa),
+        "weighted_kappa": coefficient_view(pair.weighted_kappa),
     }
 
 
