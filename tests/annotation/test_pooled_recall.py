@@ -121,4 +121,8 @@ def test_intervals_cover_the_true_recall_of_a_population() -> None:
 
 def test_the_frame_says_what_the_estimate_is_a_share_of() -> None:
     assert recall_frame(["bm25", "dense"], 100, None) == "of the relevant texts among the top 100 of bm25, dense"
+    own = "of the relevant texts among the top 5 of bm25, its own first hits alone: self-judged"
+    assert recall_frame(["bm25"], 5, None, sampled=False) == own
+    assert "self-judged" not in recall_frame(["bm25", "dense"], 5, None, sampled=False)
+    assert "self-judged" not in recall_frame(["bm25"], 30, None)
     assert recall_frame(["bm25"], 100, "handbook") == "of all relevant texts of the corpus handbook"

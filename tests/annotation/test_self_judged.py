@@ -132,12 +132,16 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     retriever = service.get("/v1/retrievers/search")
     service.put("/v1/retrievers/other", {name: retriever[name] for name in ("url", "response", "scorer")})
     service.put("/v1/checks/other", {"suite": "docs", "retriever": "other", "schedule": {"every": "1h"}, "k": 3})
-    service.run()
+    first = service.run()
     service.run("other")
     found = service.get("/v1/compare", a="check:docs", b="check:other")
     assert (found["a"]["self_judged"], found["b"]["self_judged"]) == (True, False)
     assert [line for line in found["differences"] if "first hits of search" in line]
     assert "R@3 self-judged: A" in words(service.client.get("/compare?a=check:docs&b=check:other").text)
+    service.put("/v1/suites/docs", {"canaries": ticked(None)})
+    later = service.run()
+    same = service.get("/v1/compare", a=f"run:{first['id']}", b=f"run:{later['id']}")
+    assert [line for line in same["differences"] if "first hits of search" in line], "A alone, of one retriever"
 
 
 def test_an_older_run_says_so_as_the_newest_does(service: Api) -> None:

@@ -80,7 +80,10 @@ def test_wrong_lines_are_named_and_nothing_is_taken(service: Api) -> None:
 def test_an_empty_body_a_packed_one_and_other_kinds_are_refused(service: Api) -> None:
     assert "is empty" in problems(send(service, TRAFFIC, ""))[0][2]
     assert send(service, TRAFFIC, b"\x1f\x8b", LINES, **{"content-encoding": "gzip"}).status_code == 415
-    assert send(service, TRAFFIC, "query\nfees\n", "text/plain").status_code == 415
+    plain = send(service, TRAFFIC, "query\nfees\n", "text/plain")
+    assert plain.status_code == 415
+    assert "Content-Type: application/x-ndjson or application/jsonl or text/csv, or" in plain.json()["detail"]
+    assert send(service, CORPUS, "_id,text\na,b\n", "text/csv").status_code == 415
 
 
 def test_a_line_is_never_held_beyond_its_limit(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from app.api.annotation.streamed_texts import Texts, texts_schema
+from app.api.annotation.streamed_texts import Lines, texts_schema
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.request_limits import expensive
 from app.api.schemas import Page
@@ -32,7 +32,7 @@ def get_corpus(store: StoreDep, corpus: Name) -> CorpusView:
 
 @router.post("/corpora/{corpus}", openapi_extra=texts_schema(jsonl='{"_id": "d1", "text": "Fees are due monthly."}\n'))
 @expensive
-def post_texts(store: StoreDep, corpus: Name, sources: Texts) -> CorpusView:
+def post_texts(store: StoreDep, corpus: Name, sources: Lines) -> CorpusView:
     """Add the texts of JSON lines, `{"_id": ..., "text": ...}`, to a corpus.
 
     Send a file as it is, up to 100 MB, as `application/x-ndjson`, or texts within JSON, up to 10 MB; a larger corpus in

@@ -5,6 +5,7 @@ The same routes take JSON with the texts of files, `{"files": {...}}`, which is 
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, Final, cast
 
@@ -18,7 +19,8 @@ from app.domain.errors import InvalidInputError, Problem, UnsupportedError
 from app.formats.catalog.exchange import Source
 from app.formats.validation_messages import parse_document
 
-_NAMES: Final = {"application/x-ndjson": "body.jsonl", "application/jsonl": "body.jsonl", "text/csv": "body.csv"}
+_CSV: Final = "text/csv"
+_NAMES: Final = {"application/x-ndjson": "body.jsonl", "application/jsonl": "body.jsonl", _CSV: "body.csv"}
 """Names of the files in messages, by media type."""
 _IN_MEMORY: Final = 1_000_000
 """Bytes that are held in memory; more of them go to a temporary file."""
@@ -26,12 +28,27 @@ LONGEST_LINE: Final = 1_000_000
 """Most bytes of a line: one is held in memory at a time."""
 
 
+async def read_lines(request: Request) -> AsyncIterator[Sequence[Source]]:
+    """Give the texts of a body of JSON lines, as `read_texts`."""
+    async with _taken(request, [kind for kind in _NAMES if kind != _CSV]) as sources:
+        yield sources
+
+
 async def read_texts(request: Request) -> AsyncIterator[Sequence[Source]]:
-    """Give the texts of a body, which can be read until the request is answered.
+    """Give the texts of a body of JSON lines or CSV, which can be read until the request is answered.
 
     Raises UnsupportedError for other media types, InvalidInputError for an empty body.
     """
-    name = _NAMES.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
+    async with _taken(request, list(_NAMES)) as sources:
+        yield sources
+
+
+@asynccontextmanager
+async def _taken(request: Request, kinds: Sequence[str]) -> AsyncIterator[Sequence[Source]]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in {*kinds, "application/json"}:
+        raise UnsupportedError(f"send the file with the header Content-Type: {' or '.join(kinds)}, or its text in JSON")
+    name = _NAMES.get(kind)
     if name is None:
         yield parse_document(TextFiles, await read_json(request)).sources
         return
@@ -73,3 +90,4 @@ def texts_schema(**examples: str) -> dict[str, Any]:
 
 
 Texts = Annotated[Sequence[Source], Depends(read_texts)]
+Lines = Annotated[Sequence[Source], Depends(read_lines)]

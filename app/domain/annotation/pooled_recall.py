@@ -145,8 +145,12 @@ class _Samples:
         return drawn
 
 
-def recall_frame(retrievers: Sequence[str], depth: int, corpus: str | None) -> str:
-    """Return in words what the estimate is a share of."""
+def recall_frame(retrievers: Sequence[str], depth: int, corpus: str | None, *, sampled: bool = True) -> str:
+    """Return in words what the estimate is a share of; `sampled`: deeper ranks than the pool were drawn from.
+
+    Of one retriever without a sample it is self-judged: what lies deeper, or elsewhere, was never judged.
+    """
     if corpus is not None:
         return f"of all relevant texts of the corpus {corpus}"
-    return f"of the relevant texts among the top {depth} of {', '.join(retrievers)}"
+    own = ", its own first hits alone: self-judged" if len(retrievers) == 1 and not sampled else ""
+    return f"of the relevant texts among the top {depth} of {', '.join(retrievers)}{own}"

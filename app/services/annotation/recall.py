@@ -87,7 +87,8 @@ def _estimate(
     document: TaskDocument, found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
 ) -> list[RecallEstimate]:
     plan = document.plan
-    frame = recall_frame(document.retrievers, plan.depth, document.corpus if plan.rest else None)
+    corpus = document.corpus if plan.rest else None
+    frame = recall_frame(document.retrievers, plan.depth, corpus, sampled=bool(plan.strata))
     depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
     estimates = []
     for retriever in document.retrievers:

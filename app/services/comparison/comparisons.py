@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -130,11 +131,8 @@ def _winner(difference: float) -> Side | None:
 
 def _self_judged(*runs: ComparedRun) -> list[str]:
     """Return what to know of the recall of each retriever whose own first hits are all that was judged."""
-    found = (
-        self_judged_lines(run.retriever, self_judged=run.outline["self_judged"])
-        for run in {run.retriever: run for run in runs}.values()
-    )
-    return [line for lines in found for line in lines]
+    lines = (self_judged_lines(run.retriever, self_judged=run.outline["self_judged"]) for run in runs)
+    return list(dict.fromkeys(chain.from_iterable(lines)))
 
 
 def _outline(run: ComparedRun, reference: str) -> ComparedRunOutline:
