@@ -20,7 +20,7 @@ from app.formats.annotation.annotation_csv import read_annotations
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.annotation.traffic_lines import read_traffic
 from app.formats.catalog.exchange import Source
-from app.services.annotation import demo_samples, pooling, results, tasks, traffic
+from app.services.annotation import demo_samples, pooling, reach, results, tasks, traffic
 from app.store.annotation import tasks as rows
 from app.store.engine import Store
 from tests.support import demo_suite
@@ -172,6 +172,15 @@ def test_started_again_nothing_comes_twice(demo: Demo) -> None:
     tasks.archive_task(demo.world.store, "demo", now=demo.world.clock.advance(1))
     assert demo.seed() == 0, "what somebody deleted stays away"
     assert traffic.load_traffic(demo.world.store, "dataforge") == []
+
+
+def test_traffic_that_was_put_in_before_a_crash_is_measured_at_the_next_start(demo: Demo) -> None:
+    store = demo.world.store
+    found = read_traffic(sample("traffic.csv"), now=demo.world.clock())
+    traffic.add_traffic(store, "dataforge", "docs-search", found, now=demo.world.clock())
+    demo.seed()
+    assert traffic.load_traffic(store, "dataforge")[0]["traffic"] == 1817
+    assert reach.load_reach(store, "dataforge", "docs-search")["sample"] == 55
 
 
 def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:

@@ -15,6 +15,7 @@ from app.formats.catalog.exchange import Source
 from app.services.annotation import annotation_files, pooling, tasks, traffic, traffic_sampling
 from app.store.annotation import annotations
 from app.store.annotation import tasks as rows
+from app.store.annotation.traffic import find_reach
 from app.store.catalog import definitions, suites
 from app.store.engine import Store
 
@@ -45,6 +46,9 @@ def begin(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
     )
     if not traffic.load_traffic(store, SUITE):
         traffic.add_traffic(store, SUITE, RETRIEVER, read_traffic(sources, now=now), now=now)
+    with store.read() as connection:
+        is_asked = find_reach(connection, suite.id, RETRIEVER) is not None
+    if not is_asked:
         traffic_sampling.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
     tasks.put_task(store, document, by=_BY, now=now, only_new=True)
     pooling.request_pool(store, TASK, now=now)
