@@ -118,8 +118,8 @@ def show_suggestions(
 
 
 def _guesses(one: SuggestionView) -> str:
-    """Return the guessed segments; of a service of an earlier release without what it does not say."""
-    return ", ".join([*one["segments"], *(["perhaps negative"] if one.get("negative_candidate") else [])])
+    """Return the guessed segments, and whether it may be a negative."""
+    return ", ".join([*one["segments"], *(["perhaps negative"] if one["negative_candidate"] else [])])
 
 
 def _only(kind: str, slugs: Sequence[str]) -> str:

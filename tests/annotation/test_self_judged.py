@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from app.cli import app
 from app.domain.catalog.judgment_sources import are_self_judged, collect_sources, is_own_pool, labelled
 from app.domain.model import Canary, Category, Judgment
 from app.services.annotation import adoption
@@ -109,6 +111,8 @@ def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
         assert "R@k is self-judged: all judgments are of the first hits of search itself" in words(
             service.client.get(page).text
         )
+    (recall,) = [one for one in service.get("/v1/checks/docs/quality")["sections"] if one["name"] == "recall"]
+    assert "self-judged: expected is only what this retriever returned" in recall["reason"]
     check = words(service.client.get("/checks/docs").text)
     assert "R@3 self-judged 1.000" in check
     assert "R@3 (self-judged)" in check  # of charts
@@ -137,6 +141,8 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     found = service.get("/v1/compare", a="check:docs", b="check:other")
     assert (found["a"]["self_judged"], found["b"]["self_judged"]) == (True, False)
     assert [line for line in found["differences"] if "first hits of search" in line]
+    arguments = ["compare", "check:docs", "check:other", "--data-dir", str(service.service.settings.data_dir)]
+    assert "R@3 (self-judged)" in CliRunner().invoke(app, [*arguments, "--format", "markdown"]).stdout
     assert "R@3 self-judged: A" in words(service.client.get("/compare?a=check:docs&b=check:other").text)
     service.put("/v1/suites/docs", {"canaries": ticked(None)})
     later = service.run()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.catalog.judgment_sources import labelled
 from app.domain.comparison.outcomes import Side
 from app.domain.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
 from app.domain.model import Verdict
@@ -60,6 +61,8 @@ def comparison_notes(view: ComparisonView) -> list[str]:
 def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
     """Return the tables of a comparison that have rows: sides, primary measures, categories, losses and wins."""
     view = report.view
+    own = view["a"]["self_judged"] or view["b"]["self_judged"]
+    labels = {one["measure"]: labelled(one["measure"], self_judged=own) for one in view["primary"]}
     sides = Table(
         title="Compared",
         columns=("", "check", "run", "retriever", "index version", "k", "fetch_k", "verdict"),
@@ -69,11 +72,11 @@ def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
     measures = Table(
         title=f"Primary measures, canaries: {view['canaries']}",
         columns=("measure", "A", "B", "difference", "95 % interval", "p, corrected", "result"),
-        rows=tuple(_measure(one) for one in view["primary"]),
+        rows=tuple((labels[one["measure"]], *_measure(one)) for one in view["primary"]),
     )
     categories = Table(
         title="Categories",
-        columns=("category", "canaries", "higher", *(one["measure"] for one in view["primary"])),
+        columns=("category", "canaries", "higher", *(labels[one["measure"]] for one in view["primary"])),
         rows=tuple(
             (
                 one["category"],
@@ -98,7 +101,6 @@ def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:
 def _measure(one: ComparedMeasure) -> tuple[str, ...]:
     interval = UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}"
     return (
-        one["measure"],
         number(one["a"]),
         number(one["b"]),
         _change(one["difference"]),

@@ -23,6 +23,7 @@ from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.matching import Match
 from app.formats.history import shapes
 from app.services import lookup, score_details
+from app.services.catalog.judgment_sources import is_self_judged
 from app.store.diagnosis import ranking_heads
 from app.store.engine import Connection, Store, to_us
 from app.store.history import series
@@ -61,6 +62,7 @@ class _Evidence:
     """Number of canaries with a stored answer, evaluated or not."""
     series: Mapping[str, Sequence[tuple[float, float]]]
     changed: str | None
+    self_judged: bool
 
 
 def report(
@@ -84,7 +86,7 @@ def report(
         suite_reach(reach(evidence.canaries)),
         chunk_quality(chunks),
         embedding_quality(evidence.run.embedder),
-        recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k),
+        recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k, self_judged=evidence.self_judged),
         precision(answered, yardstick.scorer),
         vocabulary(answered, chunks, k=yardstick.k),
         chunk_boundaries(answered),
@@ -132,6 +134,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
         measured=len(measured),
         series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
+        self_judged=is_self_judged(connection, inputs.suite.judgment_sources, inputs.retriever.slug),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from app.domain.catalog.judgment_sources import SELF_JUDGED
 from app.domain.counts import counted
 from app.domain.diagnosis.quality.evidence import EXAMPLES, Answered, Example, Mark, Section, unknown
 from app.domain.number_text import percent_text
@@ -15,11 +16,12 @@ _MISSING = "See whether the missing chunks are in the index at all, and whether 
 _DEEP = "Ask for more hits and rerank them: what is expected is found, but below the top k."
 
 
-def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
+def recall(answered: Sequence[Answered], *, k: int, fetch_k: int, self_judged: bool = False) -> Section:
     """Count at which depth the first expected chunk of each canary is found, by category too.
 
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
-    is not found up to there may still be in the index.
+    is not found up to there may still be in the index. `self_judged`: expected is only what this retriever returned
+    first, so that it finds it.
     """
     expecting = [one for one in answered if one.canary.expects]
     if not expecting:
@@ -39,6 +41,8 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
         sentences.append(f"{percent_text(len(deep) / len(expecting))} below it")
     if lost:
         sentences.append(f"{percent_text(len(lost) / len(expecting))} not in the top {fetch_k}")
+    if self_judged:
+        sentences.append(f"{SELF_JUDGED}: expected is only what this retriever returned among its first hits")
     good = coverage >= LEAST_FOUND
     advice = _MISSING if len(lost) >= len(deep) else _DEEP
     return Section(
