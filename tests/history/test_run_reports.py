@@ -317,8 +317,19 @@ def test_a_report_counts_the_canaries_of_its_run_by_category_and_segment(sqlite_
     markdown = report_markdown(report)
     assert "| category | frequent | edge | challenging | temporal | not stated |" in markdown
     assert "| all, of at least | 1 of 3 | 1 of 3 | 0 of 3 | 0 of 3 | 1 |" in markdown
-    assert "Canaries by category and segment" in Page(report_html(report)).text
+    note = "procedural: 1 of 1 with fewer expected chunks than usual (5 to 10)"
+    assert note in markdown
+    assert note in Page(report_html(report)).text
 
 
-def test_without_a_stated_segment_a_report_has_no_table_of_them(pages: Site) -> None:
-    assert "by category and segment" not in report_markdown(load(pages))
+def test_without_a_stated_segment_a_report_counts_categories_alone(pages: Site) -> None:
+    markdown = report_markdown(load(pages))
+    assert "| procedural | 4 |" in markdown
+    assert "frequent" not in markdown
+
+
+def test_without_anything_to_note_a_report_has_no_composition(sqlite_store: Store) -> None:
+    made = site(sqlite_store)
+    made.world.apply(page([canary("a")], rules=[COVERAGE]))
+    made.world.run()
+    assert "Composition" not in report_markdown(load(made))

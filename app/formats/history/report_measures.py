@@ -175,19 +175,28 @@ def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTER
 
 
 def composition_table(report: Mapping[str, Any]) -> Table:
-    """Return the canaries by category and segment, with the targets of segments; no rows where none states its own."""
-    found = report.get("composition")
-    title = "Canaries by category and segment"
-    if found is None or not any(one["canaries"] for one in found["segments"]):
-        return Table(title=title, columns=(), rows=())
-    segments = [one["segment"] for one in found["segments"]]
+    """Return the canaries by category and segment with targets, and notes on unusual numbers of expected chunks.
+
+    Without segments where no canary states its own; no rows where there is nothing to note then.
+    """
+    found = report.get("composition") or {"categories": [], "segments": [], "notes": []}
+    segments = [one["segment"] for one in found["segments"]] if any(s["canaries"] for s in found["segments"]) else []
+    note = "; ".join(map(plain, found["notes"]))
+    if not segments and not note:
+        return Table(title="Composition", columns=(), rows=())
     rows = [
-        (plain(one["category"]), *(str(one["segments"][name]) for name in segments), str(one["not_stated"]))
+        (
+            plain(one["category"]),
+            *(str(one["segments"][name]) for name in segments),
+            str(one["not_stated"] if segments else one["not_stated"] + sum(one["segments"].values())),
+        )
         for one in found["categories"]
     ]
-    sums = (f"{one['canaries']} of {one['target']}" for one in found["segments"])
-    rows.append(("all, of at least", *sums, str(found["not_stated"])))
-    return Table(title=title, columns=("category", *segments, "not stated"), rows=tuple(rows))
+    if segments:
+        sums = (f"{one['canaries']} of {one['target']}" for one in found["segments"])
+        rows.append(("all, of at least", *sums, str(found["not_stated"])))
+    columns = ("category", *segments, "not stated" if segments else "canaries")
+    return Table(title="Composition", columns=columns, rows=tuple(rows), note=note)
 
 
 def _intervals(report: Mapping[str, Any]) -> Mapping[str, Any]:
