@@ -90,6 +90,12 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
         ],
     )
     yield gauge(
+        "coalmine_recall_self_judged",
+        "1 = all judgments are of the retriever's own first hits, so that its recall is near 1 whatever it misses.",
+        labels,
+        [(check.labels, float(check.self_judged)) for check in checks if check.self_judged is not None],
+    )
+    yield gauge(
         "coalmine_probe_latency_seconds",
         "Latency of the probes of the newest ended run that measured, by percentile.",
         (*labels, "percentile"),

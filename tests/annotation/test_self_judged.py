@@ -116,6 +116,9 @@ def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
     check = words(service.client.get("/checks/docs").text)
     assert "R@3 self-judged 1.000" in check
     assert "R@3 (self-judged)" in check  # of charts
+    service.refresh()
+    shown = service.client.get("/metrics").text
+    assert 'coalmine_recall_self_judged{check="docs",retriever="search",suite="docs"} 1.0' in shown
     assert "1.000 self-judged" in service.client.get("/badge/docs.svg?measure=R@3").text
     assert "self-judged" not in service.client.get("/badge/docs.svg?measure=MRR").text
 
@@ -129,6 +132,10 @@ def test_other_judgments_have_no_label(service: Api, source: str | None) -> None
     assert "R@3 1.000" in report
     assert "self-judged" not in report
     assert "self-judged" not in service.client.get("/checks/docs").text
+    service.refresh()
+    assert 'coalmine_recall_self_judged{check="docs",retriever="search",suite="docs"} 0.0' in (
+        service.client.get("/metrics").text
+    )
 
 
 def test_a_comparison_says_of_which_side(service: Api) -> None:

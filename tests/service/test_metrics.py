@@ -38,6 +38,7 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_measure_ratio": (GAUGE, OF_A_CHECK | {"measure", "k"}),
     "coalmine_category_measure_ratio": (GAUGE, OF_A_CHECK | {"category", "measure", "k"}),
     "coalmine_recall_ratio": (GAUGE, OF_A_CHECK | {"k", "level"}),
+    "coalmine_recall_self_judged": (GAUGE, OF_A_CHECK),
     "coalmine_probe_latency_seconds": (GAUGE, OF_A_CHECK | {"percentile"}),
     "coalmine_verdict": (GAUGE, OF_A_CHECK | {"verdict"}),
     "coalmine_last_run_timestamp_seconds": (GAUGE, OF_A_CHECK),

@@ -8,6 +8,7 @@ from typing import cast
 from app.domain.alerts.rules import DEGRADED_SHARE
 from app.domain.catalog.schedules import interval_seconds, next_due
 from app.domain.model import Verdict
+from app.services.catalog.judgment_sources import is_self_judged
 from app.services.lookup import schedule_of
 from app.store.alerts import alerts
 from app.store.annotation import recalls
@@ -39,6 +40,8 @@ class CheckState:
     canaries: Mapping[str, float]
     measures: Mapping[str, float | None]
     categories: Mapping[str, Mapping[str, float | None]]
+    self_judged: bool | None = None
+    """Whether its recall is self-judged; None = no run has ended."""
     index_version: str | None = None
     latencies: Mapping[str, float | None] = field(default_factory=dict)
     """Latency of measured probes in seconds, by percentile."""
@@ -267,6 +270,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
             name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
             for name, part in body.get("categories", {}).items()
         },
+        self_judged=is_self_judged(connection, body.get("judgment_sources"), check.body["retriever"]),
         index_version=run.index_version,
         latencies=cast("Mapping[str, float | None]", body.get("latency_seconds", {})),
         last_run=run.finished_at / 1e6 if run.finished_at else None,
