@@ -1,4 +1,4 @@
-"""What Schemathesis has to know besides the description: names that are there, and that a canary file is a text."""
+"""What Schemathesis has to know besides the description: names that are there, and that files are texts."""
 
 from typing import Any
 
@@ -14,6 +14,12 @@ def text_of(_context: Any, response: Any) -> str:
     """Give an answer in YAML as the text that it is: a file may hold several documents."""
     text: str = response.text
     return text
+
+
+@schemathesis.serializer("application/x-ndjson", "application/jsonl")  # type: ignore[untyped-decorator] # as above
+def sent_as_it_is(_context: Any, value: Any) -> bytes:
+    """Give a file of JSON lines as the bytes that are sent: the description has it as a text."""
+    return str(value).encode("utf-8", "surrogatepass")
 
 
 @schemathesis.hook  # type: ignore[untyped-decorator] # of another environment

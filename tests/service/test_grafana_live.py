@@ -43,7 +43,7 @@ EMPTY_WHEN_UNMEASURED = re.compile(
 )
 """What a run that could not ask anything says nothing of."""
 ALSO_EMPTY_WHEN_UNMEASURED = re.compile(r"coalmine_(canary_degraded|degraded_queries)")
-MOVING = re.compile(r"coalmine_(outbox|runs_waiting|deliveries)_.*")
+MOVING = re.compile(r"coalmine_(outbox|runs_waiting|jobs_waiting|deliveries)_.*")
 """What goes on between two scrapes: ages and attempts."""
 LEFT_OUT = {
     "coalmine_run_duration_seconds_count": "the number of runs is shown by outcome",

@@ -220,7 +220,7 @@ def _states() -> Panels:
                 over_time(q.verdict(*MINE), "verdict"),
                 VERDICTS,
             ),
-            12,
+            8,
         ),
         (
             states(
@@ -231,7 +231,18 @@ def _states() -> Panels:
                 over_time(q.state("coalmine_index_info", *MINE, by=index), "{{index_version}}"),
                 {"1": ("in use", "blue")},
             ).no_value("The retriever reports no version of its index"),
-            12,
+            8,
+        ),
+        (
+            states(
+                506,
+                "Where judgments come from",
+                "Self-judged: all judgments are of the first chunks that this retriever itself returned, so its recall "
+                "is near 1 whatever it misses. Judge a pool over several retrievers.",
+                over_time(q.state("coalmine_recall_self_judged", *MINE, by=("check",)), "recall"),
+                {"0": ("judged beyond its first hits", "blue"), "1": ("self-judged", "orange")},
+            ),
+            8,
         ),
     ]
 
