@@ -1,6 +1,7 @@
 """A Python client, made as the docs say, reads every answer of a filled service, and nothing is lost in it."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,9 +65,17 @@ def _parameters(way: dict[str, Any]) -> set[str]:
 
 
 def test_nothing_of_the_description_is_left_out(made: tuple[Path, str], service: Api) -> None:
-    """The generator warns of what it cannot express, and goes on without it."""
+    """The generator warns of what it cannot express, and goes on without it: only bodies that JSON can hold as well."""
     folder, said = made
-    assert "WARNING" not in said
+    left_out = re.findall(r"WARNING parsing (.+) within \S+\s+(.*)", said)
+    assert len(left_out) == said.count("WARNING")
+    assert set(left_out) == {
+        ("POST /v1/corpora/{corpus}", "Unsupported content type application/x-ndjson"),
+        ("POST /v1/corpora/{corpus}", "Unsupported content type application/jsonl"),
+        ("POST /v1/suites/{suite}/traffic", "Unsupported content type application/x-ndjson"),
+        ("POST /v1/suites/{suite}/traffic", "Unsupported content type application/jsonl"),
+        ("POST /v1/suites/{suite}/traffic", "Unsupported content type text/csv"),
+    }
     assert "Unable" not in said
     modules = {module.stem for module in (folder / "coalmine_client" / "api").glob("*/*.py")}
     ways = [way for methods in app_of(service).openapi()["paths"].values() for way in methods.values()]
