@@ -49,8 +49,8 @@ BEHIND: Mapping[tuple[str, str], str] = {("docs/hooks.md", "listen.py"): "...hoo
 Alerts that earlier pages opened may be delivered to it first.
 """
 
-ALONE = ("docs/operations.md", "docs/traffic.md")
-"""Pages with a service of their own: they create keys and look at its files, or count all the traffic there is."""
+ALONE = ("docs/operations.md", "docs/privacy.md", "docs/traffic.md")
+"""Pages with a service of their own: they create keys and look at its files, or count or delete all the traffic."""
 
 ELSEWHERE = ("docs/ten-minutes.md",)
 """Pages that another test runs, because they start a service themselves: test_ten_minutes."""
@@ -87,6 +87,12 @@ class Service:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
         return {**kept, "HOME": str(self.folder), "DEMO_URL": f"http://127.0.0.1:{self.port + 1}"}
 
+    def has_samples(self) -> bool:
+        """Tell whether the demo's traffic was measured and its task is annotated, a moment after the start."""
+        paths = ("/v1/suites/dataforge/suggestions?retriever=docs-search", "/v1/tasks/demo/agreement")
+        with httpx2.Client(trust_env=False, timeout=60) as client:
+            return all(client.get(f"http://127.0.0.1:{self.port}{path}").is_success for path in paths)
+
     def heal(self) -> None:
         """Make the demo well, and see that its check is."""
         with httpx2.Client(trust_env=False, timeout=60) as client:
@@ -110,6 +116,7 @@ def running(folder: Path) -> Iterator[Service]:
     hook = f"http://127.0.0.1:{service.hook}/"
     with started(folder, "serve", *arguments, OPS_WEBHOOK=hook) as process:
         process.wait_for("is serving")
+        until(service.has_samples)
         yield service
 
 
