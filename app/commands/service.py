@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving, terminal
-from app.adapters.file_descriptors import raise_descriptor_limit
+from app.adapters.file_descriptors import raise_descriptor_limit, return_freed_memory
 from app.commands.base import DataDir, examples
 from app.commands.health import sign_of_life
 from app.commands.imports import file_source
@@ -57,6 +57,7 @@ def serve(
 
     Settings come from COALMINE_... variables; flags win.
     """
+    return_freed_memory(os.environ)
     settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
     with logging_as(settings.log_format, requests=log_requests), _ending(settings) as ending, ExitStack() as stack:
         sockets = stack.enter_context(serving.bound(settings.host, settings.port))
@@ -146,6 +147,7 @@ def work(
             "`coalmine work` needs PostgreSQL (COALMINE_DATABASE_URL): a SQLite file belongs to one process, "
             "and `coalmine serve` does its work"
         )
+    return_freed_memory(os.environ)
     with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
         require_own_key(settings)
         sockets = [] if port is None else stack.enter_context(serving.bound(settings.host, port))

@@ -29,7 +29,9 @@ def create_engine(url: str, busy_milliseconds: int) -> Engine:
         raise ConfigurationError("DATABASE_URL is not a database URL (sqlite:///... or postgresql://...)") from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        engine = sa.create_engine(parsed, hide_parameters=True, pool_size=20, max_overflow=20, pool_timeout=10)
+        # The connection used last goes out first: each has a page cache of 2 MB, and those of a busy moment stay cold.
+        options = {"pool_size": 20, "max_overflow": 20, "pool_timeout": 10, "pool_use_lifo": True}
+        engine = sa.create_engine(parsed, hide_parameters=True, **options)
         event.listen(engine, "connect", partial(_prepare_sqlite, busy_milliseconds))
         if parsed.database and parsed.database != ":memory:":
             event.listen(engine, "begin", _SameFile(parsed.database))
