@@ -73,7 +73,7 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
 
 
 def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
-    run = _run(connection, row, body)
+    run = _run(row, _check_bodies(connection, [row])[row.id], body)
     self_judged = is_self_judged(connection, body.get("judgment_sources"), run["retriever"]) if body else None
     return {**run, "self_judged": self_judged}
 
@@ -94,6 +94,7 @@ def list_runs(
             rows = history.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
         suites_by_version = load_suites(connection, degraded)
+        checks = _check_bodies(connection, rows)
         views: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
         by_run = history.probes_of_runs(connection, [row.id for row in unsummarised])
@@ -106,12 +107,11 @@ def list_runs(
             }
             if probes := row.probes or older.get(row.id):
                 body = {**body, **probes}
-            views.append({**_run(connection, row, body), "progress": _progress(connection, row)})
+            views.append({**_run(row, checks[row.id], body), "progress": _progress(connection, row)})
         return views
 
 
-def _run(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
-    check = _document(connection, row)
+def _run(row: RunRow, check: Mapping[str, Any], body: RunDetails) -> RunDocument:
     return shapes.run_shape(
         id=str(row.id),
         check=row.check,
@@ -151,10 +151,13 @@ def _categories(row: RunRow) -> dict[str, SliceView]:
     }
 
 
-def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
-    if row.check_version_id is not None:
-        return definitions.version_body(connection, row.check_version_id).body
-    return definitions.definition_by_id(connection, row.check_id).body
+def _check_bodies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, Any]]:
+    """Return what the check of each run said, by run: when it began, or now where it has not."""
+    versions = {row.check_version_id for row in rows if row.check_version_id is not None}
+    then = definitions.version_bodies(connection, sorted(versions)) if versions else {}
+    waiting = {row.check_id for row in rows if row.check_version_id is None}
+    now = {check_id: definitions.definition_by_id(connection, check_id).body for check_id in waiting}
+    return {row.id: now[row.check_id] if row.check_version_id is None else then[row.check_version_id] for row in rows}
 
 
 def _recompute_body(
