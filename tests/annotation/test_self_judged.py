@@ -72,15 +72,19 @@ def test_all_sources_have_to_be_the_retrievers_own() -> None:
 @pytest.mark.parametrize(
     ("task", "own"),
     [
-        ({"retrievers": ["search"], "strata": []}, True),
-        ({"retrievers": ["other"], "strata": []}, False),
-        ({"retrievers": ["search", "other"], "strata": []}, False),
-        ({"retrievers": ["search"], "strata": [{"to": 30, "sample": 5}]}, False),
-        ({"retrievers": ["search"], "strata": [{"rest": 10}]}, False),
+        ({"pool": 5, "retrievers": ["search"], "strata": []}, True),
+        ({"pool": 5, "retrievers": ["other"], "strata": []}, False),
+        ({"pool": 5, "retrievers": ["search", "other"], "strata": []}, False),
+        ({"pool": 5, "retrievers": ["search"], "strata": [{"to": 30, "sample": 5}]}, False),
+        ({"pool": 5, "retrievers": ["search"], "strata": [{"rest": 10}]}, False),
+        ({"pool": 10, "retrievers": ["search"], "strata": []}, True),
+        ({"pool": 11, "retrievers": ["search"], "strata": []}, False),
     ],
 )
-def test_a_pool_of_several_retrievers_or_with_a_sample_is_not_its_own(task: dict[str, Any], *, own: bool) -> None:
-    assert is_own_pool(task, "search") is own
+def test_a_pool_of_several_retrievers_or_deeper_than_what_is_asked_is_not_its_own(
+    task: dict[str, Any], *, own: bool
+) -> None:
+    assert is_own_pool(task, "search", depth=10) is own
 
 
 @pytest.mark.parametrize("name", ["R@5", "R_id@10", "R_passage@1", "R"])
@@ -228,6 +232,7 @@ def test_a_task_over_its_first_hits_alone_is_no_better_than_ticking_them(
 ) -> None:
     Desk.of(store, **changes)
     with store.read() as connection:
-        assert is_self_judged(connection, ["task:truth"], "bm25") is own
-        assert not is_self_judged(connection, ["task:truth"], "dense")
-        assert not is_self_judged(connection, ["task:truth", "task:gone"], "bm25")
+        assert is_self_judged(connection, ["task:truth"], "bm25", depth=10) is own
+        assert not is_self_judged(connection, ["task:truth"], "bm25", depth=2), "three hits were graded"
+        assert not is_self_judged(connection, ["task:truth"], "dense", depth=10)
+        assert not is_self_judged(connection, ["task:truth", "task:gone"], "bm25", depth=10)

@@ -51,9 +51,13 @@ def are_self_judged(sources: Sequence[str] | None, own: Collection[str]) -> bool
     return bool(sources) and all(one in own for one in sources or ())
 
 
-def is_own_pool(task: Any, retriever: str) -> bool:
-    """Whether a task, as JSON, pooled only the first hits of this retriever: no other, no sample of deeper ranks."""
-    return list(task.get("retrievers") or ()) == [retriever] and not task.get("strata")
+def is_own_pool(task: Any, retriever: str, *, depth: int) -> bool:
+    """Whether a task, as JSON, pooled only hits that this retriever is asked for: no other, none beyond `depth`.
+
+    One that graded deeper hits has judged some of what recall down to `depth` can miss.
+    """
+    alone = list(task.get("retrievers") or ()) == [retriever] and not task.get("strata")
+    return alone and int(task["pool"]) <= depth
 
 
 def recall_label(measure: str, *, self_judged: bool | None) -> str:

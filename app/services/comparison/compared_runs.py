@@ -122,7 +122,9 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
             "suite_hash": inputs.suite.hash,
             "config_hash": row.config_hash,
             "measures_version": row.measures_version,
-            "self_judged": is_self_judged(connection, inputs.suite.judgment_sources, check["retriever"]),
+            "self_judged": is_self_judged(
+                connection, inputs.suite.judgment_sources, check["retriever"], depth=inputs.yardstick.fetch_k
+            ),
         },
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,

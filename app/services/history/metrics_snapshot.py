@@ -270,7 +270,9 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
             name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
             for name, part in body.get("categories", {}).items()
         },
-        self_judged=is_self_judged(connection, body.get("judgment_sources"), check.body["retriever"]),
+        self_judged=is_self_judged(
+            connection, body.get("judgment_sources"), check.body["retriever"], depth=check.body["fetch_k"]
+        ),
         index_version=run.index_version,
         latencies=cast("Mapping[str, float | None]", body.get("latency_seconds", {})),
         last_run=run.finished_at / 1e6 if run.finished_at else None,

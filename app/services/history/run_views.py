@@ -73,8 +73,12 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
 
 
 def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
-    run = _run(row, _check_bodies(connection, [row])[row.id], body)
-    self_judged = is_self_judged(connection, body.get("judgment_sources"), run["retriever"]) if body else None
+    check = _check_bodies(connection, [row])[row.id]
+    run = _run(row, check, body)
+    if not body:
+        return {**run, "self_judged": None}
+    depth = int(check["fetch_k"])
+    self_judged = is_self_judged(connection, body.get("judgment_sources"), run["retriever"], depth=depth)
     return {**run, "self_judged": self_judged}
 
 
