@@ -1,5 +1,6 @@
 """Recall is labelled self-judged wherever it is shown, where all judgments are of the retriever's own first hits."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.domain.catalog.judgment_sources import are_self_judged, collect_sources, is_own_pool, labelled
 from app.domain.model import Canary, Category, Judgment
+from app.formats.delivery.notices.notice_text import notice_text
 from app.services.annotation import adoption
 from app.services.catalog import suite_definitions
 from app.services.catalog.judgment_sources import is_self_judged
@@ -123,6 +125,8 @@ def test_it_stands_beside_recall_wherever_that_is_shown(service: Api) -> None:
     service.refresh()
     shown = service.client.get("/metrics").text
     assert 'coalmine_recall_self_judged{check="docs",retriever="search",suite="docs"} 1.0' in shown
+    assert service.get("/v1/checks/docs/series", measure="R@3")["self_judged"] is True
+    assert service.get("/v1/checks/docs/series", measure="MRR")["self_judged"] is False
     assert "1.000 self-judged" in service.client.get("/badge/docs.svg?measure=R@3").text
     assert "self-judged" not in service.client.get("/badge/docs.svg?measure=MRR").text
 
@@ -159,6 +163,25 @@ def test_a_comparison_says_of_which_side(service: Api) -> None:
     later = service.run()
     same = service.get("/v1/compare", a=f"run:{first['id']}", b=f"run:{later['id']}")
     assert [line for line in same["differences"] if "first hits of search" in line], "A alone, of one retriever"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_alerts_and_notifications_about_recall_say_so(service: Api, *, own: bool) -> None:
+    rule = {"kind": "threshold", "measure": "R@3", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}}
+    service.docs(canaries=ticked(OWN if own else "retriever:other"), rules=[rule])
+    service.retriever.found = {"How long is data kept?": ["c9"]}
+    service.run()
+    service.deliver()
+    name = "R@3 (self-judged)" if own else "R@3"
+    data = json.loads(service.mailbox.messages[-1][1].body)["data"]
+    assert data["summary"].startswith(f"docs: {name} 0.5")
+    assert data["reason"].startswith(f"{name} 0.5")
+    assert data["self_judged"] is own
+    assert name in dict(notice_text({"type": "alert.opened", "timestamp": data["opened_at"], "data": data}).facts)
+    (alert,) = service.get("/v1/alerts")["items"]
+    assert alert["transitions"][-1]["evidence"].get("self_judged", False) is own
+    page = words(service.client.get(f"/alerts/{alert['id']}").text)
+    assert (f"docs: {name} 0.5" in page, "self-judged" in page) == (True, own)
 
 
 def test_an_older_run_says_so_as_the_newest_does(service: Api) -> None:

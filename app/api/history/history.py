@@ -174,7 +174,8 @@ def get_series(
 
     A point is a single run, or the mean of several with the least and greatest value. `gaps` are periods without a
     measurement, `usual` encloses 98 % of the baseline's runs, `lines` are the bounds of the rules on this measure,
-    `alerts` those that were open in the period.
+    `alerts` those that were open in the period; `self_judged` says of recall that only the retriever's own first hits
+    were judged, by the newest run.
     """
     since, until = _period(start, end)
     return charts.series(

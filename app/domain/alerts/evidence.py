@@ -70,6 +70,8 @@ class EvidenceFields(ListedCanaries, total=False):
     """Evidence of a rule without its runs; the fields present depend on its kind and on the change."""
 
     measure: str | None
+    self_judged: bool
+    """Whether that is recall, and only the retriever's own first hits were judged; absent where not."""
     category: str | None
     warning: BoundSides | None
     critical: BoundSides | None

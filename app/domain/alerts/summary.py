@@ -12,6 +12,7 @@ from typing import Final
 
 from app.domain.alerts.alert_state import TransitionType
 from app.domain.alerts.canary_changes import ChangedCanaries, cause_suffix, changed_text, predicate_text
+from app.domain.catalog.judgment_sources import labelled
 from app.domain.counts import counted
 from app.domain.model import Percentile, RuleKind, Severity
 from app.domain.number_text import LATENCY_NAMES, bound_text, duration_text, ratio_text, seconds_text, short_name
@@ -33,6 +34,8 @@ class AlertFacts:
     reason: str = ""
     """The rule's own sentence, used where no numbers are known; may end with a full stop."""
     measure: str | None = None
+    self_judged: bool = False
+    """Whether the measure is recall over judgments of the retriever's own first hits alone."""
     category: str | None = None
     canary: str | None = None
     percentile: Percentile = Percentile.P95
@@ -81,14 +84,14 @@ def alert_summary(facts: AlertFacts) -> str:
     return f"{facts.check}: {claim}"
 
 
-def measure_text(measure: str | None, category: str | None) -> str:
-    """Name of what a rule watches: `coverage`, `health score`, `R@5 of complex factual`."""
-    name = (measure or "value").replace("_", " ")
+def measure_text(measure: str | None, category: str | None, *, self_judged: bool = False) -> str:
+    """Name of what a rule watches: `coverage`, `health score`, `R@5 (self-judged) of complex factual`."""
+    name = labelled(measure or "value", self_judged=self_judged).replace("_", " ")
     return f"{name} of {category.replace('_', ' ')}" if category else name
 
 
 def _threshold(facts: AlertFacts) -> str:
-    name = measure_text(facts.measure, facts.category)
+    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
     if facts.value is None:
         return _reason_text(facts)
     level = f"{name} {ratio_text(facts.value, facts.threshold)}"
@@ -98,7 +101,7 @@ def _threshold(facts: AlertFacts) -> str:
 def _drop(facts: AlertFacts) -> str:
     if facts.value is None or facts.baseline is None:
         return _reason_text(facts)
-    name = measure_text(facts.measure, facts.category)
+    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
     fell = f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
     return f"{fell}{_since(facts)}{_with_canaries(facts)}"
 
@@ -190,7 +193,7 @@ def _recovered(facts: AlertFacts) -> str:
 
 def _recovered_canaries(facts: AlertFacts) -> str:
     watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
-    name = measure_text(facts.measure, facts.category) if watched else "coverage"
+    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged) if watched else "coverage"
     value = facts.value if watched else facts.coverage
     level = f"{name} {ratio_text(value)}, " if value is not None else ""
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0

@@ -67,6 +67,8 @@ class NoticeData(NoticeText, NoticeClass, total=False):
     coverage: float | None
     measure: str | None
     value: float | None
+    self_judged: bool
+    """Whether the measure is recall over judgments of the retriever's own first hits alone."""
     threshold: float | None
     baseline: float | None
     degraded_queries: list[str]
@@ -105,6 +107,8 @@ class ReportContent(TypedDict):
     measure: str | None
     """The one to read first, see `measure_guide`."""
     value: float | None
+    self_judged: NotRequired[bool]
+    """Absent from what earlier releases rendered."""
     degraded_total: int | None
 
 

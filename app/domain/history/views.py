@@ -65,6 +65,7 @@ MeasureSeries = TypedDict(
         "measure": str,
         "category": str | None,
         "measures_version": str | None,
+        "self_judged": bool | None,
         "from": TimeText,
         "to": TimeText,
         "seconds": int | None,
@@ -76,7 +77,10 @@ MeasureSeries = TypedDict(
         "alerts": list[SeriesAlert],
     },
 )
-"""A measure of a check over time; `seconds` is what a point covers, None where it is a single run."""
+"""A measure of a check over time; `seconds` is what a point covers, None where it is a single run.
+
+`self_judged`: whether it is recall that is self-judged by the newest run; None = that was not carried out.
+"""
 
 CanaryState = TypedDict(
     "CanaryState",

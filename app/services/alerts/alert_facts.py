@@ -45,6 +45,7 @@ def facts_of(
         change=TransitionType(transition.type) if transition is not None and news else None,
         reason=_reason(alert.reason if transition is None else transition.reason, run, kind),
         measure=evidence.get("measure"),
+        self_judged=bool(evidence.get("self_judged")),
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
         percentile=Percentile(evidence.get("percentile") or Percentile.P95),

@@ -6,12 +6,15 @@ from app.domain.alerts.alert_state import OPEN
 from app.domain.alerts.evidence import ListedCanaries, StoredEvidence
 from app.domain.alerts.incidents import NON_REPEATING
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES
+from app.domain.catalog.judgment_sources import labelled, recall_label
 from app.domain.counts import counted
 from app.domain.model import Percentile, RuleKind
 from app.domain.probing.probe_failures import url_address
 from app.services.alerts import rule_facts
 from app.services.alerts.changed_canaries import changed_keys
 from app.services.alerts.changed_list import list_changed
+from app.services.catalog.judgment_sources import is_self_judged
+from app.services.catalog.suite_snapshots import load_suite
 from app.services.detection.detector_reports import CULPRITS
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
@@ -19,6 +22,7 @@ from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.detection import detectors
 from app.store.engine import Connection
+from app.store.runs import results
 
 _NAMED = 5
 
@@ -35,6 +39,8 @@ class TransitionEvidence:
     def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
         """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
         evidence: StoredEvidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
+        if recall_label(evaluated.get("measure") or "", self_judged=True) and self._is_self_judged():
+            evidence["self_judged"] = True
         if kind is RuleKind.LATENCY:
             percentile = Percentile(evaluated.get("percentile") or Percentile.P95)
             evidence["usual"] = (
@@ -81,12 +87,28 @@ class TransitionEvidence:
             self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
         return self._lists[key]
 
+    def _is_self_judged(self) -> bool:
+        """Whether the recall of the run is over judgments of the retriever's own first hits alone."""
+        run = results.find_runs(self._connection, {self._run_id}).get(self._run_id) if self._run_id else None
+        if run is None or run.suite_version_id is None:
+            return False
+        sources, body = load_suite(self._connection, run.suite_version_id).judgment_sources, self._check.body
+        return is_self_judged(self._connection, sources, body["retriever"], depth=body["fetch_k"])
+
     def _slow_retriever(self) -> str:
         """Name of the retriever, with its address where it is known."""
         slug = self._check.body["retriever"]
         retriever = definitions.find_definition(self._connection, "retriever", slug)
         address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
         return f"{slug} at {address}" if address else slug
+
+
+def with_label(reason: str, evidence: StoredEvidence) -> str:
+    """Return the sentence of a rule with the label beside recall that is self-judged."""
+    measure = evidence.get("measure")
+    if not measure or not evidence.get("self_judged"):
+        return reason
+    return reason.replace(measure, labelled(measure, self_judged=True), 1)
 
 
 def culprits_text(keys: Sequence[str]) -> str:

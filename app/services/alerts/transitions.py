@@ -30,7 +30,7 @@ from app.formats.catalog.documents import CheckDocument
 from app.services.alerts import notifications, rule_facts
 from app.services.alerts.judge_rules import with_confirmed
 from app.services.alerts.notification_context import AlertInProgress, load_context
-from app.services.alerts.transition_evidence import TransitionEvidence, culprits_text
+from app.services.alerts.transition_evidence import TransitionEvidence, culprits_text, with_label
 from app.services.catalog.suite_snapshots import load_suite
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
@@ -235,7 +235,8 @@ class _Evaluation:
         for change in changes:
             about = self._evidence.build(rule.kind, scope_of(rule), first_run, evidence)
             one.change = change
-            one.transition_id = self._append(alert_id, change, decision.severity, reason, about)
+            said = with_label(reason, about)
+            one.transition_id = self._append(alert_id, change, decision.severity, said, about)
         self._in_progress[alert_id] = one
 
     def _with_first_bad_run(self, rule: Rule, decision: Decision) -> Decision:
@@ -251,7 +252,8 @@ class _Evaluation:
         row = next(row for row in self._rows.values() if row.id == alert_id)
         reason = still_firing(row.reason, from_us(incident.opened_at), self._now)
         evidence = self._evidence.build(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
-        return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
+        said = with_label(reason, evidence)
+        return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), said, evidence)
 
     def _append(
         self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: StoredEvidence

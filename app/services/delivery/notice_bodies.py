@@ -61,6 +61,7 @@ def _report_data(connection: Connection, report_id: int, links: Links) -> Notice
         "coverage": content["coverage"],
         "measure": content["measure"],
         "value": content["value"],
+        "self_judged": content.get("self_judged", False),
         "degraded_total": content["degraded_total"],
         "lines": content["lines"],
         "markdown": content["markdown"],
@@ -125,6 +126,7 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
         if alert.kind == RuleKind.LATENCY
         else transition.evidence.get("measure"),
         "value": shapes.number(facts.value) if is_measured else None,
+        "self_judged": facts.self_judged,
         "threshold": shapes.number(facts.threshold) if is_measured else None,
         "baseline": shapes.number(facts.baseline) if is_measured else None,
         "degraded_queries": [canary["query"] for canary in degraded],

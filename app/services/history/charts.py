@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.domain.catalog.judgment_sources import recall_label
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.history.gaps import Gap, GapReason, Span, find_gaps
 from app.domain.history.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
@@ -13,6 +14,7 @@ from app.domain.runs.tally import unpack_reasons
 from app.formats.fields import one_line
 from app.formats.history import shapes
 from app.services.detection import normal_range
+from app.services.history import run_views
 from app.services.history.result_views import named_numbers
 from app.services.lookup import find_check, schedule_of
 from app.services.score_details import find_rescoring
@@ -75,6 +77,7 @@ def series(
         "measure": measure,
         "category": category,
         "measures_version": None if rescoring is None else rescoring.name,
+        "self_judged": _is_self_judged(store, slug, measure, version),
         "from": shapes.time_text(start),
         "to": shapes.time_text(end),
         "seconds": stored_series.seconds or None,
@@ -94,6 +97,19 @@ def series(
             for one in alerts
         ],
     }
+
+
+def _is_self_judged(store: Store, slug: str, measure: str, version: str | None) -> bool | None:
+    """Whether a measure is recall that is self-judged by the newest run, which only then is read; None = there is none.
+
+    As pages say it of the same check.
+    """
+    if not recall_label(measure, self_judged=True):
+        return False
+    try:
+        return run_views.health(store, slug, version=version)["self_judged"]
+    except NotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

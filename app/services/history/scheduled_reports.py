@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from app.domain.catalog.judgment_sources import labelled
 from app.domain.delivery.notices import ReportContent
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.history.run_views import FullReport
@@ -99,6 +100,7 @@ def _content(report: FullReport, *, has_news: bool) -> ReportContent:
         "coverage": run["coverage"],
         "measure": measure,
         "value": None if measure is None else run["measures"].get(measure),
+        "self_judged": bool(run["self_judged"]),
         "degraded_total": run["canaries"]["degraded"],
     }
 
@@ -107,7 +109,9 @@ def _summary(report: FullReport) -> str:
     """Return the title: `handbook: report, healthy, R@5 0.957`."""
     run, guide = report["run"], report["guide"]
     value = None if guide is None else run["measures"].get(guide["measure"])
-    number = "" if guide is None or value is None else f", {guide['measure']} {value:.3f}"
+    number = ""
+    if guide is not None and value is not None:
+        number = f", {labelled(guide['measure'], self_judged=run['self_judged'])} {value:.3f}"
     return f"{run['check']}: report, {run['verdict'] or run['status']}{number}"
 
 

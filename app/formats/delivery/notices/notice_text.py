@@ -11,6 +11,7 @@ from typing import Final
 
 from app.domain.alerts.evidence import ChangedCanary
 from app.domain.alerts.lost_chunks import lost_text
+from app.domain.catalog.judgment_sources import labelled
 from app.domain.delivery.notices import Notice, NoticeData, NoticeLinks
 from app.domain.model import Reason
 from app.domain.number_text import bound_text, ratio_text
@@ -180,7 +181,8 @@ def _facts(data: NoticeData, headline: str) -> Iterator[tuple[str, str]]:
             if threshold is not None
             else ""
         )
-        yield clean(measure, _LONGEST_FACT).capitalize(), f"{_number(value)}{bound}"
+        label = labelled(clean(measure, _LONGEST_FACT), self_judged=data.get("self_judged"))
+        yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
     for name, label in (("health_score", "Health score"), ("coverage", "Coverage"), ("degraded_total", "Degraded")):
         if data.get(name) is not None and name != measure:
             yield label, _number(data.get(name))
