@@ -16,14 +16,19 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.formats.annotation.traffic_documents import Grouping
 from app.formats.annotation.traffic_lines import normalise_query, read_traffic
+from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange import Source
+from app.formats.validation_messages import parse_document
 from app.services.annotation import reach, suggesting, traffic, traffic_sampling
 from app.services.catalog import applying, definitions, suite_definitions
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
 from app.services.history import retention
+from app.store.annotation import tasks as task_rows
 from app.store.annotation import traffic as rows
+from app.store.catalog import suites
 from app.store.engine import Store, to_us
+from app.store.runs import results
 from app.store.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present
@@ -440,6 +445,42 @@ def test_one_suggestion_for_each_group_that_no_canary_stands_for(world: World) -
     assert segments["odd one"] == ["edge"]
     assert [one["query"] for one in found if one["negative_candidate"]] == ["odd one"]
     assert len(reach.suggest(world.store, "suite", "search", limit=1)) == 1
+
+
+def test_canaries_results_and_tasks_are_read_once_until_one_changes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(world, QUERIES)
+    world.run()
+    ask(world)
+    suggested = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)]
+    assert suggested == ["refunds late", "returns by post", "odd one"]
+    done: list[str] = []
+    for module, name in ((suites, "list_canaries"), (results, "read_rankings"), (task_rows, "task_queries")):
+        known = getattr(module, name)
+
+        def told(*of: Any, known: Any = known, name: str = name, **more: Any) -> Any:
+            done.append(name)
+            return known(*of, **more)
+
+        monkeypatch.setattr(module, name, told)
+    (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
+    assert [one["query"] for one in found.suggestions] == suggested
+    assert done == [], "a page reads nothing of them again"
+    expecting = {"key": "late", "query": "late", "expected_chunks": [{"document": "shop/refunds/page.md"}]}
+    edited = parse_document(SuiteDocument, {"slug": "suite", "canaries": [expecting]}).canaries or ()
+    suite_definitions.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
+    (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
+    assert [one["query"] for one in found.suggestions] == ["returns by post", "odd one"]
+    assert set(done) == {"list_canaries"}
+    world.run()
+    reach.load_reach(world.store, "suite", "search")
+    assert "read_rankings" in done, "a new run may find others"
+    suggesting.open_task(
+        world.store, "suite", "search", task="gaps", queries=["odd one"], by="Ada", now=world.clock.advance(1)
+    )
+    assert [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)] == ["returns by post"]
+    assert "task_queries" in done
 
 
 def test_suggestions_become_canaries_without_expectations_and_a_task(world: World) -> None:

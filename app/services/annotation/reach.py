@@ -1,6 +1,6 @@
 """Reach of a suite over its traffic, estimated from the sample that was asked, and suggestions for what is left out.
 
-What canaries cover is read anew each time: it changes with every edit and run.
+What canaries cover changes with every edit and run, see `standing_canaries`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,17 @@ from app.domain.annotation.reach import TrafficSample
 from app.domain.annotation.segments import guess_segments, is_negative_candidate
 from app.domain.annotation.views import GroupView, ReachState, SuggestionView, TrafficReachView, TrafficView
 from app.domain.errors import NotFoundError
-from app.domain.model import Category, Verdict
 from app.formats.annotation.traffic_documents import Grouping
-from app.formats.annotation.traffic_lines import normalise_query
 from app.formats.history import shapes
+from app.services.annotation.standing_canaries import found_documents, queries_in_tasks, standing_canaries
 from app.services.annotation.traffic import find_suite, load_traffic
-from app.services.history import result_views
-from app.store.annotation import tasks
 from app.store.annotation import traffic as rows
 from app.store.annotation.traffic import ReachRow, TrafficQuery
-from app.store.catalog import definitions, suites
+from app.store.catalog import definitions
+from app.store.catalog.definitions import Definition
 from app.store.engine import Connection, Store, from_us
 from app.store.runs import results
+from app.store.runs.results import RunRow
 
 _SHOWN_GROUPS: Final = 50
 
@@ -103,7 +102,7 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
     if not limit:
         return []
     texts = [one.query if one is not None else "" for one in sample.queries]
-    taken_up, pending = _taken_up(store, sample.reach.suite_id)
+    taken_up, pending = _taken_up(store, sample)
     found = estimates.suggest_queries(
         texts,
         sample.counts,
@@ -126,20 +125,11 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
     ]
 
 
-def _taken_up(store: Store, suite_id: int) -> tuple[AbstractSet[str], AbstractSet[str]]:
+def _taken_up(store: Store, sample: "_Sample") -> tuple[AbstractSet[str], AbstractSet[str]]:
     """Return the normalised queries of canaries and of tasks, and those of canaries that nothing is decided of yet."""
     with store.read() as connection:
-        canaries = suites.list_canaries(connection, suite_id)
-        in_tasks = tasks.task_queries(connection, suite_id)
-    pending = {
-        normalise_query(row.body["query"])
-        for row in canaries
-        if not row.body["expected_chunks"]
-        and not row.body["forbidden_chunks"]
-        and not row.body["expect_empty"]
-        and row.body["category"] != Category.NEGATIVE
-    }
-    return {normalise_query(one) for one in (*(row.body["query"] for row in canaries), *in_tasks)}, pending
+        standing = standing_canaries(connection, _suite(connection, sample.reach))
+        return standing.queries | queries_in_tasks(connection, sample.reach.suite_id), standing.pending
 
 
 def _find_sample(store: Store, suite: str, retriever: str) -> "_Sample | None":
@@ -235,22 +225,20 @@ def _group(document: str, grouping: Grouping | None) -> str:
 def _covered_groups(store: Store, sample: _Sample) -> AbstractSet[str]:
     """Return the groups of expected judgments, and of what passing canaries find first."""
     with store.read() as connection:
-        canaries = suites.list_canaries(connection, sample.reach.suite_id)
-        run_ids = _newest_runs(connection, sample.reach)
-    judged = [chunk for row in canaries for chunk in row.body["expected_chunks"] if chunk["grade"] >= 1]
-    documents = {str(chunk["document"]) for chunk in judged if chunk["document"] is not None}
-    ids = {str(chunk["id"]) for chunk in judged if chunk["id"] is not None}
-    documents |= {document or chunk for chunk, document in sample.first_hits if chunk in ids}
-    for run_id in run_ids:
-        for result in result_views.report(store, str(run_id))["results"]:
-            relevant = [hit for hit in result["ranking"] or () if hit["grade"]]
-            documents |= {hit["document"] or hit["id"] for hit in relevant if hit["id"] in ids}
-            if relevant and result["verdict"] is Verdict.HEALTHY:
-                documents.add(relevant[0]["document"] or relevant[0]["id"])
+        standing = standing_canaries(connection, _suite(connection, sample.reach))
+        runs = [found_documents(connection, run) for run in _newest_runs(connection, sample.reach)]
+    documents = set(standing.documents)
+    documents |= {document or chunk for chunk, document in sample.first_hits if chunk in standing.chunks}
+    for run in runs:
+        documents |= run.watched | {run.by_chunk[chunk] for chunk in standing.chunks & run.by_chunk.keys()}
     return {_group(document, sample.grouping) for document in documents}
 
 
-def _newest_runs(connection: Connection, reach: ReachRow) -> list[int]:
+def _suite(connection: Connection, reach: ReachRow) -> Definition:
+    return definitions.definition_by_id(connection, reach.suite_id)
+
+
+def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
     """Return the newest ended run of each check of the suite with the retriever."""
     checks = [
         row
@@ -258,4 +246,4 @@ def _newest_runs(connection: Connection, reach: ReachRow) -> list[int]:
         if row.body["suite"] == reach.suite and row.body["retriever"] == reach.retriever
     ]
     found = [results.newest_ended(connection, check.id) for check in checks]
-    return [run.id for run in found if run is not None and run.suite_version_id is not None]
+    return [run for run in found if run is not None and run.suite_version_id is not None]

@@ -129,14 +129,18 @@ def tasks_of_suite(connection: Connection, suite_id: int) -> list[TaskRow]:
     return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.id.desc()))]
 
 
-def task_queries(connection: Connection, suite_id: int) -> list[str]:
-    """List the queries of the canaries of all tasks of a suite, archived ones too."""
+def frozen_tasks(connection: Connection, suite_id: int) -> list[int]:
+    """List the ids of the tasks of a suite whose canaries are frozen, archived ones too."""
+    frozen = sa.and_(tasks.c.suite_id == suite_id, tasks.c.pool_requested_at.is_not(None))
+    return list(connection.execute(sa.select(tasks.c.id).where(frozen).order_by(tasks.c.id)).scalars())
+
+
+def task_queries(connection: Connection, task_id: int) -> list[str]:
+    """List the queries of the frozen canaries of a task."""
     frozen = (
         sa.select(canary_versions.c.body)
         .join(task_canaries, task_canaries.c.canary_version_id == canary_versions.c.id)
-        .join(tasks, tasks.c.id == task_canaries.c.task_id)
-        .where(tasks.c.suite_id == suite_id)
-        .distinct()
+        .where(task_canaries.c.task_id == task_id)
     )
     return [str(json.loads(body)["query"]) for body in connection.execute(frozen).scalars()]
 
