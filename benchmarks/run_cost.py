@@ -3,7 +3,7 @@
     python -m benchmarks.run_cost BEFORE AFTER [PAIRS]
 
 BEFORE and AFTER are folders of checkouts, which use the interpreter that runs this. In each of PAIRS (default 5) rounds
-one process of each carries out eight runs of 1,000 canaries against the stub of `benchmarks.throughput`, nothing of
+one process of each carries out eight runs of 1,000 canaries against the stub, nothing of
 which changes and whose answers nobody watches. A busy machine slows both alike: compare minima and medians.
 """
 

@@ -29,8 +29,20 @@ PLAIN_QUERIES = 100
 """The plain way is slow: it gets this many of the queries."""
 
 
+OURS, PEER = "match, stack and compute", "pytrec_eval with its dict"
+
+
 def main(queries: int = 1000, rounds: int = 9) -> None:
     """Print microseconds per query for each contender, after checking that they agree."""
+    times, values = measure(queries, rounds)
+    medians = {name: statistics.median(of) for name, of in times.items()}
+    print(f"{queries} queries x top 10, medians of {rounds} rounds")
+    for name, size in values.items():
+        print(f"{name:26} {size:3} values  {medians[name]:8.2f} us per query  x{medians[name] / medians[OURS]:.2f}")
+
+
+def measure(queries: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Microseconds per query of each contender in each round, and how many values it computes."""
     chance = random.Random(1)  # noqa: S311 - a workload, not a secret
     judgments = [_judgments(chance) for _ in range(queries)]
     prepared = [prepare(some) for some in judgments]
@@ -65,8 +77,8 @@ def main(queries: int = 1000, rounds: int = 9) -> None:
     assert np.allclose(everything(rankings)[:PLAIN_QUERIES], plain(rankings), rtol=0, atol=1e-9, equal_nan=True)
     contenders: list[tuple[str, Callable[[Sequence[Ranking]], object], int, int]] = [
         ("match", match_all, queries, 0),
-        ("match, stack and compute", everything, queries, len(MEASURES)),
-        ("pytrec_eval with its dict", trec, queries, values),
+        (OURS, everything, queries, len(MEASURES)),
+        (PEER, trec, queries, values),
         ("plain", plain, min(queries, PLAIN_QUERIES), len(MEASURES)),
     ]
     times: dict[str, list[float]] = {name: [] for name, *_ in contenders}
@@ -77,11 +89,7 @@ def main(queries: int = 1000, rounds: int = 9) -> None:
             start = time.process_time()
             run(fresh)
             times[name].append((time.process_time() - start) / size * 1e6)
-    medians = {name: statistics.median(of) for name, of in times.items()}
-    print(f"{queries} queries x top 10, medians of {rounds} rounds")
-    for name, _, _, size in contenders:
-        ratio = medians[name] / medians["match, stack and compute"]
-        print(f"{name:26} {size:3} values  {medians[name]:8.2f} us per query  x{ratio:.2f}")
+    return times, {name: size for name, _, _, size in contenders}
 
 
 def _judgments(chance: random.Random) -> list[Judgment]:

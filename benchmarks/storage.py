@@ -5,6 +5,7 @@
 Runs every five minutes in simulated time, through the service's own functions (queue, claim, execute): only the
 probe and the clock are replaced. In each run 0.5 % of the canaries get another ranking of their ten chunks; the rest
 answer as before. Six categories, all cut-offs. Bytes per result leave out the first run and the chunk texts.
+`JitteryProbe` is a retriever whose scores move a little from run to run, as those of approximate indexes do.
 """
 
 import random
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -38,6 +40,8 @@ from app.store.migrate import migrate
 from app.store.runs.queue import enqueue_scheduled
 
 STEP = timedelta(minutes=5)
+DAY = 288
+"""Runs."""
 CHANGE = 0.005
 CHUNKS = 10
 CATEGORIES = ("simple_factual", "complex_factual", "procedural", "entity_centric", "comparative", "negative")
@@ -55,31 +59,56 @@ def main() -> None:
 
 def write(file: Path, days: int, canaries: int, end: datetime) -> None:
     """Carry out every run of the period and say what the file grew by."""
+    found = weigh(file, days * DAY, ScriptedProbe(canaries), end)
+    print(f"{days * DAY} runs of {canaries} canaries: {median(found.seconds) * 1e3:.1f} ms per run (median)")
+    print(
+        f"first run {found.first / 1e6:.2f} MB; {found.grown / 1e6:.1f} MB beyond it = "
+        f"{found.per_result:.2f} bytes per result"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What runs added to a database."""
+
+    seconds: list[float]
+    """Of each run."""
+    first: int
+    """Bytes after the first run."""
+    grown: int
+    """Bytes that the others added."""
+    per_result: float
+    """Bytes of a result of those."""
+
+
+def weigh(file: Path, runs_: int, probe: "ScriptedProbe", end: datetime) -> Weight:
+    """Carry out so many runs into a new SQLite file."""
     store = Store(f"sqlite:///{file}")
     seconds: list[float] = []
     first_bytes = 0
-    for took in fill(store, days, canaries, end):
+    for took in play(store, runs_, probe, end):
         seconds.append(took)
         first_bytes = first_bytes or size_of(store, file)
     grown = size_of(store, file) - first_bytes
-    results = (len(seconds) - 1) * canaries
-    print(f"{len(seconds)} runs of {canaries} canaries: {median(seconds) * 1e3:.1f} ms per run (median)")
-    print(
-        f"first run {first_bytes / 1e6:.2f} MB; {grown / 1e6:.1f} MB beyond it = {grown / results:.2f} bytes per result"
-    )
     store.close()
+    return Weight(seconds, first_bytes, grown, grown / ((runs_ - 1) * probe.canaries))
 
 
 def fill(store: Store, days: int, canaries: int, end: datetime) -> Iterator[float]:
     """Carry out a run every five minutes for so many days up to `end`; yield the seconds of each."""
+    return play(store, days * DAY, ScriptedProbe(canaries), end)
+
+
+def play(store: Store, runs_: int, probe: "ScriptedProbe", end: datetime) -> Iterator[float]:
+    """Carry out so many runs of a probe, one every five minutes up to `end`; yield the seconds of each."""
     vault = Vault("a key for the benchmark only")
     migrate(store)
-    moment = end - timedelta(days=days)
-    applying.apply(store, vault, documents(canaries), managed_by=API, now=moment)
-    planner, probe = Planner(store, vault), ScriptedProbe(canaries)
+    moment = end - runs_ * STEP
+    applying.apply(store, vault, documents(probe.canaries), managed_by=API, now=moment)
+    planner = Planner(store, vault)
     check_id = definitions.find(store, "check", "bench").id
     seconds: list[float] = []
-    for _ in range(days * 288):
+    for _ in range(runs_):
         moment += STEP
         seconds.append(one_run(planner, probe, check_id, moment))
         yield seconds[-1]
@@ -107,6 +136,7 @@ class ScriptedProbe:
     """A retriever that answers the same, but for the canaries that `change` picks."""
 
     def __init__(self, canaries: int) -> None:
+        self.canaries = canaries
         self._random = random.Random(7)  # noqa: S311 - a simulation that must repeat
         self._rankings = [self._ranking(number) for number in range(canaries)]
 
@@ -135,6 +165,15 @@ class ScriptedProbe:
     def _answer(self, ranking: Ranking) -> Answer:
         seconds = self._random.lognormvariate(-3.5, 0.4)
         return Answer(outcome=Outcome.OK, latency_seconds=seconds, ranking=ranking, http_status=200)
+
+
+class JitteryProbe(ScriptedProbe):
+    """A retriever that besides moves the fourth digit of every score in every run."""
+
+    def _answer(self, ranking: Ranking) -> Answer:
+        moved = (score + self._random.randint(-9, 9) * 1e-4 for score in ranking.scores if score is not None)
+        scores = sorted((min(1.0, max(0.0, score)) for score in moved), reverse=True)
+        return super()._answer(replace(ranking, scores=tuple(scores)))
 
 
 def documents(canaries: int) -> Documents:

@@ -2,23 +2,20 @@
 
     python -m benchmarks.throughput [canaries] [rounds] [--profile]
 
-The stub (C, see its head) is built with gcc from the path in COALMINE_BENCH_STUB. A run is everything between claim
-and verdict: probe, parse, match, measure, stage, states, aggregates, alerts, committed to a SQLite file. The first
-run (everything is new) is timed apart. Both sides ask with 32 requests in flight over kept-alive connections.
+The stub is `stub.c`, built with gcc. A run is everything between claim and verdict: probe, parse, match, measure,
+stage, states, aggregates, alerts, committed to a SQLite file. The first run (everything is new) is timed apart. Both
+sides ask with 32 requests in flight over kept-alive connections.
 """
 
 import asyncio
 import cProfile
-import os
 import pstats
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 
 import aiohttp
@@ -37,8 +34,8 @@ from app.services.runs import runs, scheduling
 from app.services.runs.plans import Planner
 from app.store.engine import Store
 from app.store.migrate import migrate
+from benchmarks.stub import PORT, stub
 
-PORT = 18_473
 CONCURRENCY = 32
 PROBE = RetrieverProbe(retriever_policy(), "coalmine-bench")
 
@@ -47,12 +44,7 @@ def main() -> None:
     """Print a line per round and the medians."""
     numbers = [int(argument) for argument in sys.argv[1:] if argument.isdecimal()]
     canaries, rounds = (numbers + [1_000, 7][len(numbers) :])[:2]
-    with stub(canaries), tempfile.TemporaryDirectory() as folder:
-        store = Store(f"sqlite:///{folder}/bench.db")
-        migrate(store)
-        vault = Vault("a key for the benchmark only")
-        applying.apply(store, vault, documents(canaries), managed_by=API, now=datetime.now(UTC))
-        planner = Planner(store, vault)
+    with stub(canaries), opened(canaries) as planner:
         first = one_run(planner)
         print(f"first run, all new: {canaries / first:8.0f} canaries/s")
         one_run(planner)
@@ -78,11 +70,21 @@ def main() -> None:
             profile = cProfile.Profile()
             profile.runcall(one_run, planner)
             pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+
+
+@contextmanager
+def opened(canaries: int, port: int = PORT) -> Iterator[Planner]:
+    """Open a SQLite file with the check of so many canaries on the stub at a port."""
+    with tempfile.TemporaryDirectory() as folder:
+        store, vault = Store(f"sqlite:///{folder}/bench.db"), Vault("a key for the benchmark only")
+        migrate(store)
+        applying.apply(store, vault, documents(canaries, port), managed_by=API, now=datetime.now(UTC))
+        yield Planner(store, vault)
         store.close()
 
 
-def one_run(planner: Planner) -> float:
-    """Queue, claim and carry out a run; give the seconds from claim to verdict."""
+def one_run(planner: Planner, *, healthy: bool = True) -> float:
+    """Queue, claim and carry out a run, which must be healthy unless said; give the seconds from claim to verdict."""
     run_id, _ = scheduling.run_now(
         planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
@@ -94,7 +96,8 @@ def one_run(planner: Planner) -> float:
     )
     seconds = time.perf_counter() - started
     assert ended is not None
-    assert ended.verdict == "healthy", ended
+    assert ended.status == "finished"
+    assert ended.verdict == "healthy" or not healthy, ended
     return seconds
 
 
@@ -120,11 +123,11 @@ def fetch_only(canaries: int, *, with_uvloop: bool) -> tuple[float, float]:
     return time.perf_counter() - started, time.process_time() - cpu
 
 
-def documents(canaries: int) -> Documents:
+def documents(canaries: int, port: int = PORT) -> Documents:
     """Describe the suite, the stub and the check."""
     retriever = {
         "slug": "stub",
-        "url": f"http://127.0.0.1:{PORT}/search",
+        "url": f"http://127.0.0.1:{port}/search",
         "request": {"method": "POST", "json": {"query": "{{ query }}", "k": "{{ k }}"}},
         "response": {"hits": "@", "id": "id", "score": "score", "text": "text"},
         "scorer": {"kind": "score", "scale": "similarity"},
@@ -149,22 +152,6 @@ def documents(canaries: int) -> Documents:
         retrievers=(parse_document(RetrieverDocument, retriever),),
         checks=(parse_document(CheckDocument, check),),
     )
-
-
-@contextmanager
-def stub(answers: int) -> Iterator[None]:
-    """Build and run the stub retriever."""
-    source = Path(os.environ.get("COALMINE_BENCH_STUB", "../shared/bench/stub.c"))
-    with tempfile.TemporaryDirectory() as folder:
-        binary = Path(folder) / "stub"
-        subprocess.run(["gcc", "-O2", "-o", str(binary), str(source)], check=True)  # noqa: S603, S607 - our own words
-        process = subprocess.Popen([str(binary), str(PORT), str(answers)])  # noqa: S603 - just built
-        try:
-            time.sleep(0.5)
-            yield
-        finally:
-            process.kill()
-            process.wait()
 
 
 if __name__ == "__main__":
