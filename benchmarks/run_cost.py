@@ -50,8 +50,9 @@ def measure() -> None:
     from app.store.engine import Store  # noqa: PLC0415 - as above
     from app.store.migrate import migrate  # noqa: PLC0415 - as above
     from benchmarks import throughput  # noqa: PLC0415 - as above
+    from benchmarks.stub import stub  # noqa: PLC0415 - as above
 
-    with throughput.stub(CANARIES), tempfile.TemporaryDirectory() as folder:
+    with stub(CANARIES), tempfile.TemporaryDirectory() as folder:
         store, vault = Store(f"sqlite:///{folder}/bench.db"), Vault("a key for the benchmark only")
         migrate(store)
         applying.apply(store, vault, throughput.documents(CANARIES), managed_by=API, now=datetime.now(UTC))

@@ -5,7 +5,7 @@
 Runs every five minutes in simulated time, through the service's own functions (queue, claim, execute): only the
 probe and the clock are replaced. In each run 0.5 % of the canaries get another ranking of their ten chunks; the rest
 answer as before. Six categories, all cut-offs. Bytes per result leave out the first run and the chunk texts.
-`JitteryProbe` is a retriever whose scores move a little from run to run, as those of approximate indexes do.
+`make bench` takes `SwappingProbe` and `JitteryProbe`, which change as healthy retrievers do.
 """
 
 import random
@@ -167,12 +167,31 @@ class ScriptedProbe:
         return Answer(outcome=Outcome.OK, latency_seconds=seconds, ranking=ranking, http_status=200)
 
 
-class JitteryProbe(ScriptedProbe):
-    """A retriever that besides moves the fourth digit of every score in every run."""
+class SwappingProbe(ScriptedProbe):
+    """A healthy retriever: a change swaps two neighbours and moves the scores; what is expected stays among the hits.
+
+    The one above shuffles all hits of a canary, so that the detector alarms and each run has evidence to store.
+    """
+
+    def _ranking(self, number: int) -> Ranking:
+        order = list(range(CHUNKS))
+        place = self._random.randrange(1, CHUNKS)
+        order[place - 1 : place + 1] = order[place], order[place - 1]
+        scores = [0.95 - 0.05 * rank + self._random.randint(-9, 9) * 1e-4 for rank in range(CHUNKS)]
+        ranking = super()._ranking(number)
+        return replace(
+            ranking,
+            ids=tuple(f"c{number}-{chunk}" for chunk in order),
+            texts=tuple(f"The text of chunk {chunk} of canary {number}. " * 8 for chunk in order),
+            scores=tuple(scores),
+        )
+
+
+class JitteryProbe(SwappingProbe):
+    """One that besides moves the fourth digit of every score in every run."""
 
     def _answer(self, ranking: Ranking) -> Answer:
-        moved = (score + self._random.randint(-9, 9) * 1e-4 for score in ranking.scores if score is not None)
-        scores = sorted((min(1.0, max(0.0, score)) for score in moved), reverse=True)
+        scores = [score + self._random.randint(-9, 9) * 1e-4 for score in ranking.scores if score is not None]
         return super()._answer(replace(ranking, scores=tuple(scores)))
 
 

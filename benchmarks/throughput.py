@@ -9,6 +9,7 @@ sides ask with 32 requests in flight over kept-alive connections.
 
 import asyncio
 import cProfile
+import gc
 import pstats
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from statistics import median
+from typing import Any
 
 import aiohttp
 import uvloop
@@ -37,7 +39,6 @@ from app.store.migrate import migrate
 from benchmarks.stub import PORT, stub
 
 CONCURRENCY = 32
-PROBE = RetrieverProbe(retriever_policy(), "coalmine-bench")
 
 
 def main() -> None:
@@ -83,16 +84,25 @@ def opened(canaries: int, port: int = PORT) -> Iterator[Planner]:
         store.close()
 
 
-def one_run(planner: Planner, *, healthy: bool = True) -> float:
+def new_probe() -> RetrieverProbe:
+    """Return what asks retrievers, which remembers their answers by the name of each."""
+    return RetrieverProbe(retriever_policy(), "coalmine-bench")
+
+
+PROBE = new_probe()
+
+
+def one_run(planner: Planner, probe: RetrieverProbe = PROBE, *, healthy: bool = True) -> float:
     """Queue, claim and carry out a run, which must be healthy unless said; give the seconds from claim to verdict."""
     run_id, _ = scheduling.run_now(
         planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
+    gc.collect()  # of what came before
     started = time.perf_counter()
     claimed = runs.begin(planner.store, run_id, owner="bench", now=datetime.now(UTC))
     assert claimed is not None
     ended = runs.execute(
-        planner, PROBE, claimed, owner="bench", clock=lambda: datetime.now(UTC), stopping=lambda: False
+        planner, probe, claimed, owner="bench", clock=lambda: datetime.now(UTC), stopping=lambda: False
     )
     seconds = time.perf_counter() - started
     assert ended is not None
@@ -111,12 +121,13 @@ def fetch_only(canaries: int, *, with_uvloop: bool) -> tuple[float, float]:
 
             async def worker() -> None:
                 for number in waiting:
-                    body = {"query": f"q{number} what is the refund policy", "k": 10}
+                    body = {"query": query(number), "k": 10}
                     async with session.post(f"http://127.0.0.1:{PORT}/search", json=body) as answer:
                         assert len(await answer.json()) == 10
 
             await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
 
+    gc.collect()
     cpu, started = time.process_time(), time.perf_counter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if with_uvloop else None) as runner:
         runner.run(fetch())
@@ -125,6 +136,16 @@ def fetch_only(canaries: int, *, with_uvloop: bool) -> tuple[float, float]:
 
 def documents(canaries: int, port: int = PORT) -> Documents:
     """Describe the suite, the stub and the check."""
+    page = suite_file(canaries, port)
+    return Documents(
+        suites=(parse_document(SuiteDocument, {"slug": page["suite"], "canaries": page["canaries"]}),),
+        retrievers=tuple(parse_document(RetrieverDocument, one) for one in page["retrievers"]),
+        checks=tuple(parse_document(CheckDocument, one) for one in page["checks"]),
+    )
+
+
+def suite_file(canaries: int, port: int) -> dict[str, Any]:
+    """Describe the same as a canary file."""
     retriever = {
         "slug": "stub",
         "url": f"http://127.0.0.1:{port}/search",
@@ -133,25 +154,31 @@ def documents(canaries: int, port: int = PORT) -> Documents:
         "scorer": {"kind": "score", "scale": "similarity"},
         "concurrency": CONCURRENCY,
     }
-    check = {"slug": "bench", "suite": "bench", "retriever": "stub", "schedule": {"every": "1d"}}
     categories = ("simple_factual", "complex_factual", "procedural", "entity_centric", "comparative")
-    suite = {
-        "slug": "bench",
+    return {
+        "suite": "bench",
         "canaries": [
             {
                 "key": f"c{number}",
-                "query": f"q{number} what is the refund policy",
-                "expected_chunks": [f"c{number}-0", f"c{number}-3"],
+                "query": query(number),
+                "expected_chunks": expected_chunks(number),
                 "category": categories[number % len(categories)],
             }
             for number in range(canaries)
         ],
+        "retrievers": [retriever],
+        "checks": [{"slug": "bench", "suite": "bench", "retriever": "stub", "schedule": {"every": "1d"}}],
     }
-    return Documents(
-        suites=(parse_document(SuiteDocument, suite),),
-        retrievers=(parse_document(RetrieverDocument, retriever),),
-        checks=(parse_document(CheckDocument, check),),
-    )
+
+
+def query(number: int) -> str:
+    """Return the query of a canary."""
+    return f"q{number} what is the refund policy"
+
+
+def expected_chunks(number: int) -> list[str]:
+    """Return what a canary expects, which stands among the first five."""
+    return [f"c{number}-0", f"c{number}-3"]
 
 
 if __name__ == "__main__":
