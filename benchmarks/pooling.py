@@ -6,7 +6,8 @@ Six retrievers search each FOLDER (default cranfield and chunkeval of ../shared/
 known. Judged is what three of them have in their first 10, as a task without strata does. Their order by the means of
 AP@100, NDCG@10 and R@10 is compared with that by all judgments: Kendall's tau-b, and how far
 retrievers of another order are apart. Levels are off by up to the largest difference of a mean.
-Last, what one retriever's own first 10 as the only judgments make of its R@10. Nothing is drawn at random.
+Last, what one retriever's own first 10 as the only judgments make of its R@10, and how many texts a query a task over
+the three has to grade. Nothing is drawn at random.
 """
 
 import re
@@ -63,6 +64,8 @@ def main(*folders: str) -> None:
         alone = means(collection, ranked, pool(full, {"BM25": ranked["BM25"]}))["BM25"]["R@10"]
         by_all = true["BM25"]["R@10"]
         own.append(f"{collection.name}: R@10 of BM25 judged by its own first 10 {alone:.3f}, by all {by_all:.3f}")
+        sizes = " and ".join(f"{pool_size(ranked, to):.1f} within {to}" for to in (5, POOL))
+        own.append(f"{collection.name}: the first hits of {', '.join(POOLED)} are {sizes} different texts a query")
     print("\n".join(own))
 
 
@@ -103,6 +106,12 @@ def pool(full: Relevant, ranked: Rankings) -> list[frozenset[int]]:
         relevant & {place for places in ranked.values() for place in places[row][:POOL]}
         for row, relevant in enumerate(full)
     ]
+
+
+def pool_size(ranked: Rankings, to: int) -> float:
+    """Return the mean number of different texts among the first hits of the pooled retrievers."""
+    rows = zip(*(ranked[name] for name in POOLED), strict=True)
+    return float(np.mean([len({place for places in row for place in places[:to]}) for row in rows]))
 
 
 def means(collection: Collection, ranked: Rankings, judged: Relevant) -> dict[str, dict[str, float]]:
