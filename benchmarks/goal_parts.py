@@ -14,7 +14,7 @@ from benchmarks import detector_cost, footprint, peers, scoring
 from benchmarks.goal_table import Figure, Goal, Measured, ratios, shown_number, shown_rate
 from benchmarks.storage import JitteryProbe, SwappingProbe, weigh
 from benchmarks.stub import PORT, NotInstalledError, change_answers, stub
-from benchmarks.throughput import fetch_only, new_probe, one_run, opened
+from benchmarks.throughput import fetch_only, new_probe, opened, settled_run
 
 Found = Iterator[tuple[str, Measured]]
 
@@ -103,7 +103,7 @@ def _changed(canaries: int = 1_000, rounds: int = 9) -> Found:
             for percent, port in percents.items():
                 if percent:
                     change_answers(percent, port)
-                rate = canaries / one_run(planners[percent], probes[percent], healthy=False)
+                rate = canaries / settled_run(planners[percent], probes[percent], healthy=False)
                 if number > 1:  # the first stores what is new, the second compiles
                     rates[percent].append(rate)
     for percent in (10, 100):
@@ -116,11 +116,11 @@ def _unchanged() -> Found:
         ours, aiohttp, wrk = list[float](), list[float](), list[float]()
         missing = ""
         with stub(canaries), opened(canaries) as planner:
-            first = canaries / one_run(planner)
-            one_run(planner)
+            first = canaries / settled_run(planner)
+            settled_run(planner)
             for _ in range(rounds):
                 aiohttp.append(canaries / fetch_only(canaries, with_uvloop=True)[0])
-                ours.append(canaries / one_run(planner))
+                ours.append(canaries / settled_run(planner))
                 try:
                     wrk.append(peers.wrk_rate(canaries))
                 except NotInstalledError as error:
@@ -136,7 +136,7 @@ def _unchanged() -> Found:
 def _peers(canaries: int = 1_000) -> Found:
     with stub(canaries), opened(canaries) as planner:
         for _ in range(2):
-            one_run(planner)
+            settled_run(planner)
         ask: list[tuple[str, Callable[[], float], int]] = [
             ("httpx", partial(peers.httpx_seconds, canaries), 5),
             ("blackbox", partial(peers.blackbox_seconds, canaries), 5),
@@ -150,7 +150,7 @@ def _peers(canaries: int = 1_000) -> Found:
                         stack.enter_context(peers.blackbox(canaries))
                     for _ in range(rounds):
                         theirs.append(seconds())
-                        ours.append(one_run(planner))
+                        ours.append(settled_run(planner))
             except NotInstalledError as error:
                 yield name, Measured((), f"{error} is not installed")
             else:

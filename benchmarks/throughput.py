@@ -46,13 +46,13 @@ def main() -> None:
     numbers = [int(argument) for argument in sys.argv[1:] if argument.isdecimal()]
     canaries, rounds = (numbers + [1_000, 7][len(numbers) :])[:2]
     with stub(canaries), opened(canaries) as planner:
-        first = one_run(planner)
+        first = settled_run(planner)
         print(f"first run, all new: {canaries / first:8.0f} canaries/s")
-        one_run(planner)
+        settled_run(planner)
         rounds_of: dict[str, list[float]] = {"run": [], "aiohttp": [], "aiohttp + uvloop": []}
         for _ in range(rounds):
             cpu = time.process_time()
-            rounds_of["run"].append(canaries / one_run(planner))
+            rounds_of["run"].append(canaries / settled_run(planner))
             cpu = time.process_time() - cpu
             plain, plain_cpu = fetch_only(canaries, with_uvloop=False)
             fast, fast_cpu = fetch_only(canaries, with_uvloop=True)
@@ -97,7 +97,6 @@ def one_run(planner: Planner, probe: RetrieverProbe = PROBE, *, healthy: bool = 
     run_id, _ = scheduling.run_now(
         planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
-    gc.collect()  # of what came before
     started = time.perf_counter()
     claimed = runs.begin(planner.store, run_id, owner="bench", now=datetime.now(UTC))
     assert claimed is not None
@@ -109,6 +108,12 @@ def one_run(planner: Planner, probe: RetrieverProbe = PROBE, *, healthy: bool = 
     assert ended.status == "finished"
     assert ended.verdict == "healthy" or not healthy, ended
     return seconds
+
+
+def settled_run(planner: Planner, probe: RetrieverProbe = PROBE, *, healthy: bool = True) -> float:
+    """Carry out a run as `one_run`, once nothing is left to collect of what came before."""
+    gc.collect()
+    return one_run(planner, probe, healthy=healthy)
 
 
 def fetch_only(canaries: int, *, with_uvloop: bool) -> tuple[float, float]:
