@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.api.deps import identify_visitor
-from app.domain.errors import CoalmineError, UnauthorizedError
+from app.domain.errors import CoalmineError, ForbiddenError, UnauthorizedError
 from app.web.rendering import render
 
 _PROGRAMS = ("/v1", "/metrics", "/livez", "/readyz", "/openapi.json", "/static/")
@@ -38,11 +38,11 @@ def _page_handler(handler: Any) -> Handler:
         if problem.status_code == HTTPStatus.METHOD_NOT_ALLOWED and request.method == "GET":
             return RedirectResponse(_parent_page(request), status_code=303)
         problem_view = json.loads(bytes(problem.body))
-        if isinstance(error, HTTPException):  # no route matched, so the caller was not identified
+        if isinstance(error, HTTPException | ForbiddenError):  # no route matched, or it refused: nobody is identified
             with suppress(CoalmineError):
                 await identify_visitor(request)
-            if problem.status_code == HTTPStatus.NOT_FOUND:
-                problem_view["detail"] = "No page has this address. It may be cut off or mistyped."
+        if isinstance(error, HTTPException) and problem.status_code == HTTPStatus.NOT_FOUND:
+            problem_view["detail"] = "No page has this address. It may be cut off or mistyped."
         page = render(request, "problem.html", status=problem.status_code, problem=problem_view)
         page.headers.update({name: value for name, value in problem.headers.items() if not name.startswith("content-")})
         return page

@@ -37,6 +37,7 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
             identity=identity,
             signed_in=identity is not None and identity.key_prefix is not None,
             may_read=identity is not None and identity.scope.includes(Scope.READ),
+            annotates=identity is not None and not identity.scope.includes(Scope.READ),
             may_write=identity is not None and identity.scope.includes(Scope.WRITE),
             may_admin=identity is not None and identity.scope.includes(Scope.ADMIN),
             csrf=csrf_token(request) if identity is not None else "",

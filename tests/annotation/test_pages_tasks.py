@@ -127,6 +127,8 @@ def test_a_key_of_scope_annotate_sees_its_pages_alone(service: Api) -> None:
     service.key(Scope.ADMIN)
     key = service.key(Scope.ANNOTATE)
     service.client.cookies.clear()
+    asked = service.client.get(ANNOTATE, headers={"accept": "text/html"}, follow_redirects=True).text
+    assert "A key with scope annotate is enough" in text_of(asked)
     signed = service.client.post("/login", data={"key": key}, follow_redirects=True)
     assert signed.url.path == "/annotate"
     assert '<a href="/tasks/truth/annotate">truth</a>' in signed.text
@@ -135,6 +137,10 @@ def test_a_key_of_scope_annotate_sees_its_pages_alone(service: Api) -> None:
     assert '<a href="/alerts"' not in page
     for path in ("/", "/tasks", "/tasks/truth", "/suites", "/docs", "/tasks/truth/annotations.csv"):
         assert service.client.get(path).status_code == 403, path
+    refused = service.client.get("/tasks/truth", headers={"accept": "text/html"}).text
+    assert '<a href="/annotate">Go to what you can annotate</a>' in refused
+    assert re.findall(r'href="/[a-z]*"', refused) == ['href="/annotate"'] * 3, "nothing that refuses is offered"
+    assert 'action="/logout"' in refused
     out = re.search(r'name="csrf" value="([^"]+)"', page)
     assert out is not None
     left = service.client.post("/logout", data={"csrf": out[1]}, follow_redirects=True)

@@ -1,5 +1,6 @@
 """Pooled recall of a task: by hand, only over what is decided, and shown wherever recall is, never in its place."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -131,7 +132,9 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     assert [one["k"] for one in estimate] == [1, 3, 5, 10]
     assert estimate[-1]["value"] == 1
     for path in ("/suites/docs", "/tasks/truth"):
-        assert "Pooled recall" in service.client.get(path).text
+        page = service.client.get(path).text
+        assert "Pooled recall" in page
+        assert re.findall(r'<td data-label="k" class="number">(\d+)', page) == ["1", "3", "5", "10"], path
     report = service.get("/v1/runs/1/report")
     assert [one["k"] for one in report["pooled_recall"]] == [10, 5, 3, 1]
     markdown = service.client.get("/v1/runs/1/report", params={"format": "markdown"}).text

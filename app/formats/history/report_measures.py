@@ -193,8 +193,8 @@ def composition_table(report: Mapping[str, Any]) -> Table:
         for one in found["categories"]
     ]
     if segments:
-        sums = (f"{one['canaries']} of {one['target']}" for one in found["segments"])
-        rows.append(("all, of at least", *sums, str(found["not_stated"])))
+        rows.append(("all", *(str(one["canaries"]) for one in found["segments"]), str(found["not_stated"])))
+        rows.append(("to have at least", *(str(one["target"]) for one in found["segments"]), ""))
     columns = ("category", *segments, "not stated" if segments else "canaries")
     return Table(title="Composition", columns=columns, rows=tuple(rows), note=note)
 
