@@ -44,10 +44,12 @@ class Server:
     environment: dict[str, str]
     port: int = field(default_factory=free_ports)
     process: Process | None = None
+    with_worker: bool = False
 
     def start(self) -> None:
         """Start it and wait until it serves."""
-        arguments = ("serve", "--no-worker", "--port", self.port, "--data-dir", self.folder / "data")
+        apart = () if self.with_worker else ("--no-worker",)
+        arguments = ("serve", *apart, "--port", self.port, "--data-dir", self.folder / "data")
         self.process = Process(self.folder, *arguments, **self.environment)
         self.process.wait_for("is serving")
 
