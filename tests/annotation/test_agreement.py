@@ -173,6 +173,12 @@ def test_the_interval_is_the_same_each_time() -> None:
     assert measure_agreement("abc", grades) == measure_agreement("abc", grades)
 
 
+def test_intervals_do_not_depend_on_the_order_of_the_items() -> None:
+    grades = random_grades(7, items=60, annotators=3)
+    backwards = grades[::-1]
+    assert measure_agreement(["a", "b", "c"], grades) == measure_agreement(["a", "b", "c"], backwards)
+
+
 def test_intervals_cover_the_alpha_of_the_whole_collection() -> None:
     everything = random_grades(7, items=20_000, annotators=3)
     truth = krippendorffs_alpha(everything, Level.ORDINAL)
