@@ -37,6 +37,7 @@ from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailabl
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.canary_files import Documents, read_canary_files
 from app.formats.files import canary_paths, canary_texts, read_secret
+from app.probe_wiring import build_probe
 from app.services.catalog import api_keys, applying
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import Vault, open_vault
@@ -51,7 +52,6 @@ from app.wiring import (
     build_answer_tools,
     build_links,
     build_ping,
-    build_probe,
     build_sender,
     build_tracing,
     expect_secret_key,

@@ -17,7 +17,7 @@ from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import uvicorn
 from fastapi import FastAPI
@@ -31,12 +31,12 @@ from app.domain.addresses import AddressPolicy, parse_allow
 from app.domain.errors import ConfigurationError
 from app.main import Service
 from app.services.catalog import api_keys
+from app.signals import Ending
 
 LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = "127.0.0.0/8,::1"
 """What hooks may reach besides public addresses when the demo is served."""
 LAST_PORT = 65_535
-INTERRUPTED = 130
 STOPPING = "Stopping; Ctrl-C again to leave at once."
 
 GRACE_SECONDS = 15
@@ -45,24 +45,6 @@ _PROBE_GRACE_SECONDS = 2
 _BACKLOG = 2_048
 _DEMO_SECONDS = 30.0
 _POLL_SECONDS = 0.05
-
-
-class Ending:
-    """The handler of signals: the first begins an orderly end, which the next one cuts short."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    def __call__(self, _number: int, _frame: FrameType | None) -> NoReturn:
-        """Unwind everything by a KeyboardInterrupt."""
-        self.begin()
-        raise KeyboardInterrupt
-
-    def begin(self) -> None:
-        """Note that the end has begun; leave at once where it had."""
-        if self.begun:
-            os._exit(INTERRUPTED)
-        self.begun = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,18 +136,6 @@ class _Server(uvicorn.Server):
         self._telling.stopping()
         self._streams.end()
         await super().shutdown(sockets)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[Ending]:
-    """Let Ctrl-C and SIGTERM end the process, by a KeyboardInterrupt that unwinds everything; a second one at once."""
-    ending = Ending()
-    before = {number: signal.signal(number, ending) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

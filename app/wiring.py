@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app import __version__
 from app.adapters.delivery.outward_ping import Pinger
 from app.adapters.delivery.sending import Sender
 from app.adapters.generation.answer_calls import AnswerCalls
@@ -20,6 +19,7 @@ from app.domain.errors import ConfigurationError
 from app.domain.generation.judges import AskJudge
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.stored_bodies import read_body
+from app.probe_wiring import USER_AGENT
 from app.services.alerts.alert_links import Links
 from app.services.catalog.vault import require_key
 from app.services.delivery.outward_ping import Ping
@@ -29,8 +29,6 @@ from app.store.migrate import is_migrated, migrate
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
     from app.tracing import Tracing
-
-USER_AGENT = f"coalmine/{__version__}"
 
 
 def open_store(settings: Settings, *, create: bool = True) -> Store:
@@ -75,12 +73,6 @@ def create_database_file(settings: Settings) -> None:
     if file is not None:
         with suppress(OSError):  # there is one; or SQLite will say what is wrong with the place
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def build_probe(settings: Settings) -> Probe:
-    """Return the probe of real retrievers."""
-    allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
-    return RetrieverProbe(retriever_policy(allow), USER_AGENT)
 
 
 def build_judge_calls(settings: Settings) -> AskJudge:

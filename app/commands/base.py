@@ -5,6 +5,7 @@ What opens a store or a server is in `resources`: it loads the whole service, wh
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,11 @@ from typer.core import TyperGroup
 from app.domain.errors import CoalmineError
 
 REFUSED, INTERRUPTED, UNREAD = 2, 130, 141
+
+
+def now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
 
 
 def flush_output() -> None:

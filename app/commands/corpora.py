@@ -10,9 +10,9 @@ import typer
 
 from app import terminal
 from app.adapters.catalog.remote_service import Server
-from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.imports import file_source
-from app.commands.resources import connect_server, now, open_database
+from app.commands.base import DataDir, ServerUrl, examples, now
+from app.commands.files import file_source
+from app.commands.resources import connect_server, open_database
 from app.domain.annotation.views import CorpusView
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem

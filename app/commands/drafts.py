@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, examples
-from app.commands.imports import file_source
-from app.commands.resources import now, open_database, require_own_key
+from app.commands.base import DataDir, examples, now
+from app.commands.files import file_source
+from app.commands.resources import open_database, require_own_key
 from app.domain.counts import counted
 from app.formats.annotation.corpus_lines import read_corpus
 from app.formats.catalog.exchange.csv_tables import escape_formula

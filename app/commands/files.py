@@ -1,11 +1,17 @@
-"""Reading canary files for commands."""
+"""Reading canary files and other files for commands."""
 
+import gzip
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_files import Documents, read_canary_files
+from app.formats.catalog.exchange import Source
 from app.formats.files import canary_texts, read_secret
+
+_PACKED = ".gz"
+_BLOCK = 1_000  # lines between two moves of a progress bar
 
 
 def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False, sends: bool = True) -> Documents:
@@ -16,3 +22,23 @@ def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False, sends: 
     texts = {name: text for path in paths for name, text in canary_texts(path)}  # a file once, however often named
     files = list(texts.items())
     return read_canary_files(files, os.environ, read_secret, retrievers_alone=retrievers_alone, sends=sends)
+
+
+def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> Source:
+    """Return a file as a source, packed or not; `advance` is called with the number of bytes read."""
+
+    def lines() -> Iterator[str]:
+        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
+            before = 0
+            for number, line in enumerate(unpacked):
+                try:
+                    yield line.decode("utf-8-sig" if number == 0 else "utf-8")
+                except UnicodeDecodeError as error:
+                    message = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
+                    raise InvalidInputError([Problem(file=str(path), line=number + 1, message=message)]) from error
+                if number % _BLOCK == 0:
+                    advance(raw.tell() - before)
+                    before = raw.tell()
+            advance(raw.tell() - before)
+
+    return Source(name=str(path), lines=lines)

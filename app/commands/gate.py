@@ -9,21 +9,20 @@ from uuid import uuid4
 
 import typer
 
-from app import serving, terminal
+from app import terminal
 from app.adapters.probing.recorded_rankings import RankingsProbe
-from app.commands.base import Paths, examples
-from app.commands.files import read_files
-from app.commands.imports import file_source
-from app.commands.resources import now
+from app.commands.base import Paths, examples, now
+from app.commands.files import file_source, read_files
 from app.config import load_settings
 from app.domain.model import Verdict
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.exchange.trec import read_run
 from app.formats.history.report_comparison import compare_reports, read_reports
+from app.probe_wiring import build_probe
 from app.services.comparison.report_decisions import decide_reports
 from app.services.runs import gate
 from app.services.runs.run_file_judgments import judged_by_rank
-from app.wiring import build_probe
+from app.signals import stopped_by_signals
 
 DEGRADED, NOT_MEASURED = 1, 3
 NOWHERE = "http://rankings.invalid/"
@@ -86,7 +85,7 @@ def check(
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     sizes = [(target.check.slug, target.size) for target in targets]
     reports = []
-    with serving.stopped_by_signals(), terminal.progress(sizes) as bar:
+    with stopped_by_signals(), terminal.progress(sizes) as bar:
         for number, target in enumerate(targets):
             saved = _saved(target.check.slug, before, alone=len(targets) == 1)
             report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number), before=saved)

@@ -1,8 +1,7 @@
 """`coalmine import`: a suite from another tool's files, into a service or into a canary file."""
 
-import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +9,13 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
+from app.commands.files import file_source
 from app.commands.resources import apply_here, connect_server
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
+from app.formats.catalog.exchange import FORMATS, SuiteBuilder
 from app.formats.catalog.exchange.csv_columns import COLUMNS, IGNORED, parse_columns
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.exchange.suite_builder import ImportedSuite
@@ -27,10 +27,8 @@ from app.services.catalog.references import API
 app = typer.Typer(rich_markup_mode=None)
 
 _NAMES = "|".join(FORMATS)
-_PACKED = ".gz"
 _SHOWN = 20
 """Changes that are listed: an import is mostly many of one kind."""
-_BLOCK = 1_000  # lines between two moves of the bar
 
 
 @app.command(
@@ -95,26 +93,6 @@ def import_suite(  # noqa: PLR0913 - options of a command
         terminal.note(f"Note: {plain(line)}.")
     size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"
     terminal.note(f"Suite {imported.suite.slug}: {size}.")
-
-
-def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> Source:
-    """Return a file as a source, packed or not; `advance` is called with the number of bytes read."""
-
-    def lines() -> Iterator[str]:
-        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
-            before = 0
-            for number, line in enumerate(unpacked):
-                try:
-                    yield line.decode("utf-8-sig" if number == 0 else "utf-8")
-                except UnicodeDecodeError as error:
-                    message = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
-                    raise InvalidInputError([Problem(file=str(path), line=number + 1, message=message)]) from error
-                if number % _BLOCK == 0:
-                    advance(raw.tell() - before)
-                    before = raw.tell()
-            advance(raw.tell() - before)
-
-    return Source(name=str(path), lines=lines)
 
 
 def _read(form: str, files: Sequence[Path], suite: str, builder: SuiteBuilder) -> ImportedSuite:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from app import terminal
-from app.commands.base import Commands, DataDir, examples
-from app.commands.resources import format_time, now, open_database
+from app.commands.base import Commands, DataDir, examples, now
+from app.commands.resources import format_time, open_database
 from app.formats.plain_text import Table, plain
 from app.services.catalog import api_keys
 

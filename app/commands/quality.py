@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import connect_server, now, open_database
+from app.commands.base import DataDir, ServerUrl, examples, now
+from app.commands.resources import connect_server, open_database
 from app.formats.diagnosis.quality_reports import quality_markdown
 from app.formats.history.reports import report_json
 from app.services.diagnosis import quality_report as reporting

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import connect_server, now, open_database
+from app.commands.base import DataDir, ServerUrl, examples, now
+from app.commands.resources import connect_server, open_database
 from app.domain.counts import counted
 from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, Problem

@@ -10,8 +10,8 @@ from uuid import uuid4
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import connect_server, now, open_database
+from app.commands.base import DataDir, ServerUrl, examples, now
+from app.commands.resources import connect_server, open_database
 from app.domain.counts import counted
 from app.domain.errors import CoalmineError
 from app.formats.fields import parse_duration

@@ -4,21 +4,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from app import terminal
 from app.adapters.catalog.remote_service import Server
+from app.commands.base import now
 from app.config import Settings, load_settings, read_api_key
 from app.domain.errors import ConfigurationError
 from app.formats.catalog.canary_files import Documents
 from app.formats.history.shapes import time_text
+from app.probe_wiring import USER_AGENT
 from app.services.catalog import applying, suite_power
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import KEY_FILE, open_vault
 from app.store.engine import Store, from_us
-from app.wiring import USER_AGENT, database_file, open_store
+from app.wiring import database_file, open_store
 
 
 @contextmanager
@@ -50,11 +51,6 @@ def connect_server(url: str) -> Server:
 def format_time(microseconds: int | None) -> str:
     """Text of a stored time for a table; "" without one."""
     return (time_text(from_us(microseconds).replace(microsecond=0)) or "") if microseconds is not None else ""
-
-
-def now() -> datetime:
-    """Return the current time in UTC."""
-    return datetime.now(UTC)
 
 
 def apply_here(

@@ -15,15 +15,16 @@ import typer
 
 from app import __version__, serving, terminal
 from app.adapters.file_descriptors import raise_descriptor_limit, return_freed_memory
-from app.commands.base import DataDir, examples
+from app.commands.base import DataDir, examples, now
+from app.commands.files import file_source
 from app.commands.health import sign_of_life
-from app.commands.imports import file_source
-from app.commands.resources import now, require_own_key
+from app.commands.resources import require_own_key
 from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
 from app.main import Service, create_app, create_worker_app, open_service
 from app.services.annotation import demo_samples
+from app.signals import Ending, stopped_by_signals
 from app.store.file_locks import lock_for_serving, lock_for_work
 from app.wiring import database_file, expect_secret_key
 
@@ -193,7 +194,7 @@ def demo(
     from app.demo.corpus import CorpusError  # noqa: PLC0415 - brings SciPy along, which no other command needs
     from app.demo.server import run_demo  # noqa: PLC0415 - the same
 
-    with serving.stopped_by_signals():
+    with stopped_by_signals():
         with serving.bound(host, port):
             pass
         if until_stdin_ends:
@@ -209,10 +210,10 @@ def demo(
 
 
 @contextmanager
-def _ending(settings: Settings) -> Iterator[serving.Ending]:
+def _ending(settings: Settings) -> Iterator[Ending]:
     """End cleanly on Ctrl-C and SIGTERM, and say so."""
     try:
-        with serving.stopped_by_signals() as ending:
+        with stopped_by_signals() as ending:
             yield ending
     except KeyboardInterrupt:
         if settings.log_format == "json":

@@ -25,8 +25,8 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.fields import did_you_mean
 from app.formats.plain_text import Table, plain, shorten
 from app.formats.shown_json import shown_json
+from app.probe_wiring import build_probe
 from app.services.probing import trials
-from app.wiring import build_probe
 
 NOT_MEASURED = 3
 _SHOWN_LINES, _SHOWN_TEXT, _WIDEST = 30, 160, 400

@@ -10,6 +10,7 @@ from app.demo.server import create_demo
 from app.domain.history.run_views import ResultView
 from app.domain.model import Trigger
 from app.formats.catalog.canary_files import read_canary_files
+from app.probe_wiring import build_probe
 from app.services.catalog import applying
 from app.services.catalog.references import FILE
 from app.services.detection import baselines
@@ -18,7 +19,6 @@ from app.services.runs import runs, scheduling
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
-from app.wiring import build_probe
 from tests.support.living import serving
 from tests.support.present import present
 from tests.support.world import World

@@ -1,5 +1,6 @@
 """What the command line loads: the whole service takes a second and more, so each command loads what it needs."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,29 @@ def test_files_are_validated_without_loading_the_service() -> None:
     assert "All good" in shown
     assert "pydantic" in loaded
     assert loaded & SERVICE == set()
+
+
+def test_a_check_measures_without_loading_the_service(tmp_path: Path) -> None:
+    """Against a run file, for which nobody is asked."""
+    file, run = tmp_path / "suite.yaml", tmp_path / "run.trec"
+    retriever = {
+        "slug": "r",
+        "url": "http://127.0.0.1:9/",
+        "request": {"json": {"query": "{{ query }}"}},
+        "response": {"hits": "@", "id": "id"},
+    }
+    page = {
+        "suite": "s",
+        "canaries": [{"key": "a", "query": "What?", "expected_chunks": ["c1"]}],
+        "retrievers": [retriever],
+        "checks": [{"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "1d"}}],
+    }
+    file.write_text(json.dumps(page))
+    run.write_text("a Q0 c1 1 0.9 run\n")
+    shown, loaded = _loaded("check", str(file), "--rankings", str(run))
+    assert shown.startswith("Healthy: c")
+    assert "pycurl" in loaded  # it could have asked
+    assert loaded & {"alembic", "fastapi", "starlette", "uvicorn"} == set()
 
 
 @pytest.mark.parametrize("group", ["keys", "secrets"])
