@@ -4,9 +4,9 @@
 
 FOLDER (default ../shared/data/chunkeval) holds docs.jsonl.gz {doc_id, text} and queries.jsonl.gz {qid, text, doc_id,
 refs: [[start, end, text]]}. Each question is a canary whose answer is a passage of its evidence, word by word; where
-that holds a number, it is a second canary whose answer has other numbers. A served Coalmine asks retriever, answers and judge over
-HTTP; the judge is the demo's, which errs in stated shares. LABELS (default 200) answers are labelled over REST by what
-is true. It fails unless the judge counts as calibrated and the intervals hold what is known.
+that holds a number, it is a second canary whose answer has other numbers. A served Coalmine asks retriever, answers and
+judge over HTTP; the judge is the demo's, which errs in stated shares. LABELS (default 200) answers are labelled over
+REST by what is true. It fails unless the judge counts as calibrated and the intervals hold what is known.
 """
 
 import gzip
@@ -43,7 +43,7 @@ class Question:
     is_supported: bool
 
 
-def main(folder: str = "../shared/data/chunkeval", labels: int = 200) -> None:
+def main(folder: str, labels: int) -> None:
     """Print what the judge's report says beside what is true."""
     asked = {one.query: one for one in questions(Path(folder))}
     right = sum(one.is_supported for one in asked.values())
@@ -189,4 +189,5 @@ def describe(measure: Mapping[str, Any], truth: float) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2], *map(int, sys.argv[2:3]))
+    given = dict(zip(("folder", "labels"), sys.argv[1:], strict=False))
+    main(given.get("folder", "../shared/data/chunkeval"), int(given.get("labels", "200")))
