@@ -21,7 +21,7 @@ WRONG_EVERY: Final = 8
 """One question in so many is answered with another number, where the answer has one."""
 DECLINED: Final = "I do not know."
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|[\r\n]+")
 _NUMBER = re.compile(r"\d+")
 _FENCED = re.compile(r"<<<BEGIN (\w+) ([a-z ]+?)(?: \d+)?>>>\n(.*?)\n<<<END \1 ", re.DOTALL)
 _MOST_SENTENCES: Final = 2

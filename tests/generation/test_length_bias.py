@@ -92,6 +92,11 @@ def test_padding_keeps_what_is_wrong_with_an_answer() -> None:
     assert padded.startswith("A token lasts 48 hours. A token lasts 24 hours.")
 
 
+def test_padding_stays_apart_from_an_answer_that_ends_without_a_stop() -> None:
+    padded = pad_answer("It lasts 24 hours", CONTEXTS)
+    assert padded == "It lasts 24 hours\nA token lasts 24 hours. It is renewed by hand."
+
+
 def test_what_cannot_be_padded_is_no_control() -> None:
     assert pad_answer("A token lasts 24 hours.", ["A token lasts 24 hours."]) is None
     assert pad_answer("A token lasts 24 hours.", []) is None

@@ -57,7 +57,7 @@ def test_rate_errors_and_length_are_said_in_order() -> None:
         == "It refuses 28 of 40 answers that people refuse (53 % to 83 %), so about 30 of 100 bad answers pass it."
     )
     assert length.startswith("No effect of length is shown")
-    assert "+2 points, 95 % interval \N{MINUS SIGN}4 to +8, 100 pairs" in length
+    assert "+2 points (95 % interval \N{MINUS SIGN}4 to +8, 100 pairs" in length
 
 
 def test_a_measure_that_length_cannot_bias_says_nothing_of_it() -> None:
@@ -79,6 +79,22 @@ def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], ste
     assert next_step(calibration(**changes)).startswith(step)
 
 
-def test_a_judge_that_prefers_long_answers_is_called_so() -> None:
-    sentence = trust_sentences(calibration(length_bias=bias(shown=True, difference=0.2, low=0.1, high=0.3)))[-1]
-    assert sentence.startswith("It prefers long answers: padded with true sentences")
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (
+            0.1,
+            0.35,
+            "long answers: padded with true sentences, the same answers get YES more often by 20 points (95 % ",
+        ),
+        (
+            -0.35,
+            -0.1,
+            "short answers: padded with true sentences, the same answers get YES less often by 20 points (95 % ",
+        ),
+    ],
+)
+def test_a_judge_that_prefers_some_length_is_called_so(low: float, high: float, said: str) -> None:
+    found = bias(shown=True, difference=0.2 if low > 0 else -0.2, low=low, high=high)
+    sentence = trust_sentences(calibration(length_bias=found))[-1]
+    assert sentence == f"It prefers {said}interval 10 to 35, 100 pairs)."

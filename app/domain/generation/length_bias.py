@@ -67,9 +67,11 @@ def pad_answer(answer: str, contexts: Sequence[str]) -> str | None:
     """
     own = set(split_sentences(answer))
     spare = [sentence for text in contexts for sentence in split_sentences(text) if sentence not in own]
-    padded = answer.strip()
+    padded = plain = answer.strip()
     for sentence in dict.fromkeys(spare):
-        if len(padded) >= TIMES_AS_LONG * len(answer.strip()):
+        if len(padded) >= TIMES_AS_LONG * len(plain):
             break
-        padded = f"{padded} {sentence}"
+        # What ends without a stop would else be read as one claim with what follows.
+        is_ended = len(split_sentences(f"{padded} {sentence}")) > len(split_sentences(padded))
+        padded = f"{padded}{' ' if is_ended else chr(10)}{sentence}"
     return padded if spare else None

@@ -82,11 +82,14 @@ def _length(bias: LengthBiasView) -> str:
     low, high, difference = bias["low"], bias["high"], bias["difference"]
     if low is None or high is None or difference is None:
         return "Whether it prefers long answers is not measured yet."
-    points = f"{_points(difference)} points, 95 % interval {_points(low)} to {_points(high)}, {bias['pairs']} pairs"
     if not bias["shown"]:
-        return f"No effect of length is shown: padded with true sentences, answers get YES more often by {points}."
-    word = "prefers long answers" if difference > 0 else "prefers short answers"
-    return f"It {word}: padded with true sentences, the same answers get YES more often by {points}."
+        of = f"95 % interval {_points(low)} to {_points(high)}, {bias['pairs']} pairs"
+        more = f"{_points(difference)} points ({of})"
+        return f"No effect of length is shown: padded with true sentences, answers get YES more often by {more}."
+    word, often = ("long", "more") if difference > 0 else ("short", "less")
+    least, value, most = sorted(round(100 * abs(share)) for share in (low, difference, high))
+    by = f"by {value} points (95 % interval {least} to {most}, {bias['pairs']} pairs)"
+    return f"It prefers {word} answers: padded with true sentences, the same answers get YES {often} often {by}."
 
 
 def _interval(one: ProportionView) -> str:
