@@ -139,7 +139,7 @@ def test_a_judge_that_agrees_well_is_calibrated() -> None:
     found = measure_judge(labels(60, 40), [1.0] * 57 + [0.0] * 41 + [1.0] * 2)
     assert found.calibrated
     assert found.reason.startswith("kappa 0.9")
-    assert found.reason.endswith("at least 0.4")
+    assert found.reason.endswith("; 0.4 is needed")
 
 
 @pytest.mark.parametrize(

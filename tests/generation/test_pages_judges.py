@@ -42,7 +42,7 @@ def test_from_the_page_of_a_judge_to_its_confirmation(labelled: Labelled) -> Non
     assert "Drawn at random up to 20" in words(site.page("/tasks/labels"))
     labelled.label(wrong=2)
     shown = words(site.page("/judges/reader"))
-    assert "People confirmed every measure of this judge." in shown
+    assert "People confirmed every measure of this judge. Rules on them may be critical." in shown
     assert "20 labels" in shown
     assert "Cohen's kappa" in shown.replace("&#39;", "'")
     again = site.client().post("/judges/reader/tasks", data={**fields, "overlap": "0"})

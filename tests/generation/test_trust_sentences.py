@@ -33,7 +33,7 @@ def calibration(**changes: Any) -> CalibrationBody:
         "sensitivity": {"successes": 155, "count": 160, "value": 0.97, "low": 0.93, "high": 0.99},
         "specificity": {"successes": 28, "count": 40, "value": 0.7, "low": 0.53, "high": 0.83},
         "calibrated": True,
-        "reason": "kappa 0.70 over 200 labels, lower bound 0.60, at least 0.4",
+        "reason": "kappa 0.70 over 200 labels, lower bound 0.60; 0.4 is needed",
         "length_bias": bias(),
         **changes,
     }
@@ -85,16 +85,16 @@ def test_what_to_do_next_follows_from_what_is_known(changes: dict[str, Any], ste
         (
             0.1,
             0.35,
-            "long answers: padded with true sentences, the same answers get YES more often by 20 points (95 % ",
+            "long answers: padded with true sentences, the same answers get YES more often",
         ),
         (
             -0.35,
             -0.1,
-            "short answers: padded with true sentences, the same answers get YES less often by 20 points (95 % ",
+            "short answers: padded with true sentences, the same answers get YES less often",
         ),
     ],
 )
 def test_a_judge_that_prefers_some_length_is_called_so(low: float, high: float, said: str) -> None:
     found = bias(shown=True, difference=0.2 if low > 0 else -0.2, low=low, high=high)
     sentence = trust_sentences(calibration(length_bias=found))[-1]
-    assert sentence == f"It prefers {said}interval 10 to 35, 100 pairs)."
+    assert sentence == f"It prefers {said} by 20 points (95 % interval 10 to 35, 100 pairs)."

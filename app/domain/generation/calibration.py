@@ -156,7 +156,7 @@ def decide_calibration(kappa: Coefficient, labels: int) -> tuple[bool, str]:
         return False, f"{labels} labels are too few, or too alike, for an interval of kappa"
     measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {kappa.low:.2f}"
     if kappa.low >= LEAST_KAPPA:
-        return True, f"{measured}, at least {LEAST_KAPPA}"
+        return True, f"{measured}; {LEAST_KAPPA} is needed"
     advice = "more labels may show more" if kappa.value >= LEAST_KAPPA else "people and judge agree too little"
     return False, f"{measured}, below {LEAST_KAPPA}: {advice}"
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -17,6 +17,7 @@ from app.api.deps import StoreDep
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.generation.calibration import LEAST_KAPPA
 from app.domain.generation.judge_report import CalibrationView, JudgeReport
+from app.domain.generation.prompts import Question
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.validation_messages import parse_document
 from app.services.annotation import pooling, tasks
@@ -27,6 +28,12 @@ from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
+_MEANINGS: Final = {
+    Question.FAITHFUL: "Are all claims of the answer supported by its chunks? Yes or no.",
+    Question.FAITHFULNESS: "The share of the claims of an answer that its chunks support; yes is all of them.",
+    Question.ANSWER_RELEVANCE: "The share of the claims of an answer that help with the query; yes is all of them.",
+    Question.CORRECTNESS: "The share of the claims of the expected answer that the answer makes; yes is all of them.",
+}
 _NEW = Form(texts={"count": "200", "window_hours": "24", "overlap": "0.2"})
 
 
@@ -106,6 +113,7 @@ def _judge(
             for one in report["measures"]
         },
         suites=_suites(report, store),
+        meanings=_MEANINGS,
         least_kappa=LEAST_KAPPA,
         typed=form,
         problems=problems,
@@ -145,7 +153,7 @@ def intervals_of(found: CalibrationView) -> list[Interval]:
         shown.append(
             Interval(
                 name="Length bias",
-                hint="more YES when padded",
+                hint="YES when padded, less YES when plain",
                 value=bias["difference"],
                 low=bias["low"],
                 high=bias["high"],
