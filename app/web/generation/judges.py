@@ -153,7 +153,7 @@ def intervals_of(found: CalibrationView) -> list[Interval]:
         shown.append(
             Interval(
                 name="Length bias",
-                hint="YES when padded, less YES when plain",
+                hint="share of YES padded, less that plain",
                 value=bias["difference"],
                 low=bias["low"],
                 high=bias["high"],
