@@ -389,9 +389,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         opened.reached()
         for scope in Scope:
             KEYS[scope] = opened.key(scope)
+        opened.client.event_hooks["response"].append(_note_change)
+        CHANGED.add(True)
         yield opened
 
 
+def _note_change(answer: httpx2.Response) -> None:
+    if answer.request.method != "GET" and not answer.is_error:
+        CHANGED.add(True)
+
+
+CHANGED: set[bool] = set()
+"""Holds True while anything was changed since `_spare`; most requests here are refused, and change nothing."""
 KEYS: dict[Scope, str] = {}
 TOKENS: list[str] = []
 """The item that `ITEM` stands for."""
@@ -414,6 +423,12 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
 
 def _spare(service: Api) -> None:
     """Let what routes use up be there, and what they make be gone."""
+    if CHANGED:
+        _make_spare(service)
+        CHANGED.clear()
+
+
+def _make_spare(service: Api) -> None:
     headers = bearer(KEYS[ADMIN])
     for path in (
         "/v1/checks/made-on-a-page",
@@ -555,23 +570,28 @@ def test_a_route_asks_for_a_key(service: Api, route: tuple[str, str]) -> None:
         assert read not in answer.text
 
 
+@pytest.fixture(scope="module")
+def description(service: Api) -> dict[str, Any]:
+    """Give the description that the service hands out."""
+    described: dict[str, Any] = service.client.get("/openapi.json", headers=bearer(KEYS[ADMIN])).json()
+    return described
+
+
 DESCRIBED = [route for route in ROUTES if route[1].startswith("/v1/") or route[1] in {"/livez", "/readyz", "/metrics"}]
 
 
-def test_every_route_of_the_api_is_described(service: Api) -> None:
-    description = service.client.get("/openapi.json", headers=bearer(KEYS[ADMIN])).json()
+def test_every_route_of_the_api_is_described(description: dict[str, Any]) -> None:
     described = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
     assert described == set(DESCRIBED)
 
 
 @pytest.mark.parametrize("route", DESCRIBED, ids=" ".join)
 def test_a_route_answers_with_a_status_and_a_content_type_of_its_description(
-    service: Api, route: tuple[str, str]
+    service: Api, description: dict[str, Any], route: tuple[str, str]
 ) -> None:
     method, path = route
     _spare(service)
     headers = bearer(KEYS[ADMIN])
-    description = service.client.get("/openapi.json", headers=headers).json()
     operation = description["paths"][path][method.lower()]
     answers = {status: _resolved(description, one) for status, one in operation["responses"].items()}
     for status, response in answers.items():
@@ -594,7 +614,7 @@ def _resolved(description: dict[str, Any], response: dict[str, Any]) -> dict[str
 @pytest.mark.parametrize(
     "path", [path for method, path in ROUTES if method == "PUT" and not re.search("baseline|/items/|/waivers/", path)]
 )
-def test_what_put_makes_new_is_described(service: Api, path: str) -> None:
+def test_what_put_makes_new_is_described(service: Api, description: dict[str, Any], path: str) -> None:
     headers = bearer(KEYS[ADMIN])
     _, address, body = ROUTES[("PUT", path)]
     _spare(service)
@@ -602,7 +622,6 @@ def test_what_put_makes_new_is_described(service: Api, path: str) -> None:
     address = "/v1/suites/docs/canaries/quite-new" if key else address.replace("spare", "quite-new")
     answer = service.client.put(address, json=body, headers=headers)
     assert answer.status_code == 201, answer.text
-    description = service.client.get("/openapi.json", headers=headers).json()
     assert "application/json" in description["paths"][path]["put"]["responses"]["201"]["content"]
 
 
@@ -802,6 +821,13 @@ def opened(tmp_path: Path) -> Iterator[Api]:
         yield service
 
 
+@pytest.fixture(scope="module")
+def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Give an open service for tests that change nothing of it."""
+    with api(tmp_path_factory.mktemp("keyless")) as service:
+        yield service
+
+
 def test_loopback_is_open_while_no_key_was_ever_created(opened: Api) -> None:
     assert opened.client.get("/v1/checks").status_code == 200
     assert opened.client.put("/v1/hooks/ops", json=HOOK).status_code == 201
@@ -821,14 +847,14 @@ def test_loopback_is_open_while_no_key_was_ever_created(opened: Api) -> None:
         ("169.254.169.254", 403), ("[::1", 403), ("", 403), ("127.0.0.1@evil.example", 403), ("localhost\\@evil", 403),
     ],
 )  # fmt: skip
-def test_the_open_service_answers_to_loopback_names_only(opened: Api, host: str, status: int) -> None:
+def test_the_open_service_answers_to_loopback_names_only(keyless: Api, host: str, status: int) -> None:
     for path in ("/v1/checks", "/metrics", "/", "/openapi.json", "/docs"):
-        assert opened.client.get(path, headers={"host": host}).status_code == status
+        assert keyless.client.get(path, headers={"host": host}).status_code == status
 
 
 @pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
-def test_the_open_service_answers_nobody_behind_a_proxy(opened: Api, name: str) -> None:
-    assert opened.client.get("/v1/checks", headers={name: "127.0.0.1"}).status_code == 403
+def test_the_open_service_answers_nobody_behind_a_proxy(keyless: Api, name: str) -> None:
+    assert keyless.client.get("/v1/checks", headers={name: "127.0.0.1"}).status_code == 403
 
 
 def test_other_forwarded_headers_change_nothing(opened: Api) -> None:
