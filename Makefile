@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-systems faults bench bench-peers packages-test packages-test-systems format dashboards screenshots lock clean
+.PHONY: help install run test types tests test-systems faults bench bench-peers packages-test packages-test-systems format dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -30,8 +30,14 @@ run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(POR
 test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## format, lint, types, layers and the tests that need only PostgreSQL (a wheel) and Chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory --jobs=2 types tests
+
+# Side by side: mypy takes half a minute of one core, and most tests wait now and then.
+types:
+	$(BIN)/mypy
+
+tests:
 	$(PYTEST) --dist worksteal -m 'not systems'
 
 # By file: what the tests of one share, such as a server or a walk over the boards, is started once.
