@@ -235,8 +235,7 @@ class _Evaluation:
         for change in changes:
             about = self._evidence.build(rule.kind, scope_of(rule), first_run, evidence)
             one.change = change
-            said = with_label(reason, about)
-            one.transition_id = self._append(alert_id, change, decision.severity, said, about)
+            one.transition_id = self._append(alert_id, change, decision.severity, reason, about)
         self._in_progress[alert_id] = one
 
     def _with_first_bad_run(self, rule: Rule, decision: Decision) -> Decision:
@@ -252,8 +251,7 @@ class _Evaluation:
         row = next(row for row in self._rows.values() if row.id == alert_id)
         reason = still_firing(row.reason, from_us(incident.opened_at), self._now)
         evidence = self._evidence.build(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
-        said = with_label(reason, evidence)
-        return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), said, evidence)
+        return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
 
     def _append(
         self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: StoredEvidence
@@ -264,7 +262,7 @@ class _Evaluation:
             at=to_us(self._now),
             type=change,
             severity=severity,
-            reason=reason,
+            reason=with_label(reason, evidence),
             run_id=self._run_id,
             evidence=evidence,
         )
