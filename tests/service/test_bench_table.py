@@ -67,7 +67,7 @@ def test_a_peer_that_is_not_installed_is_said_and_the_others_are_measured(monkey
 
     monkeypatch.setattr(goal_parts, "stub", _nothing)
     monkeypatch.setattr(goal_parts, "opened", _nothing)
-    monkeypatch.setattr(goal_parts, "one_run", lambda _planner: 0.1)
+    monkeypatch.setattr(goal_parts, "settled_run", lambda _planner: 0.1)
     monkeypatch.setattr(peers, "httpx_seconds", lambda _canaries: 2.0)
     monkeypatch.setattr(peers, "promptfoo_seconds", lambda _canaries: 30.0)
     monkeypatch.setattr(peers, "blackbox", missing)
