@@ -218,6 +218,13 @@ def _shared_families(state: State) -> Iterator[Metric]:
                 for bound, value in (("estimate", one.value), ("low", one.low), ("high", one.high))
             ],
         )
+    if state.judges:  # most installations have none
+        yield gauge(
+            "coalmine_judge_calibrated",
+            "1 = people confirmed this measure of the judge; 0 = it is a hint only, and rules on it are warnings.",
+            ("judge", "measure"),
+            [(names, float(is_confirmed)) for names, is_confirmed in state.judges.items()],
+        )
     hooks: Mapping[str, tuple[str, Callable[[HookState], float]]] = {
         "coalmine_deliveries_retrying": (
             "Deliveries not yet made that were attempted three times or more.",

@@ -9,8 +9,10 @@ import pytest
 from app.domain.errors import ConflictError, InvalidInputError
 from app.domain.generation.judges import JudgeOutcome
 from app.formats.catalog.exchange import Source
+from app.metrics.state import state_families
 from app.services.annotation import adoption, annotating, annotation_files, recall, results, tasks
 from app.services.generation import answer_views, calibrating, judge_reports
+from app.services.history.metrics_snapshot import read_state
 from app.store.engine import Store
 from app.store.generation import calibrations, draws
 from app.store.jobs.jobs import at_hand
@@ -96,6 +98,22 @@ def test_a_rule_is_critical_once_people_confirm_the_judge(store: Store) -> None:
     [alert] = it.it.world.alerts()
     assert (alert["severity"], "(uncalibrated)" in alert["reason"]) == ("critical", False)
     assert answer_views.answers_of_run(store, str(run_id))["confirmed"] == ["faithful"]
+
+
+def test_metrics_say_whether_people_confirmed_a_judge(store: Store) -> None:
+    def exposed() -> dict[tuple[str, str], float]:
+        families = {one.name: one for one in state_families(read_state(store))}
+        return {
+            (one.labels["judge"], one.labels["measure"]): one.value
+            for one in families["coalmine_judge_calibrated"].samples
+        }
+
+    it = Labelled.of(store)
+    assert exposed() == {("reader", "faithful"): 0}
+    it.put()
+    it.draw()
+    it.label()
+    assert exposed() == {("reader", "faithful"): 1}
 
 
 def test_the_report_of_a_judge_says_how_far_to_trust_it(store: Store) -> None:

@@ -17,6 +17,7 @@ from app.store.catalog import definitions
 from app.store.delivery import outbox
 from app.store.detection.detectors import DetectionRow
 from app.store.engine import Connection, Store, to_us
+from app.store.generation.calibrations import calibrated_judges
 from app.store.history import current_state, metric_rows
 from app.store.history.metric_rows import CheckRows, CheckVersion
 from app.store.jobs import jobs
@@ -85,6 +86,8 @@ class State:
     jobs_waiting: JobsWaiting | None = None
     """None = one process does all of them."""
     pooled_recalls: tuple[RecallRow, ...] = ()
+    judges: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """By judge and measure: whether people confirmed it."""
 
 
 class StateReader:
@@ -168,6 +171,7 @@ class StateReader:
             hooks=shared.hooks,
             jobs_waiting=shared.jobs_waiting,
             pooled_recalls=shared.pooled_recalls,
+            judges=shared.judges,
         )
 
 
@@ -205,6 +209,7 @@ class _Shared:
     hooks: tuple[HookState, ...]
     jobs_waiting: JobsWaiting | None
     pooled_recalls: tuple[RecallRow, ...]
+    judges: Mapping[tuple[str, str], bool]
 
 
 def _read_shared(connection: Connection, now: datetime) -> _Shared:
@@ -218,6 +223,7 @@ def _read_shared(connection: Connection, now: datetime) -> _Shared:
         hooks=_hooks(connection),
         jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(recalls.list_recalls(connection)),
+        judges=calibrated_judges(connection),
     )
 
 

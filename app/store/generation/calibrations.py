@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from app.domain.generation.judge_report import CalibrationBody
 from app.domain.generation.prompts import VERSIONS, Question
-from app.store.catalog.definitions import Definition, definition_by_id, find_definition
+from app.store.catalog.definitions import Definition, definition_by_id, find_definition, list_definitions
 from app.store.engine import upsert
 from app.store.tables import answer_draws, calibrations, definitions, tasks
 
@@ -90,6 +90,16 @@ def confirmed_measures(connection: Connection, judge: str | None) -> frozenset[s
         return frozenset()
     counting = calibrations_in_force(connection, row)
     return frozenset(measure for measure, one in counting.items() if one.calibrated)
+
+
+def calibrated_judges(connection: Connection) -> dict[tuple[str, str], bool]:
+    """Return for each judge in force and each measure it is asked for whether people confirmed it."""
+    found: dict[tuple[str, str], bool] = {}
+    for judge in list_definitions(connection, "judge"):
+        counting = calibrations_in_force(connection, judge)
+        for measure in judge.body["questions"]:
+            found[judge.slug, measure] = measure in counting and counting[measure].calibrated
+    return found
 
 
 def confirmed_for_check(connection: Connection, check_id: int) -> frozenset[str]:
