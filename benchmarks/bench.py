@@ -73,7 +73,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def _last_line(lines: Sequence[str]) -> str:
-    return lines[-1] if lines else "it gave no figure"
+    return next((line for line in reversed(lines) if line.strip()), "it gave no figure")
 
 
 if __name__ == "__main__":

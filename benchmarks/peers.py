@@ -133,7 +133,7 @@ def promptfoo_seconds(canaries: int) -> float:
         began = time.perf_counter()
         said = _output([str(node), str(script), *words, "--no-progress-bar"], environment=environment)
         seconds = time.perf_counter() - began
-    assert f"{canaries} passed" in said, said[-2000:]
+    assert f"{canaries:,} passed" in said, said[-2000:]
     return seconds
 
 
@@ -159,7 +159,8 @@ def _output(command: Sequence[str], *, given: str = "", environment: dict[str, s
         command, input=given, env=environment, check=False, capture_output=True, text=True
     )
     if ended.returncode:
-        raise RuntimeError(f"{command[0]} ended with {ended.returncode}: {ended.stderr[-500:]}{ended.stdout[-500:]}")
+        said = " ".join(f"{ended.stdout[-300:]} {ended.stderr[-300:]}".split())
+        raise RuntimeError(f"{Path(command[0]).name} ended with {ended.returncode}: {said}")
     return ended.stdout
 
 

@@ -85,6 +85,11 @@ def test_a_part_that_ends_with_an_error_says_it_in_every_row(monkeypatch: pytest
     assert "invalid choice: 'unknown'" in found["speed"].beside
 
 
+def test_the_last_word_of_a_part_is_not_an_empty_line() -> None:
+    assert bench._last_line(["Traceback", "RuntimeError: no gcc", "", " "]) == "RuntimeError: no gcc"
+    assert bench._last_line([]) == "it gave no figure"
+
+
 class _nothing:  # noqa: N801 - stands for functions
     """A context that gives nothing."""
 
