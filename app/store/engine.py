@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from app.domain.errors import StoreUnavailableError
 from app.store.cache import ByteCache
 from app.store.drivers import WRITES, create_engine, error_text, refuses_writes, translate_errors
-from app.store.insert_sql import insert_arrays_sql, insert_sql, typed_array
+from app.store.insert_sql import ids_sql, insert_arrays_sql, insert_sql, typed_array
 from app.store.row_tables import STAGED_ROWS, StagedRows, create_temporary, insert_temporary
 
 BUSY_MILLISECONDS = 5_000
@@ -256,9 +256,12 @@ def blocks(values: Sequence[_T], size: int = _IN_LIST) -> Iterator[list[_T]]:
 def ids_of(connection: Connection, table: Table, hashes: Sequence[bytes]) -> dict[bytes, int]:
     """Look up the ids of content-addressed rows."""
     found: dict[bytes, int] = {}
+    dialect = connection.dialect.name
     for block in blocks(hashes):
-        statement = sa.select(table.c.hash, table.c.id).where(table.c.hash.in_(block))
-        found.update((bytes(row.hash), row.id) for row in connection.execute(statement))
+        select = ids_sql(dialect, table.name, len(block))
+        given = tuple(block) if dialect == "sqlite" else (block,)
+        rows: Any = connection.exec_driver_sql(select, given).all()  # pairs, as a dictionary takes them
+        found.update(rows)
     return found
 
 

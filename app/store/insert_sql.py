@@ -1,4 +1,7 @@
-"""INSERT statements as text, each written once: SQLAlchemy takes longer to put one together than to carry it out."""
+"""Statements of content-addressed and other rows as text, each written once.
+
+SQLAlchemy takes longer to put one together, and to make rows of what comes back, than the database takes to answer.
+"""
 
 from collections.abc import Sequence
 from functools import cache
@@ -31,6 +34,13 @@ def insert_arrays_sql(table: Table, columns: tuple[str, ...]) -> str:
     names = ", ".join([f'"{name}"' for name in columns])
     arrays = ", ".join([f"%s::{table.c[name].type.compile(_POSTGRESQL)}[]" for name in columns])
     return f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+
+
+@cache
+def ids_sql(dialect: str, table: str, count: int) -> str:
+    """Write a SELECT of hash and id of the rows that have one of so many hashes; on PostgreSQL they are one array."""
+    hashes = f"IN ({', '.join('?' * count)})" if dialect == "sqlite" else "= ANY(%s)"
+    return f"SELECT hash, id FROM {table} WHERE hash {hashes}"  # noqa: S608 - names from our tables only
 
 
 def typed_array(column: sa.Column[Any], values: Sequence[Any]) -> list[Any]:
