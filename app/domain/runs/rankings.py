@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
-from struct import pack
+from struct import Struct, pack
 
 from app.domain.model import Ranking
 
 HASH_BYTES = 16
+_CHUNK_HEAD = Struct("<3I2?").pack
 RELEVANCE_DECIMALS = 3
 """Precision of relevance from a scorer outside the retriever, which varies by less between two calls."""
 
@@ -82,6 +83,7 @@ def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...], relevance: 
 
 def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> bytes:
     """Return 16 bytes: the hash of one retrieved chunk."""
-    parts = [part.encode() if part is not None else b"" for part in (chunk, document, text)]
-    head = pack("<3I2?", *map(len, parts), document is None, text is None)
-    return blake2b(head + b"".join(parts), digest_size=HASH_BYTES).digest()
+    name = chunk.encode()
+    of, body = (document or "").encode(), (text or "").encode()
+    head = _CHUNK_HEAD(len(name), len(of), len(body), document is None, text is None)
+    return blake2b(head + name + of + body, digest_size=HASH_BYTES).digest()
