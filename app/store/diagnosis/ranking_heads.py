@@ -5,6 +5,7 @@ Whole rankings are read by history.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -15,8 +16,7 @@ from app.store.runs.recording import RankingBody
 from app.store.tables import chunks, rankings, runs, states
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(NamedTuple):
     """A ranking of a canary from one run to another; `last_run` None = still current."""
 
     canary_id: int
@@ -41,13 +41,13 @@ def spans(
 ) -> list[Span]:
     """Read the rankings of these canaries of a check at any run from `first_run` to `last_run`, oldest first."""
     reaches = sa.or_(states.c.last_run.is_(None), states.c.last_run >= first_run)
-    columns = [states.c[name] for name in Span.__dataclass_fields__]
+    columns = [states.c[name] for name in Span._fields]
     result: list[Span] = []
     for block in blocks(canary_ids):
         mine = sa.and_(states.c.check_id == check_id, states.c.canary_id.in_(block))
         statement = sa.select(*columns).where(mine, states.c.first_run <= last_run, reaches)
         rows = connection.execute(statement.order_by(states.c.canary_id, states.c.first_run))
-        result += [Span(**row._mapping) for row in rows]  # noqa: SLF001 - public, in spite of its name
+        result += map(Span._make, rows)
     return result
 
 
