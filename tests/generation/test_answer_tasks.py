@@ -21,8 +21,6 @@ from tests.support.answered_world import JUDGE, answered_world, answers_page
 from tests.support.labelled_answers import KEYS, TASK, Labelled
 from tests.support.present import present
 
-pytestmark = pytest.mark.databases
-
 RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}, "close": 1}
 
 
@@ -171,6 +169,7 @@ def test_a_judge_that_likes_long_answers_is_found_out(store: Store) -> None:
     assert (bias["pairs"], bias["padded_only"] > 0, bias["plain_only"]) == (20, True, 0)
 
 
+@pytest.mark.databases
 def test_padded_answers_over_budget_are_asked_about_when_drawn_again(store: Store) -> None:
     it = Labelled.of(store)
     it.it.judge.outcome = JudgeOutcome.OVER_BUDGET
@@ -184,6 +183,7 @@ def test_padded_answers_over_budget_are_asked_about_when_drawn_again(store: Stor
     assert present(it.calibration()["length_bias"])["pairs"] == 20
 
 
+@pytest.mark.databases
 def test_labels_are_counted_soon_after_the_last(store: Store) -> None:
     it = Labelled.of(store)
     it.put()

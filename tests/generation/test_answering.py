@@ -20,9 +20,8 @@ from tests.support.answered_world import JUDGE, answered_world, answers_page, wi
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
 
-pytestmark = pytest.mark.databases
 
-
+@pytest.mark.databases
 def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store) -> None:
     it = answered_world(store, answers_page(["ant", "bee", "cat"]))
     it.judge.no.add("bees")
@@ -38,6 +37,7 @@ def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store
     assert it.ask_answers.asked[0].contexts[1] == "Nothing else here."
 
 
+@pytest.mark.databases
 def test_they_are_in_the_charts_like_any_measure(store: Store) -> None:
     it = answered_world(store, answers_page(["ant", "bee"]))
     it.judge.no.add("about bee")
@@ -47,6 +47,7 @@ def test_they_are_in_the_charts_like_any_measure(store: Store) -> None:
     assert [point.mean for point in series["points"]] == [0.5]
 
 
+@pytest.mark.databases
 def test_an_unchanged_answer_costs_nothing(store: Store) -> None:
     it = answered_world(store, answers_page(["ant", "bee"]))
     it.run()
@@ -68,6 +69,7 @@ def answering_epoch() -> Any:
     return START.replace(year=1970, month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
+@pytest.mark.databases
 def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
     it = answered_world(store, answers_page(["ant", "bee"]))
     first = it.run()
@@ -141,6 +143,7 @@ def test_a_sample_is_always_of_the_same_canaries(store: Store) -> None:
     assert 6 <= len(first) <= 25
 
 
+@pytest.mark.databases
 def test_a_job_let_go_of_asks_nothing_twice(store: Store) -> None:
     it = answered_world(store, answers_page([f"q{number:02}" for number in range(40)]))
     run_id = it.world.run().id
@@ -178,6 +181,7 @@ def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(store: Store) -
     assert it.world.alerts()[0]["state"] == "resolved"
 
 
+@pytest.mark.databases
 def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store: Store) -> None:
     it = answered_world(store, answers_page(["ant"]))
     it.run()

@@ -16,8 +16,6 @@ from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.pages_service import Site
 from tests.support.world import CHECK
 
-pytestmark = pytest.mark.databases
-
 
 @pytest.fixture
 def it(store: Store) -> Answered:
@@ -46,6 +44,7 @@ def said(it: Answered, run_id: int) -> dict[str, Any]:
     return {one["key"]: one["feedback"] for one in page["items"]}
 
 
+@pytest.mark.databases
 def test_feedback_stands_beside_the_answer_it_is_about(it: Answered) -> None:
     sent = send(
         it,
@@ -65,6 +64,7 @@ def test_feedback_stands_beside_the_answer_it_is_about(it: Answered) -> None:
     assert "1 of 2 thumbs up, task done in 1 of 1" in shown
 
 
+@pytest.mark.databases
 def test_an_event_counts_once_however_often_it_is_sent(it: Answered) -> None:
     assert send(it, event(1), event(1))["stored"] == 1
     again = send(it, event(1, positive=False), event(2))
@@ -80,6 +80,7 @@ def test_neither_text_nor_user_is_kept(it: Answered) -> None:
     assert columns == kept
 
 
+@pytest.mark.databases
 def test_feedback_is_forgotten_at_once_and_with_age(it: Answered) -> None:
     send(it, event(1), event(2))
     assert feedback.forget_feedback(it.world.store, CHECK) == {"forgotten": 2}
