@@ -19,7 +19,7 @@ from hypothesis import settings
 from app.formats.catalog.stored_bodies import read_body
 from app.store.engine import Store
 from app.store.migrate import migrate
-from tests.support import compiled_statements
+from tests.support import compiled_statements, migrated_files
 from tests.support.migrated_files import write_migrated
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ def _admin(url: str) -> sa.Engine:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_statements() -> Iterator[None]:
-    with compiled_statements.shared():
+def _made_once() -> Iterator[None]:
+    with compiled_statements.shared(), migrated_files.read_once():
         yield
 
 

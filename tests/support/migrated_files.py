@@ -1,8 +1,14 @@
 """SQLite files that are migrated already: migrating one takes longer than most tests."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from app.config import Settings
 from app.store.engine import Store
@@ -22,6 +28,22 @@ def prepare_database(settings: Settings) -> None:
     file = database_file(settings)
     if file is not None and not file.exists():
         write_migrated(file)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Let Alembic read the files of the migrations once, and not for each service that is opened."""
+    read = ScriptDirectory.from_config
+    known: dict[str | None, ScriptDirectory] = {}
+
+    def from_config(config: Config) -> ScriptDirectory:
+        location = config.get_main_option("script_location")
+        if location not in known:
+            known[location] = read(config)
+        return known[location]
+
+    with patch.object(ScriptDirectory, "from_config", from_config):
+        yield
 
 
 @cache
