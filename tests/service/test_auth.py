@@ -4,7 +4,7 @@ import base64
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -390,17 +390,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         for scope in Scope:
             KEYS[scope] = opened.key(scope)
         opened.client.event_hooks["response"].append(_note_change)
-        CHANGED.add(True)
+        CHANGED.update(SPARE)
         yield opened
 
 
 def _note_change(answer: httpx2.Response) -> None:
     if answer.request.method != "GET" and not answer.is_error:
-        CHANGED.add(True)
+        CHANGED.add(answer.url.path.replace("/suggestions", "/tasks/gaps"))  # that is what they open
 
 
-CHANGED: set[bool] = set()
-"""Holds True while anything was changed since `_spare`; most requests here are refused, and change nothing."""
+CHANGED: set[str] = set()
+"""Paths of what was changed since `_spare`; most requests here are refused, and change nothing."""
 KEYS: dict[Scope, str] = {}
 TOKENS: list[str] = []
 """The item that `ITEM` stands for."""
@@ -422,43 +422,73 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
 
 
 def _spare(service: Api) -> None:
-    """Let what routes use up be there, and what they make be gone."""
-    if CHANGED:
-        _make_spare(service)
-        CHANGED.clear()
+    """Let what routes use up be there, and what they make be gone, where something of its kind was changed."""
+    for kind, make in SPARE.items():
+        if any(kind in path for path in CHANGED):
+            make(service)
+    CHANGED.clear()
 
 
-def _make_spare(service: Api) -> None:
-    headers = bearer(KEYS[ADMIN])
-    for path in (
-        "/v1/checks/made-on-a-page",
-        "/v1/tasks/made-on-a-page",
-        "/v1/tasks/drawn-on-a-page",
-        "/v1/suites/made-on-a-page",
-        "/v1/hooks/newly",
-        "/v1/silences/newly",
-    ):
-        assert service.client.delete(path, headers=headers).status_code in {204, 404}
-    for path, body in (
-        ("/v1/suites/spare", {}),
-        ("/v1/suites/docs/canaries/spare", {"query": "?"}),
-        ("/v1/retrievers/spare", RETRIEVER),
-        ("/v1/hooks/spare", HOOK),
-        ("/v1/judges/spare", JUDGE),
-        ("/v1/checks/spare", CHECK),
-        ("/v1/silences/spare", SILENCE),
-        ("/v1/tasks/spare", TASK),
-        ("/v1/experiments/spare", EXPERIMENT),
-        ("/v1/promotions/spare", PROMOTION),
-        ("/v1/promotions/spare/waivers/offline", {"reason": "a new language"}),
-    ):
-        assert service.client.put(path, json=body, headers=headers).is_success
-    assert service.client.post("/v1/corpora/spare", json=CORPUS, headers=headers).is_success
-    assert service.client.post("/v1/shadows/spare/pairs", json=PAIRS, headers=headers).is_success
-    service.client.delete("/v1/tasks/gaps", headers=headers)
+def _put(service: Api, path: str, body: Any, scope: Scope = ADMIN) -> None:
+    assert service.client.put(path, json=body, headers=bearer(KEYS[scope])).is_success
+
+
+def _post(service: Api, path: str, body: Any) -> None:
+    assert service.client.post(path, json=body, headers=bearer(KEYS[ADMIN])).is_success
+
+
+def _delete(service: Api, path: str) -> None:
+    assert service.client.delete(path, headers=bearer(KEYS[ADMIN])).status_code in {204, 404}
+
+
+def _spare_suites(service: Api) -> None:
+    _delete(service, "/v1/suites/made-on-a-page")
+    _put(service, "/v1/suites/spare", {})
+    _put(service, "/v1/suites/docs/canaries/spare", {"query": "?"})
+
+
+def _spare_hooks(service: Api) -> None:
+    _delete(service, "/v1/hooks/newly")
+    _put(service, "/v1/hooks/spare", HOOK)
+
+
+def _spare_checks(service: Api) -> None:
+    _delete(service, "/v1/checks/made-on-a-page")
+    _put(service, "/v1/checks/spare", CHECK)
+
+
+def _spare_silences(service: Api) -> None:
+    _delete(service, "/v1/silences/newly")
+    _put(service, "/v1/silences/spare", SILENCE)
+
+
+def _spare_tasks(service: Api) -> None:
+    for slug in ("made-on-a-page", "drawn-on-a-page", "gaps"):
+        _delete(service, f"/v1/tasks/{slug}")
+    _put(service, "/v1/tasks/spare", TASK)
     for scope in (ANNOTATE, ADMIN):
-        path = f"/v1/tasks/truth/items/{TOKENS[-1]}/annotation"
-        assert service.client.put(path, json={"grade": 1}, headers=bearer(KEYS[scope])).is_success
+        _put(service, f"/v1/tasks/truth/items/{TOKENS[-1]}/annotation", {"grade": 1}, scope)
+
+
+def _spare_promotions(service: Api) -> None:
+    _put(service, "/v1/promotions/spare", PROMOTION)
+    _put(service, "/v1/promotions/spare/waivers/offline", {"reason": "a new language"})
+
+
+SPARE: dict[str, Callable[[Api], None]] = {
+    "suite": _spare_suites,
+    "retriever": lambda service: _put(service, "/v1/retrievers/spare", RETRIEVER),
+    "hook": _spare_hooks,
+    "judge": lambda service: _put(service, "/v1/judges/spare", JUDGE),
+    "check": _spare_checks,
+    "silence": _spare_silences,
+    "task": _spare_tasks,
+    "experiment": lambda service: _put(service, "/v1/experiments/spare", EXPERIMENT),
+    "promotion": _spare_promotions,
+    "corpora": lambda service: _post(service, "/v1/corpora/spare", CORPUS),
+    "shadow": lambda service: _post(service, "/v1/shadows/spare/pairs", PAIRS),
+}
+"""What makes the spare things of a kind, by a word that the paths of the kind have."""
 
 
 def _routes_of(app: FastAPI) -> tuple[set[tuple[str, str]], set[str]]:
