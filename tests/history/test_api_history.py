@@ -42,6 +42,14 @@ def service(tmp_path: Path) -> Iterator[Api]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def only_read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Give a service to tests that change nothing of it."""
+    with api(tmp_path_factory.mktemp("only-read")) as opened:
+        opened.docs()
+        yield opened
+
+
 @pytest.fixture
 def either(tmp_path: Path, database_url: str) -> Iterator[Api]:
     """Give the service on SQLite, then on PostgreSQL."""
@@ -206,8 +214,8 @@ def test_a_listed_run_names_its_degraded_queries(service: Api) -> None:
         "/v1/suites/nope/canaries/x", "/v1/retrievers/UPPER", "/v1/hooks/%E2%82%AC",
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_a_problem(service: Api, path: str) -> None:
-    answer = service.client.get(path)
+def test_what_is_not_there_is_a_problem(only_read: Api, path: str) -> None:
+    answer = only_read.client.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
