@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test types tests test-systems faults bench bench-peers packages-test packages-test-systems format dashboards screenshots lock clean
+.PHONY: help install run test types tests test-systems faults bench bench-curves bench-peers packages-test packages-test-systems format dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -49,6 +49,9 @@ faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs
 
 bench: $(VENV)/.dev-installed ## one table of speed, size and memory beside their goals and peers, ten minutes; BENCH_PARTS="scoring storage" for some
 	@$(BIN)/python -m benchmarks.bench $(if $(BENCH_PARTS),--only $(BENCH_PARTS))
+
+bench-curves: $(VENV)/.dev-installed ## how speed and an idle service change with 100 to 100,000 canaries and 1 to 1,000 checks
+	@$(BIN)/python -m benchmarks.curves
 
 bench-peers: $(BENCH)/.installed ## the programs of others that the table compares with (Debian, PyPI, npm: 500 MB)
 	@./.ci/system-packages gcc wrk prometheus-blackbox-exporter npm
