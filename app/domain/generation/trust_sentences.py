@@ -53,10 +53,9 @@ def _rate(found: CalibrationBody) -> str:
     rate = found["rate"]
     if rate["value"] is None:
         return "The rate that people would give is unknown."
-    by = "labels correct the judge's verdicts on the others" if rate["basis"] == "people_and_judge" else rate["reason"]
     people = (
         f"People would say yes of {percent_text(rate['value'])} of the answers, between {percent_text(rate['low'])} and"
-        f" {percent_text(rate['high'])} with 95 % confidence ({by})"
+        f" {percent_text(rate['high'])} with 95 % confidence ({rate['reason']})"
     )
     judge = rate["judge_rate"]
     if judge is None:
