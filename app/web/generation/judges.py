@@ -153,7 +153,7 @@ def intervals_of(found: CalibrationView) -> list[Interval]:
         shown.append(
             Interval(
                 name="Length bias",
-                hint="share of YES padded, less that plain",
+                hint="share of YES padded minus plain",
                 value=bias["difference"],
                 low=bias["low"],
                 high=bias["high"],
