@@ -12,15 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import sqlalchemy as sa
 
-from benchmarks.idle import cpu_seconds
+from benchmarks.idle import cpu_seconds, environment, serving
 from benchmarks.many_checks import count_ended, part, service, write_files
 from benchmarks.stub import PORT, stub
 from benchmarks.throughput import suite_file
@@ -45,40 +41,13 @@ def starts(rounds: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds + 1):
             began = time.perf_counter()
-            with _serving(folder) as pid:
+            with serving(SERVICE_PORT, folder) as pid:
                 seconds = time.perf_counter() - began
                 time.sleep(SETTLE_SECONDS)
                 if number:  # the first makes the database
                     found["seconds"].append(seconds)
                     found["megabytes"].append(resident_megabytes(pid))
     return found
-
-
-@contextmanager
-def _serving(folder: str) -> Iterator[int]:
-    command = [sys.executable, "-m", "app.cli", "serve", "--port", str(SERVICE_PORT), "--data-dir", folder]
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as process:  # noqa: S603 - our own
-        try:
-            while not _answers():
-                if process.poll() is not None:
-                    raise RuntimeError("the service ended at its start")
-                time.sleep(0.01)
-            yield process.pid
-        finally:
-            process.terminate()
-
-
-def _answers() -> bool:
-    try:
-        with urlopen(f"http://127.0.0.1:{SERVICE_PORT}/readyz", timeout=5):
-            return True
-    except (URLError, OSError):
-        return False
-
-
-def environment() -> dict[str, str]:
-    """Environment of our own processes, without settings of ours."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("COALMINE_")}
 
 
 def resident_megabytes(pid: int) -> float:

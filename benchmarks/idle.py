@@ -11,11 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 SETTLE_SECONDS = 15
+READY_SECONDS = 60
 
 
 def cpu_seconds(pid: int) -> float:
@@ -26,30 +29,41 @@ def cpu_seconds(pid: int) -> float:
 
 def measure(seconds: float, port: int) -> float:
     """Return the share of a core that an empty service uses."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("COALMINE_")}
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port), "--data-dir", folder]
-        with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as service:  # noqa: S603 - our own
-            try:
-                wait_until_ready(port, service)
-                time.sleep(SETTLE_SECONDS)
-                before, began = cpu_seconds(service.pid), time.monotonic()
-                time.sleep(seconds)
-                return (cpu_seconds(service.pid) - before) / (time.monotonic() - began)
-            finally:
-                service.terminate()
+    with tempfile.TemporaryDirectory() as folder, serving(port, folder) as pid:
+        time.sleep(SETTLE_SECONDS)
+        before, began = cpu_seconds(pid), time.monotonic()
+        time.sleep(seconds)
+        return (cpu_seconds(pid) - before) / (time.monotonic() - began)
+
+
+@contextmanager
+def serving(port: int, folder: str) -> Iterator[int]:
+    """Run `coalmine serve` on a data folder; gives the number of its process once it answers."""
+    command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port), "--data-dir", folder]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as service:  # noqa: S603 - our own
+        try:
+            wait_until_ready(port, service)
+            yield service.pid
+        finally:
+            service.terminate()
+
+
+def environment() -> dict[str, str]:
+    """Environment of our own processes, without settings of ours."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("COALMINE_")}
 
 
 def wait_until_ready(port: int, service: "subprocess.Popen[bytes]") -> None:
     """Wait until the service answers; raises RuntimeError when it ends or a minute is over."""
-    for _attempt in range(600):
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
         if service.poll() is not None:
             raise RuntimeError("the service ended at its start")
         try:
             with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
                 return
         except (URLError, OSError):
-            time.sleep(0.1)
+            time.sleep(0.01)
     raise RuntimeError("the service was not ready within a minute")
 
 

@@ -8,9 +8,6 @@ resident size of the service during each step, above that of the idle process. L
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from benchmarks.idle import wait_until_ready
+from benchmarks.idle import serving
 from benchmarks.importing import send
 from benchmarks.many_checks import SERVICE_PORT, STUB_PORT, part
 
@@ -63,18 +60,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--canaries", type=int, default=100_000)
     canaries = options.parse_args().canaries
-    with tempfile.TemporaryDirectory() as folder, part("stub"):
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("COALMINE_")}
-        words = ["serve", "--port", str(SERVICE_PORT), "--data-dir", folder]
-        with subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "app.cli", *words], env=environment, stderr=subprocess.DEVNULL
-        ) as service:
-            try:
-                wait_until_ready(SERVICE_PORT, service)
-                time.sleep(SETTLE_SECONDS)
-                go_through(Watched(service.pid), canaries)
-            finally:
-                service.terminate()
+    with tempfile.TemporaryDirectory() as folder, part("stub"), serving(SERVICE_PORT, folder) as pid:
+        time.sleep(SETTLE_SECONDS)
+        go_through(Watched(pid), canaries)
 
 
 def go_through(watched: Watched, canaries: int) -> None:

@@ -11,15 +11,12 @@ is the highest resident size of the service during each step, above that of the 
 import argparse
 import http.client
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.idle import wait_until_ready
+from benchmarks.idle import serving
 from benchmarks.large_suite import RETRIEVER, SETTLE_SECONDS, Watched, told
 from benchmarks.many_checks import SERVICE_PORT
 
@@ -36,17 +33,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first", "second"):
             write(Path(folder) / f"{name}.jsonl", name, size)
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("COALMINE_")}
-        words = ["serve", "--port", str(SERVICE_PORT), "--data-dir", f"{folder}/data"]
-        with subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "app.cli", *words], env=environment, stderr=subprocess.DEVNULL
-        ) as service:
-            try:
-                wait_until_ready(SERVICE_PORT, service)
-                time.sleep(SETTLE_SECONDS)
-                go_through(Watched(service.pid), Path(folder))
-            finally:
-                service.terminate()
+        with serving(SERVICE_PORT, f"{folder}/data") as pid:
+            time.sleep(SETTLE_SECONDS)
+            go_through(Watched(pid), Path(folder))
 
 
 def write(file: Path, about: str, size: int) -> None:
