@@ -131,7 +131,7 @@ def _readme(browser: Browser, url: str) -> None:
             assert below is not None
             top = max(0, above["y"] - _MARGIN)
             clip = {"x": 0, "y": top, "width": _WIDTH, "height": below["y"] + below["height"] + _MARGIN - top}
-            tab.page.screenshot(path=IMAGES / f"{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type]
+            tab.page.screenshot(path=IMAGES / f"{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type] # a plain dictionary
 
 
 def _every_page(browser: Browser, url: str, folder: Path) -> None:

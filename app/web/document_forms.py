@@ -276,7 +276,7 @@ def _shape(annotation: Any) -> type:
     if plain in (int, float):
         return float
     if plain in (tuple, dict, bool) or (isinstance(plain, type) and issubclass(plain, Document)):
-        return plain  # type: ignore[no-any-return]
+        return plain  # type: ignore[no-any-return] # an annotation may be anything
     return str
 
 

@@ -53,7 +53,7 @@ def saved(path: Path, **histories: tuple[Runs, Runs]) -> Path:
     for key, (base, after) in histories.items():
         found.update(arrays_of(key, base, after))
         entries.append({"key": key, "n": base.lost.shape[1], "base": len(base), "after": len(after), "kind": "any"})
-    np.savez(path, meta=meta_of(*entries), **found)  # type: ignore[arg-type]
+    np.savez(path, meta=meta_of(*entries), **found)  # type: ignore[arg-type] # arrays alone
     return path
 
 
@@ -100,7 +100,7 @@ def test_table_shows_the_same(file: Path) -> None:
 def test_a_history_without_topics_can_be_led_through(tmp_path: Path) -> None:
     base, after = calm(20, 30), calm(20, 10, range(5))
     found = {name: array for name, array in arrays_of("a", base, after).items() if not name.endswith("topic")}
-    np.savez(tmp_path / "t.npz", meta=meta_of({"key": "a", "n": 20, "base": 30, "after": 10}), **found)  # type: ignore[arg-type]
+    np.savez(tmp_path / "t.npz", meta=meta_of({"key": "a", "n": 20, "base": 30, "after": 10}), **found)  # type: ignore[arg-type] # as above
     code, out, _ = run(str(tmp_path / "t.npz"), "--format", "json")
     assert code == 0
     assert json.loads(out)["alarms"] != []

@@ -207,7 +207,7 @@ def test_canaries_that_lost_nothing_are_left_out_of_the_search_without_another_r
 def test_other_scores_for_the_same_chunks_are_recognised_where_half_of_the_canaries_show_them() -> None:
     def now(number: int, *, share: int) -> Ranking:
         before = pairs(halves, count=20)[number].before
-        return before if number >= share else ranking(*zip(before.ids, before.texts, strict=True), score=0.5)  # type: ignore[arg-type]
+        return before if number >= share else ranking(*zip(before.ids, before.texts, strict=True), score=0.5)  # type: ignore[arg-type] # pairs of id and text
 
     cause = found(pairs(lambda number: now(number, share=12), count=20))
     assert cause is not None

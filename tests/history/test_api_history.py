@@ -328,7 +328,7 @@ def test_waiting_ends_with_202_when_the_run_takes_longer(tmp_path: Path) -> None
     with api(tmp_path, with_worker=True) as service:
         go_on = threading.Event()
         answers = service.retriever._answer
-        service.retriever._answer = lambda query, k: go_on.wait(60) and answers(query, k)  # type: ignore[method-assign,assignment,return-value]  # fmt: skip
+        service.retriever._answer = lambda query, k: go_on.wait(60) and answers(query, k)  # type: ignore[method-assign,assignment,return-value] # a slow retriever # fmt: skip
         service.docs(enabled=False)
         try:
             answer = service.client.post("/v1/checks/docs/runs", json={"wait_seconds": 0.3})

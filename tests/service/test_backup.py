@@ -126,12 +126,12 @@ def test_a_backup_of_a_service_at_work_restores_history_alerts_keys_and_secrets(
     if dialect == "sqlite":
         lived: dict[str, Any] = {"data_dir": tmp_path / "data"}
         anew: dict[str, Any] = {"data_dir": tmp_path / "restored"}
-        back_up: Callable[[], None] = lambda: _back_up_sqlite(tmp_path)  # noqa: E731
+        back_up: Callable[[], None] = lambda: _back_up_sqlite(tmp_path)  # noqa: E731 - one of two, chosen here
     else:
         url, copy = databases.postgresql(), databases.postgresql(migrated=False)
         lived = {"data_dir": tmp_path / "data", "database_url": url, "secret_key": SECRET_KEY}
         anew = {"data_dir": tmp_path / "restored", "database_url": copy, "secret_key": SECRET_KEY}
-        back_up = lambda: _back_up_postgresql(tmp_path, url, copy)  # noqa: E731
+        back_up = lambda: _back_up_postgresql(tmp_path, url, copy)  # noqa: E731 - as above
 
     with service(Settings(**lived, **lasting, canaries=watch), DOCS_TOKEN="hunter2") as client:
         client.run()

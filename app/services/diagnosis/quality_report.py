@@ -174,7 +174,7 @@ def _series(
 ) -> dict[str, list[tuple[float, float]]]:
     """Read daily means of coverage and NDCG, as (day, mean)."""
     names = {str(measure) for measure in yardstick.measures}
-    ndcg = "NDCG@10" if "NDCG@10" in names and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004
+    ndcg = "NDCG@10" if "NDCG@10" in names and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004 - the 10 of the name
     day, source = DAY * 1_000_000, series.Source(check_id=check_id)
     first = start - start % day
     return {
