@@ -24,6 +24,7 @@ from app.services.catalog.vault import Vault
 from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis import diagnoses, diagnosis_jobs
+from app.services.experiments import shadow_asking, side_by_side
 from app.services.generation import answering, calibrating, drawing
 from app.services.generation.answering import AnswerTools
 from app.services.history import retention, scheduled_reports
@@ -130,6 +131,7 @@ class WorkerTasks:
             JobKind.CALIBRATION: self._calibrate,
             JobKind.REACH: self._ask_sample,
             JobKind.ANSWERS: self._rate_answers,
+            JobKind.SHADOW: self._ask_candidate,
             JobKind.RETENTION: self._retain,
         }
 
@@ -148,6 +150,7 @@ class WorkerTasks:
             Places(kinds=(JobKind.DRAWING,), most=1),
             Places(kinds=(JobKind.REACH,), most=1),
             Places(kinds=(JobKind.ANSWERS,), most=ANSWER_THREADS),
+            Places(kinds=(JobKind.SHADOW,), most=1),
             Places(kinds=(JobKind.RETENTION,), most=1),
         )
 
@@ -291,8 +294,7 @@ class WorkerTasks:
         done = pooling.make_pool(
             engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
-        logger.info("pool_ended" if done else "pool_let_go", extra={"task": job.key})
-        return None if done else self._now() + _PAUSE
+        return self._note_end("pool", done=done, task=job.key)
 
     def _report(self, job: Job) -> None:
         """Write a report that is due, for its deliveries to be sent."""
@@ -304,16 +306,16 @@ class WorkerTasks:
         recall.compute_recall(self._engine.store, job.key, now=self._now())
 
     def _draw_labels(self, job: Job) -> datetime | None:
-        """Draw the answers that people label in a task."""
+        """Draw the answers or pairs that people label in a task."""
         engine, answers = self._engine, self._engine.answers
+        side_by_side.draw_pairs(engine.store, job.key, now=self._now())
         if answers is None:
             return None
         ask = answers.ask_judge
         done = drawing.draw_labels(
             engine.store, engine.vault, ask, job.key, clock=self._now, stopping=self._stopping.is_set
         )
-        logger.info("draw_ended" if done else "draw_let_go", extra={"task": job.key})
-        return None if done else self._now() + _PAUSE
+        return self._note_end("draw", done=done, task=job.key)
 
     def _calibrate(self, job: Job) -> None:
         """Compute how far the labels of a task confirm its judge."""
@@ -325,8 +327,7 @@ class WorkerTasks:
         done = traffic_sampling.ask_sample(
             engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
-        logger.info("reach_ended" if done else "reach_let_go", extra={"reach": job.key})
-        return None if done else self._now() + _PAUSE
+        return self._note_end("reach", done=done, reach=job.key)
 
     def _rate_answers(self, job: Job) -> datetime | None:
         """Have the generated answers of a run judged."""
@@ -340,10 +341,25 @@ class WorkerTasks:
         self.notify_ended()
         return None if done else self._now() + _PAUSE
 
+    def _ask_candidate(self, job: Job) -> datetime | None:
+        """Ask the candidate of a shadow what users asked."""
+        engine = self._engine
+        again = shadow_asking.ask_candidate(
+            engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
+        )
+        logger.info("shadow_ended" if again is None else "shadow_let_go", extra={"shadow": job.key})
+        return again
+
     def _retain(self, _job: Job) -> datetime:
         """Delete what has expired, and say when that is to be done again."""
         retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
         return self._now() + timedelta(seconds=RETENTION_SECONDS)
+
+    def _note_end(self, work: str, *, done: bool, **about: int) -> datetime | None:
+        """Log whether work ended or was let go of, and say when to go on with it."""
+        event = f"{work}_ended" if done else f"{work}_let_go"
+        logger.info(event, extra=about)
+        return None if done else self._now() + _PAUSE
 
     def _owner(self, job: Job) -> str:
         """Name this process at this job: should it come back from the dead, nothing it writes counts."""

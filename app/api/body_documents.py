@@ -24,7 +24,7 @@ from app.formats.catalog.documents import (
 )
 from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
 from app.formats.experiments.promotion_documents import PromotionDocument, WaiverRequest
-from app.formats.experiments.shadow_documents import ShadowPair
+from app.formats.experiments.shadow_documents import ShadowDocument, ShadowPair
 from app.formats.fields import Document
 from app.formats.generation.feedback_documents import FeedbackRequest
 
@@ -51,6 +51,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     UnitOutcome,
     PromotionDocument,
     WaiverRequest,
+    ShadowDocument,
     ShadowPair,
     FeedbackRequest,
     RunRequest,

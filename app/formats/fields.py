@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -155,6 +156,8 @@ Number = Annotated[float, FromVariable, Strict(), Field(allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 
 Text = Annotated[str, AfterValidator(_not_blank), AfterValidator(_storable)]
+ForeignText = Annotated[str, AfterValidator(partial(_UNSTORABLE.sub, " "))]
+"""Text of others: what a database cannot take becomes a space."""
 Name = Annotated[Text, StringConstraints(max_length=1024)]
 SLUG = r"^[a-z0-9-]{1,64}$"
 Slug = Annotated[str, StringConstraints(pattern=SLUG)]

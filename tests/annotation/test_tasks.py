@@ -167,7 +167,7 @@ def pooled(store: Store, **changes: Any) -> Desk:
 
 def test_an_annotator_sees_neither_rank_nor_retriever_nor_stratum(sqlite_store: Store) -> None:
     item = present(pooled(sqlite_store).next("Ann")["item"])
-    assert item.keys() == {"id", "query", "text", "grade", "answer"}, "random negatives have no document"
+    assert item.keys() == {"id", "query", "text", "grade", "answer", "pair"}, "random negatives have no document"
     assert "bm25" not in str(item)
     assert "dense" not in str(item)
 

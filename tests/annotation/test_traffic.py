@@ -20,6 +20,7 @@ from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange import Source
 from app.formats.validation_messages import parse_document
 from app.services.annotation import reach, suggesting, traffic, traffic_sampling
+from app.services.annotation.repeated_parts import RECEIVED_BEFORE
 from app.services.catalog import applying, definitions, suite_definitions
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
@@ -230,7 +231,7 @@ def test_what_comes_again_with_its_key_is_not_counted_again(world: World) -> Non
     first = send(world, QUERIES, key="log-1")
     world.clock.advance(86_000)
     again = send(world, QUERIES, key="log-1")
-    assert again == {**first, "notes": [traffic.RECEIVED_BEFORE]}
+    assert again == {**first, "notes": [RECEIVED_BEFORE]}
     assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 100
     with pytest.raises(ConflictError, match="used with other queries"):
         send(world, {"fees monthly": 61}, key="log-1")
@@ -251,7 +252,7 @@ def test_a_write_that_fails_remembers_no_key(world: World, monkeypatch: pytest.M
 def test_a_key_is_known_for_a_day_and_until_the_traffic_is_deleted(world: World) -> None:
     send(world, QUERIES, key="log-1")
     retention.prune(world.store, world.clock(), days=1_000)
-    assert send(world, QUERIES, key="log-1")["notes"] == [traffic.RECEIVED_BEFORE]
+    assert send(world, QUERIES, key="log-1")["notes"] == [RECEIVED_BEFORE]
     world.clock.advance(86_400 + 1)
     retention.prune(world.store, world.clock(), days=1_000)
     assert send(world, QUERIES, key="log-1")["notes"] == []
@@ -264,7 +265,7 @@ def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(w
     traffic.forget_traffic(world.store, "suite", query="fees monthly")
     with world.store.read() as connection:
         assert next(iter(connection.execute(traffic_parts.select()).mappings()))["content_hash"] is None
-    assert send(world, QUERIES, key="log-1")["notes"] == [traffic.RECEIVED_BEFORE]
+    assert send(world, QUERIES, key="log-1")["notes"] == [RECEIVED_BEFORE]
     assert traffic.load_traffic(world.store, "suite")[0]["distinct"] == 4
 
 

@@ -1,22 +1,26 @@
 """REST routes of shadows: pairs of rankings in, how far they differ over time out."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
+from app.api.answers import answers_with, refusals
 from app.api.bodies import Content
-from app.api.catalog.definitions import After, Limit, reference
-from app.api.deps import StoreDep, refuse_unknown_parameters
+from app.api.catalog.definitions import After, Limit, body_schema, reference, wake, with_name
+from app.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
+from app.api.request_limits import expensive
 from app.api.schemas import Page
 from app.domain.experiments.views import ReceivedPairs, ShadowDetail, ShadowView
-from app.formats.experiments.shadow_documents import MOST_PAIRS, ShadowBatch
+from app.formats.experiments.shadow_documents import MOST_PAIRS, ShadowBatch, ShadowDocument
 from app.formats.fields import SLUG
 from app.formats.validation_messages import parse_document
-from app.services.experiments import shadows
+from app.services.experiments import shadow_intake, shadows
 
 router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(refuse_unknown_parameters)])
 
+_READ_ONLY: Final = ShadowDetail.__annotations__.keys() - ShadowDocument.model_fields.keys()
+"""Fields that answers add to a document, so that an answer can be sent back."""
 _PAIRS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -36,22 +40,58 @@ def list_shadows(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[
 
 @router.get("/shadows/{slug}")
 def get_shadow(store: StoreDep, slug: str) -> ShadowDetail:
-    """Show how far a candidate's answers differ from those that users get, by the hour; no satisfaction."""
+    """Show how far a candidate's answers differ from those that users get, by the hour, and what people preferred.
+
+    Nobody sees a shadow's answers: it measures no satisfaction. People prefer among the most different pairs, which are
+    no random sample.
+    """
     return shadows.load_shadow(store, slug)
 
 
-@router.post("/shadows/{slug}/pairs", openapi_extra=_PAIRS)
-def post_pairs(store: StoreDep, slug: Annotated[str, Path(pattern=SLUG)], body: Content) -> ReceivedPairs:
+@router.put(
+    "/shadows/{slug}",
+    responses=answers_with(ShadowDetail, 201) | refusals(409),
+    openapi_extra=body_schema(ShadowDocument),
+)
+def put_shadow(store: StoreDep, request: Request, response: Response, slug: str, body: Content) -> ShadowDetail:
+    """Define a shadow: the retriever that may follow, which is asked a share of what users ask.
+
+    The candidate stays; share, `k` and the number of kept pairs can be changed. Kept pairs hold queries of users, for
+    30 days; `keep: 0` keeps none.
+    """
+    given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY}
+    document, now = parse_document(ShadowDocument, given), datetime.now(UTC)
+    created = shadows.put_shadow(store, document, by=request.state.identity.name, now=now)
+    response.status_code = 201 if created else 200
+    return shadows.load_shadow(store, slug)
+
+
+@router.post("/shadows/{slug}/pairs", openapi_extra=_PAIRS, responses=refusals(409))
+@expensive
+def post_pairs(
+    *,
+    store: StoreDep,
+    vault: VaultDep,
+    request: Request,
+    slug: Annotated[str, Path(pattern=SLUG)],
+    body: Content,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> ReceivedPairs:
     """Take in what users got for a query and what the candidate gave, at most 1,000 a request.
 
-    `[{query, a: [ids], b: [ids], a_seconds?, b_seconds?}]`, with `b_failed: true` in the place of `b` where the
-    candidate did not answer. Sums are kept, neither queries nor rankings.
+    `[{query, a: [hits], b?: [hits], a_seconds?, b_seconds?}]`, where a hit is an id or `{id, text}`; `b_failed: true`
+    in the place of `b` where the candidate did not answer. Without both Coalmine asks the candidate of the shadow a
+    share of the queries, in the background and within its limits. Sums are kept; queries only until they are asked, and
+    with the most different pairs. For a day a request that is sent again with the same `Idempotency-Key` counts once.
     """
     batch = parse_document(ShadowBatch, {"pairs": body})
-    return shadows.receive_pairs(store, slug, batch.pairs, now=datetime.now(UTC))
+    received = shadow_intake.receive_pairs(store, vault, slug, batch.pairs, now=datetime.now(UTC), key=idempotency_key)
+    if received["to_ask"]:
+        wake(request)
+    return received
 
 
 @router.delete("/shadows/{slug}", status_code=204)
 def delete_shadow(store: StoreDep, slug: str) -> None:
-    """Delete a shadow."""
+    """Delete a shadow: its figures, and at once what is kept of queries. Its tasks stay until they are archived."""
     shadows.delete_shadow(store, slug)

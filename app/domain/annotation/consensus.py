@@ -8,6 +8,10 @@ from typing import Final
 
 _APART: Final = 2
 """Grades this far apart are a disagreement, whatever the median says."""
+LEFT: Final = 0
+"""Grades of two answers side by side: which of them is better, or neither."""
+ALIKE: Final = 1
+RIGHT: Final = 2
 _HEX_DIGITS: Final = 13
 """52 bits: as many as a float holds exactly."""
 _RANGE: Final = float(16**_HEX_DIGITS)
@@ -53,6 +57,26 @@ def is_disputed(grades: Sequence[int]) -> bool:
         return False
     lowest, highest = min(grades), max(grades)
     return lowest == 0 < highest or highest - lowest >= _APART
+
+
+def reach_preference(grades: Sequence[int], *, adjudicated: int | None = None) -> Consensus:
+    """Consensus on two answers side by side: the side that somebody prefers where nobody prefers the other.
+
+    Who sees no difference does not overrule who sees one. An adjudication decides in any case.
+    """
+    if adjudicated is not None:
+        return Consensus(state=ConsensusState.ADJUDICATED, grade=adjudicated)
+    if not grades:
+        return Consensus(state=ConsensusState.OPEN)
+    if are_sides_disputed(grades):
+        return Consensus(state=ConsensusState.DISPUTED)
+    preferred = [grade for grade in grades if grade != ALIKE]
+    return Consensus(state=ConsensusState.AGREED, grade=preferred[0] if preferred else ALIKE)
+
+
+def are_sides_disputed(grades: Sequence[int]) -> bool:
+    """Whether both sides are preferred by somebody."""
+    return LEFT in grades and RIGHT in grades
 
 
 def is_overlap(item: str, *, share: float, seed: int) -> bool:

@@ -35,6 +35,13 @@ class DrawnAnswersView(TypedDict):
     window_hours: int
 
 
+class DrawnPairsView(TypedDict):
+    """Pairs that people compare: the most different ones of this shadow."""
+
+    shadow: str
+    count: int
+
+
 class PoolFailure(TypedDict):
     """A canary whose pool could not be made, and why."""
 
@@ -51,7 +58,8 @@ class TaskView(TypedDict):
     """Of its canaries; none = all of the suite."""
     retrievers: list[str]
     answers: DrawnAnswersView | None
-    """Null = chunks are graded."""
+    pairs: DrawnPairsView | None
+    """Both null = chunks are graded."""
     pool: int
     strata: list[StratumView]
     corpus: str | None
@@ -84,6 +92,13 @@ class AnswerContext(TypedDict):
     """The chunks that the answer was made of."""
 
 
+class PairContext(TypedDict):
+    """Two answers to one query, without which of them is the candidate's: the texts of their first hits."""
+
+    left: list[str]
+    right: list[str]
+
+
 class ItemView(TypedDict):
     """What an annotator sees of an item: no document, which random negatives lack and retrievers name differently."""
 
@@ -93,7 +108,9 @@ class ItemView(TypedDict):
     grade: int | None
     """What this annotator said of it; null = nothing, or skipped."""
     answer: AnswerContext | None
-    """What a generated answer, the text, is labelled by; null = the item is a chunk."""
+    """What a generated answer, the text, is labelled by; null = the item is none."""
+    pair: PairContext | None
+    """What is compared: 0 = left is better, 1 = no difference, 2 = right; null = the item is no pair."""
 
 
 class ProgressView(TypedDict):
@@ -181,9 +198,11 @@ class DisagreementView(TypedDict):
     """A disputed item with everybody's grade."""
 
     id: str
-    canary: str
+    canary: str | None
+    """Null = a pair, whose query is no canary's."""
     query: str
     text: str
+    """Of a pair both sides."""
     document: str | None
     grades: dict[str, int]
     adjudicated: int | None

@@ -7,10 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.annotation.consensus import hash_share
 from app.domain.runs.rankings import rbo
 
 DEPTH: Final = 10
 """Hits that Jaccard's index is of."""
+SHOWN: Final = 5
+"""Hits of each side that people compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowHit:
+    """A hit of a pair: its id and, where it is known, its text."""
+
+    id: str
+    text: str | None = None
+
+
+Hits = Sequence[ShadowHit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +42,20 @@ def compare_pair(a: Sequence[str], b: Sequence[str]) -> PairOverlap:
     first, second = set(a[:DEPTH]), set(b[:DEPTH])
     union = first | second
     return PairOverlap(rbo=rbo(a, b), jaccard=len(first & second) / len(union) if union else 1.0)
+
+
+def is_asked(slug: str, query: str, *, share: float) -> bool:
+    """Whether the candidate of a shadow is asked a query: decided by its hash, so a query is always asked or never."""
+    return hash_share(f"shadow:{slug}:{query}") < share
+
+
+def cut_to(b: Hits, a: Hits) -> Hits:
+    """Cut the candidate's ranking to the length of what users got, so that depth alone makes no difference."""
+    return b[: len(a)] if a else b
+
+
+def shown_texts(hits: Hits) -> tuple[str, ...] | None:
+    """Return the texts that people see of a ranking; None where one is not known."""
+    texts = [one.text for one in hits[:SHOWN]]
+    known = tuple(text for text in texts if text)
+    return known if len(known) == len(texts) else None

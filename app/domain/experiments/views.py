@@ -2,8 +2,10 @@
 
 from typing_extensions import TypedDict
 
+from app.domain.annotation.views import TaskState
 from app.domain.experiments.decision import ExperimentState
 from app.domain.experiments.promotion import GateName, GateResult, PromotionState
+from app.domain.generation.judge_report import ProportionView
 from app.domain.views import TimeText
 
 
@@ -146,6 +148,8 @@ class ShadowFigures(TypedDict):
     pairs: int
     failed: int
     """Pairs to which the candidate gave no answer: in no other figure."""
+    dropped: int
+    """Queries that the candidate was to be asked, and was not within a day: no pairs."""
     rbo: float | None
     """Mean rank-biased overlap (p = .9); null where the candidate answered none, as the next."""
     jaccard: float | None
@@ -169,13 +173,49 @@ class ShadowView(ShadowFigures):
     """A shadow over all its hours."""
 
     slug: str
-    first_at: TimeText
-    last_at: TimeText
+    candidate: str | None
+    """Retriever that is asked; null = clients bring its answers along."""
+    share: float | None
+    """Of the queries that it is asked; null = nobody defined the shadow, as the next two."""
+    k: int | None
+    keep: int | None
+    first_at: TimeText | None
+    """Null = there are no pairs yet, as the next."""
+    last_at: TimeText | None
+
+
+class DifferentPair(TypedDict):
+    """A query of users whose two answers differ much."""
+
+    query: str
+    rbo: float
+
+
+class ComparisonView(TypedDict):
+    """A task of the most different pairs, and what people preferred; which is no random sample of the traffic."""
+
+    task: str
+    state: TaskState
+    pairs: int
+    candidate: int
+    """Pairs in which the answer of the candidate is preferred."""
+    current: int
+    alike: int
+    undecided: int
+    """Open or disputed."""
+    share: ProportionView
+    """Of the candidate among the pairs in which one side is preferred."""
 
 
 class ShadowDetail(ShadowView):
     """A shadow over time."""
 
+    waiting: int
+    """Queries that the candidate has yet to be asked."""
+    kept: int
+    """Pairs that are kept for people to compare."""
+    most_different: list[DifferentPair]
+    comparisons: list[ComparisonView]
     hours: list[ShadowHour]
     """The newest last, at most 720."""
 
@@ -184,3 +224,8 @@ class ReceivedPairs(TypedDict):
     """What became of the pairs of a request."""
 
     received: int
+    compared: int
+    """Pairs that brought the answer of the candidate along."""
+    to_ask: int
+    """Queries of the others that the candidate is asked."""
+    notes: list[str]

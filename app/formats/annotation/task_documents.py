@@ -56,18 +56,27 @@ class DrawnAnswersDocument(Document):
     window_hours: Annotated[Whole, Field(ge=1, le=8_760)] = 24
 
 
+class PairsDocument(Document):
+    """The most different pairs of a shadow, of which people say which side is better."""
+
+    shadow: Slug
+    count: Annotated[Whole, Field(ge=1, le=200)] = 50
+
+
 class TaskDocument(Document):
     """A task: the canaries of a suite, and which of what retrievers return to them people grade.
 
     Everything that ranks up to `pool` with any retriever is graded, of what ranks deeper a sample of each stratum, and
     `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator. With `answers` in place
-    of `retrievers` people label generated answers, on the scale 0-1: no or yes.
+    of `retrievers` people label generated answers, on the scale 0-1: no or yes. With `pairs` they compare what users
+    got with what the candidate of a shadow gives, side by side: 0 = left is better, 1 = no difference, 2 = right.
     """
 
     slug: Slug
     suite: Slug
     retrievers: Annotated[tuple[Slug, ...], Field(max_length=10)] = ()
     answers: DrawnAnswersDocument | None = None
+    pairs: PairsDocument | None = None
     keys: Annotated[tuple[CanaryKey, ...], Field(max_length=10_000)] = ()
     """Of the canaries; none = all of the suite."""
     pool: Annotated[Whole, Field(ge=1, le=100)] = DEFAULT_POOL
@@ -82,24 +91,34 @@ class TaskDocument(Document):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_answers(cls, given: Any) -> Any:
-        """Leave out what answers do not have."""
-        if isinstance(given, Mapping) and given.get("answers") is not None:
-            return {"strata": [], "scale": "0-1", **given}
+    def _without_strata(cls, given: Any) -> Any:
+        """Leave out what answers and pairs do not have."""
+        if isinstance(given, Mapping):
+            if given.get("answers") is not None:
+                return {"strata": [], "scale": "0-1", **given}
+            if given.get("pairs") is not None:
+                return {"strata": [], **given}
         return given
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
-        if self.answers is None:
+        kind = "answers" if self.answers is not None else "pairs" if self.pairs is not None else None
+        if kind is None:
             if not self.retrievers:
-                raise field_errors([(("retrievers",), "must name a retriever, or `answers` a judge")])
+                reason = "must name a retriever, or `answers` a judge, or `pairs` a shadow"
+                raise field_errors([(("retrievers",), reason)])
             return self
         has = {"retrievers": self.retrievers, "strata": self.strata, "corpus": self.corpus}
         problems: list[tuple[Place, str]] = [
-            ((name,), "is of chunks, and `answers` are labelled") for name, value in has.items() if value
+            ((name,), f"is of chunks, and this task is of `{kind}`") for name, value in has.items() if value
         ]
-        if self.scale != "0-1":
-            problems.append((("scale",), "must be 0-1 for answers: no or yes"))
+        if self.answers is not None and self.pairs is not None:
+            problems.append((("pairs",), "a task is of `answers` or of `pairs`"))
+        scale, meaning = ("0-1", "no or yes") if kind == "answers" else ("0-2", "left, neither or right")
+        if self.scale != scale:
+            problems.append((("scale",), f"must be {scale} for {kind}: {meaning}"))
+        if kind == "pairs" and self.keys:
+            problems.append((("keys",), "are of canaries, and pairs are of what users asked"))
         if problems:
             raise field_errors(problems)
         return self

@@ -1,22 +1,84 @@
-"""What clients send of a shadow: pairs of rankings of one query."""
+"""Documents of shadows, and what clients send of them: pairs of rankings of one query."""
 
-from typing import Annotated, Final, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
-from app.formats.fields import Document, Flag, Number, Text, field_error
+from app.domain.experiments.shadow import ShadowHit
+from app.formats.fields import (
+    Document,
+    Flag,
+    ForeignText,
+    Number,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    field_error,
+    field_errors,
+)
 
 MOST_PAIRS: Final = 1_000
+MOST_KEPT: Final = 200
 _MOST_HITS: Final = 200
+_LONGEST_TEXT: Final = 20_000
 
-Hits = Annotated[tuple[Annotated[Text, StringConstraints(max_length=1_024)], ...], Field(max_length=_MOST_HITS)]
+
+class ShadowDocument(Document):
+    """A shadow: the retriever that may follow, and the share of what users ask that it is asked too.
+
+    `k` hits are asked for. Of the most different pairs `keep` are kept with their queries, for people to compare.
+    Without a `candidate` pairs have to bring its answers along.
+    """
+
+    slug: Slug
+    candidate: Slug | None = None
+    share: Share = 0.05
+    k: Annotated[Whole, Field(ge=1, le=100)] = 10
+    keep: Annotated[Whole, Field(ge=0, le=MOST_KEPT)] = 50
+
+
+class HitDocument(Document):
+    """A hit: the id of its chunk, and its text for people who compare answers."""
+
+    id: Annotated[Text, StringConstraints(max_length=1_024)]
+    text: Annotated[ForeignText, StringConstraints(max_length=_LONGEST_TEXT)] | None = None
+
+
+def _hit(given: Any) -> Any:
+    """Let an id alone be a hit."""
+    return given if isinstance(given, Mapping | HitDocument) else {"id": given}
+
+
+_ID_SCHEMA: Final = {"type": "string", "maxLength": 1_024}
+_Hit = Annotated[
+    HitDocument,
+    BeforeValidator(_hit),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _ID_SCHEMA,
+                {
+                    "type": "object",
+                    "required": ["id"],
+                    "properties": {"id": _ID_SCHEMA, "text": {"type": ["string", "null"], "maxLength": _LONGEST_TEXT}},
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        mode="validation",
+    ),
+]
+Hits = Annotated[tuple[_Hit, ...], Field(max_length=_MOST_HITS)]
 _Latency = Annotated[Number, Field(ge=0, le=3_600)]
 
 
 class ShadowPair(Document):
-    """The ids that users got for a query, and those of the candidate, best first; `b_failed` where it did not answer.
+    """What users got for a query, and what the candidate gave, best first; `b_failed` where it did not answer.
 
-    The query is for your own logs: it is not kept.
+    Hits are ids, or `{id, text}`. Without `b` and `b_failed` the candidate of the shadow is asked.
     """
 
     query: Annotated[Text, StringConstraints(max_length=10_000)]
@@ -27,15 +89,30 @@ class ShadowPair(Document):
     b_seconds: _Latency | None = None
 
     @model_validator(mode="after")
-    def _answered_or_failed(self) -> Self:
-        if (self.b is None) != self.b_failed:
+    def _consistent(self) -> Self:
+        if self.b is not None and self.b_failed:
             raise field_error("must have either the hits of the candidate (b) or `b_failed: true`")
-        if len(set(self.a)) < len(self.a) or len(set(self.b or ())) < len(self.b or ()):
-            raise field_error("names a chunk twice in one ranking")
+        problems: list[tuple[Place, str]] = [
+            ((side,), "names a chunk twice")
+            for side, hits in (("a", self.a), ("b", self.b or ()))
+            if len({one.id for one in hits}) < len(hits)
+        ]
+        if problems:
+            raise field_errors(problems)
         return self
+
+    @property
+    def waits(self) -> bool:
+        """Whether the candidate has yet to be asked."""
+        return self.b is None and not self.b_failed
 
 
 class ShadowBatch(Document):
     """The pairs of one request."""
 
     pairs: Annotated[tuple[ShadowPair, ...], Field(max_length=MOST_PAIRS)]
+
+
+def domain_hits(hits: tuple[HitDocument, ...]) -> tuple[ShadowHit, ...]:
+    """Return hits as values."""
+    return tuple(ShadowHit(id=one.id, text=one.text) for one in hits)

@@ -51,6 +51,8 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
     """
     with store.read() as connection:
         task = find_task(connection, slug)
+        if task.of_pairs:
+            raise ConflictError(f"task '{slug}' is of pairs, which say which answer is better and judge no chunk")
         if task.of_answers:
             raise ConflictError(f"the labels of task '{slug}' are of answers, and judgments are of chunks")
         found = read_grades(connection, task)
@@ -58,7 +60,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
         ids = [one.canary_id for one in canaries]
         now_there = {row.id: row for row in suites.list_canaries(connection, task.suite_id, ids=ids)}
         checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]
-    items: dict[int, list[ItemRow]] = {}
+    items: dict[int | None, list[ItemRow]] = {}
     for item in found.items:
         items.setdefault(item.canary_id, []).append(item)
     adopted: list[_Adopted] = []

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from app.domain.annotation.answer_questions import LABEL_QUESTIONS
 from app.domain.annotation.queue import PACE_OF, next_of, pace
-from app.domain.annotation.views import AnswerContext, ItemView, NextItem, ProgressView
+from app.domain.annotation.views import AnswerContext, ItemView, NextItem, PairContext, ProgressView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.services.annotation.tasks import document_of, find_task
-from app.store.annotation import annotations, answer_items
+from app.store.annotation import annotations, answer_items, pair_items
 from app.store.annotation import tasks as rows
 from app.store.annotation.answer_items import AnswerItem
 from app.store.annotation.recalls import defer_results
@@ -101,14 +101,15 @@ def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
     last = annotations.last_canary(connection, task.id, annotator)
     open_items = [] if last is None else annotations.open_items(connection, task.id, annotator, canary_id=last)
     left = {one.token: one for one in open_items}
-    canaries: set[int] | None = None
+    canaries: set[int | None] | None = None
     while len(chosen) < 2:  # noqa: PLR2004 - the next and the one to prefetch
         if not left:
             if canaries is None:
-                canaries = set(annotations.open_canaries(connection, task.id, annotator)) - {last}
-            canary_id = next_of(canaries, seed=seed, annotator=annotator)
-            if canary_id is None:
+                canaries = set(annotations.open_canaries(connection, task.id, annotator))
+                canaries -= set() if last is None else {last}
+            if not canaries:
                 break
+            canary_id = next_of(canaries, seed=seed, annotator=annotator)
             canaries.discard(canary_id)
             found = annotations.open_items(connection, task.id, annotator, canary_id=canary_id)
             left = {one.token: one for one in found}
@@ -125,6 +126,10 @@ def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
 
 
 def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | None = None) -> ItemView:
+    if item.canary_id is None:
+        pair = pair_items.read_pair_items(connection, item.task_id, item_id=item.id)[item.id]
+        sides: PairContext = {"left": list(pair.left), "right": list(pair.right)}
+        return {"id": item.token, "query": pair.query, "text": "", "grade": grade, "answer": None, "pair": sides}
     canary = rows.find_task_canary(connection, item.task_id, item.canary_id)
     assert canary is not None  # noqa: S101 - an item is of a canary of its task
     beside = answer_items.read_answer_items(connection, item.task_id, item_id=item.id).get(item.id)
@@ -134,6 +139,7 @@ def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | Non
         "text": item.text,
         "grade": grade,
         "answer": None if beside is None else _answer_context(task, beside),
+        "pair": None,
     }
 
 

@@ -23,10 +23,10 @@ def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> st
         keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
         items = {item.id: item for item in rows.list_items(connection, task.id)}
         said = [row for row in annotations.list_annotations(connection, task.id) if row.by_judge is by_judge]
-    said.sort(key=lambda row: (items[row.item_id].canary_id, items[row.item_id].token, row.annotator))
+    said.sort(key=lambda row: (items[row.item_id].canary_id or 0, items[row.item_id].token, row.annotator))
     return write_annotations(
         AnnotationLine(
-            canary=keys[item.canary_id],
+            canary="" if item.canary_id is None else keys[item.canary_id],
             chunk_id=next((chunk for _, chunk in item.chunks), ""),
             document=item.document or "",
             text=item.text,
@@ -52,6 +52,8 @@ def import_annotations(
         listed = rows.list_task_canaries(connection, task.id)
         items = rows.list_items(connection, task.id)
         said = annotations.list_annotations(connection, task.id)
+    if task.of_pairs:
+        raise ConflictError(f"task '{slug}' is of pairs, which are compared on its page: they have no chunks to name")
     if by_judge and task.of_answers:
         raise ConflictError(f"task '{slug}' is of answers that a judge rated; what it said is known")
     by_text = {(item.canary_id, item.key): item for item in items}
@@ -91,8 +93,8 @@ def import_annotations(
 def _find(
     line: AnnotationLine,
     canaries: Mapping[str, TaskCanary],
-    by_text: Mapping[tuple[int, str], ItemRow],
-    by_chunk: Mapping[tuple[int, str], Sequence[ItemRow]],
+    by_text: Mapping[tuple[int | None, str], ItemRow],
+    by_chunk: Mapping[tuple[int | None, str], Sequence[ItemRow]],
 ) -> ItemRow | str:
     """Return the item that a line is about, by its text where it has one, else by its id; or why there is none."""
     canary = line.canary[:60]

@@ -46,7 +46,7 @@ MOST_ATTEMPTS: Final = 3
 def request_pool(store: Store, slug: str, *, now: datetime) -> PoolCounts:
     """Freeze the canaries of a task and have its pool made; asked again, those that failed are tried once more.
 
-    For a task of answers they are drawn. Raises NotFoundError, and ConflictError where the suite has no canaries.
+    Answers and pairs are drawn. Raises NotFoundError, and ConflictError where the suite has no canaries.
     """
     with store.write() as connection:
         task = find_task(connection, slug)
@@ -55,6 +55,10 @@ def request_pool(store: Store, slug: str, *, now: datetime) -> PoolCounts:
             rows.request_draw(connection, task.id, to_us(now))
             # A judge has one job at a time, by which its budget is counted.
             defer(connection, [NewJob(JobKind.DRAWING, task.id, lock=f"judge:{answers.judge}")])
+            return rows.count_pool(connection, task.id)
+        if task.of_pairs:
+            rows.request_draw(connection, task.id, to_us(now))
+            defer(connection, [NewJob(JobKind.DRAWING, task.id)])
             return rows.count_pool(connection, task.id)
         if not rows.freeze_canaries(connection, task, to_us(now), keys=document_of(task).keys):
             raise ConflictError(f"suite '{task.suite}' has no canaries")

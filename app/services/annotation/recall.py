@@ -29,8 +29,8 @@ def load_recall(store: Store, slug: str) -> RecallView:
     """
     with store.read() as connection:
         task = find_task(connection, slug)
-        if task.of_answers:
-            raise ConflictError(f"task '{slug}' is of answers, which have no recall")
+        if task.of_answers or task.of_pairs:
+            raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
         found = read_grades(connection, task)
         canaries = rows.list_task_canaries(connection, task.id)
     document = document_of(task)
@@ -67,7 +67,7 @@ def _decided_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[tupl
 
     Annotators take queries in random order, so those that are done are a random sample of all.
     """
-    items: dict[int, list[ItemRow]] = defaultdict(list)
+    items: dict[int | None, list[ItemRow]] = defaultdict(list)
     for item in found.items:
         items[item.canary_id].append(item)
     return [

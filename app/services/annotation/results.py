@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from app.domain.annotation.agreement import Coefficient, PairAgreement, measure_agreement
-from app.domain.annotation.consensus import Consensus, ConsensusState, is_disputed, reach_consensus
+from app.domain.annotation.consensus import (
+    Consensus,
+    ConsensusState,
+    are_sides_disputed,
+    is_disputed,
+    reach_consensus,
+    reach_preference,
+)
 from app.domain.annotation.queue import PACE_OF, pace
 from app.domain.annotation.views import (
     AgreementView,
@@ -22,12 +30,19 @@ from app.domain.errors import ConflictError
 from app.formats.history.shapes import number
 from app.services.annotation.annotating import require_grade, require_item
 from app.services.annotation.tasks import find_task
-from app.store.annotation import annotations
+from app.store.annotation import annotations, pair_items
 from app.store.annotation import tasks as rows
 from app.store.annotation.annotations import AnnotationRow
+from app.store.annotation.pair_items import PairItem
 from app.store.annotation.recalls import defer_results
-from app.store.annotation.tasks import ItemRow, TaskRow
+from app.store.annotation.tasks import ItemRow, TaskCanary, TaskRow
 from app.store.engine import Connection, Store, to_us
+
+
+class _About(TypedDict):
+    canary: str | None
+    query: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +69,8 @@ class TaskGrades:
     def consensus(self, item_id: int) -> Consensus:
         """Consensus on an item."""
         given = [*self.grades.get(item_id, {}).values()]
-        return reach_consensus(given, adjudicated=self.adjudicated.get(item_id))
+        reach = reach_preference if self.task.of_pairs else reach_consensus
+        return reach(given, adjudicated=self.adjudicated.get(item_id))
 
 
 def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
@@ -160,20 +176,32 @@ def list_disagreements(store: Store, slug: str) -> list[DisagreementView]:
         task = find_task(connection, slug)
         found = read_grades(connection, task)
         canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
-    disputed = [item for item in found.items if is_disputed([*found.grades.get(item.id, {}).values()])]
-    disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id, item.token))
+        pairs = pair_items.read_pair_items(connection, task.id)
+    differ = are_sides_disputed if task.of_pairs else is_disputed
+    disputed = [item for item in found.items if differ([*found.grades.get(item.id, {}).values()])]
+    disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id or 0, item.token))
     return [
         {
             "id": item.token,
-            "canary": canaries[item.canary_id].key,
-            "query": str(canaries[item.canary_id].body["query"]),
-            "text": item.text,
+            **_about(item, canaries, pairs),
             "document": item.document,
             "grades": dict(sorted(found.grades[item.id].items())),
             "adjudicated": found.adjudicated.get(item.id),
         }
         for item in disputed
     ]
+
+
+def _about(item: ItemRow, canaries: Mapping[int, TaskCanary], pairs: Mapping[int, PairItem]) -> _About:
+    """Return what an item is about: its canary, query and text, of a pair both sides."""
+    if item.canary_id is not None:
+        canary = canaries[item.canary_id]
+        return {"canary": canary.key, "query": str(canary.body["query"]), "text": item.text}
+    pair = pairs[item.id]
+    sides = [
+        f"{name}\n{chr(10).join(texts) or 'No hits'}" for name, texts in (("Left:", pair.left), ("Right:", pair.right))
+    ]
+    return {"canary": None, "query": pair.query, "text": "\n\n".join(sides)}
 
 
 def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now: datetime) -> None:

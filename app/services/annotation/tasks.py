@@ -7,11 +7,12 @@ from app.domain.annotation.views import DrawnAnswersView, StratumView, TaskDetai
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.annotation.task_documents import TaskDocument
 from app.formats.history import shapes
-from app.store.annotation import corpora
+from app.store.annotation import corpora, pair_items
 from app.store.annotation import tasks as rows
 from app.store.annotation.tasks import ItemRow, PoolCounts, TaskRow
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store, to_us
+from app.store.experiments import shadows
 
 
 def put_task(
@@ -53,9 +54,12 @@ def list_tasks(store: Store, *, after: str = "", limit: int) -> list[TaskView]:
 
 
 def archive_task(store: Store, slug: str, *, now: datetime) -> None:
-    """Archive a task; what annotators said stays. Raises NotFoundError."""
+    """Archive a task; what annotators said stays, queries of users in its pairs do not. Raises NotFoundError."""
     with store.write() as connection:
-        rows.archive_task(connection, find_task(connection, slug).id, to_us(now))
+        task = find_task(connection, slug)
+        rows.archive_task(connection, task.id, to_us(now))
+        if task.of_pairs:
+            pair_items.forget_texts(connection, task.id)
 
 
 def find_task(connection: Connection, slug: str) -> TaskRow:
@@ -66,9 +70,9 @@ def find_task(connection: Connection, slug: str) -> TaskRow:
     return task
 
 
-def items_by_chunk(items: Iterable[ItemRow]) -> dict[tuple[int, str], list[ItemRow]]:
+def items_by_chunk(items: Iterable[ItemRow]) -> dict[tuple[int | None, str], list[ItemRow]]:
     """Return items by canary and chunk id; several where retrievers use one id for different texts."""
-    found: dict[tuple[int, str], list[ItemRow]] = {}
+    found: dict[tuple[int | None, str], list[ItemRow]] = {}
     for item in items:
         for chunk in {chunk for _, chunk in item.chunks}:
             found.setdefault((item.canary_id, chunk), []).append(item)
@@ -90,6 +94,7 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
         "keys": list(document.keys),
         "retrievers": list(document.retrievers),
         "answers": _view_answers(document),
+        "pairs": None if document.pairs is None else {"shadow": document.pairs.shadow, "count": document.pairs.count},
         "pool": document.pool,
         "strata": strata,
         "corpus": document.corpus,
@@ -144,6 +149,10 @@ def _require_references(connection: Connection, document: TaskDocument) -> int:
     row = None if judge is None else definitions.find_definition(connection, "judge", judge)
     if judge is not None and (row is None or row.archived_at is not None):
         problems.append(Problem(path="answers.judge", message=f"there is no judge '{judge}'"))
+    pairs = document.pairs
+    if pairs is not None and shadows.find_shadow(connection, pairs.shadow) is None:
+        reason = f"there is no shadow '{pairs.shadow}' that keeps pairs; define it by PUT /v1/shadows/{pairs.shadow}"
+        problems.append(Problem(path="pairs.shadow", message=reason))
     if document.corpus is not None and corpora.find_corpus(connection, document.corpus) is None:
         problems.append(Problem(path="corpus", message=f"there is no corpus '{document.corpus}'"))
     if problems or suite is None:

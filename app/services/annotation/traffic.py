@@ -5,38 +5,27 @@ They are personal data: kept for 30 days after they came, never in metrics, logs
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 from app.domain.annotation.views import ReceivedTraffic, TrafficView
 from app.domain.counts import counted
-from app.domain.errors import ConflictError, NotFoundError
+from app.domain.errors import NotFoundError
 from app.formats.annotation.traffic_lines import LONGEST, AskedQuery, ReadTraffic, normalise_query, read_traffic
 from app.formats.catalog.exchange import Source
 from app.formats.history import shapes
+from app.services.annotation.repeated_parts import PartName, answer_again, name_part, received_part
 from app.services.catalog.references import require
 from app.services.catalog.vault import Vault
 from app.store.annotation import traffic as rows
 from app.store.annotation import traffic_parts
 from app.store.annotation.traffic import ReceivedQuery
-from app.store.annotation.traffic_parts import ReceivedPart
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store, to_us
 
 MOST_DISTINCT: Final = 100_000
 """Distinct queries that are kept of a suite with a retriever."""
-RECEIVED_BEFORE: Final = "Received before with the same Idempotency-Key: not counted again."
-"""Note of an answer to what arrived before."""
 _BLOCK: Final = 2_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartName:
-    """What a part of a log is known by: keyed hashes, as its `Idempotency-Key` may be made of the queries."""
-
-    key: str
-    content: str
 
 
 def receive_traffic(
@@ -56,7 +45,7 @@ def receive_traffic(
     files that cannot be read, ConflictError where the key came with other queries, and NotFoundError.
     """
     found = read_traffic(sources, now=now)
-    part = None if key is None else PartName(key=vault.fingerprint(key), content=vault.fingerprint(_content(found)))
+    part = None if key is None else name_part(vault, key, _content(found))
     return add_traffic(store, suite, retriever, found, now=now, part=part)
 
 
@@ -77,19 +66,12 @@ def add_traffic(
     answer: ReceivedTraffic = {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
     with store.write() as connection:
         if part is not None:
-            received = ReceivedPart(content_hash=part.content, answer=json.dumps(answer))
+            received = received_part(part, answer)
             if not traffic_parts.remember_part(connection, suite_id, retriever, part.key, received, at=to_us(now)):
-                return _answer_again(traffic_parts.find_part(connection, suite_id, retriever, part.key), received)
+                before = traffic_parts.find_part(connection, suite_id, retriever, part.key)
+                return cast("ReceivedTraffic", answer_again(before, part))
         rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     return answer
-
-
-def _answer_again(known: ReceivedPart | None, part: ReceivedPart) -> ReceivedTraffic:
-    """Return the first answer to a part that arrived before. Raises ConflictError where it held something else."""
-    if known is None or known.content_hash not in {None, part.content_hash}:
-        raise ConflictError("this Idempotency-Key was used with other queries")
-    answer: ReceivedTraffic = json.loads(known.answer)
-    return {**answer, "notes": [*answer["notes"], RECEIVED_BEFORE]}
 
 
 def _content(found: ReadTraffic) -> str:

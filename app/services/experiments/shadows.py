@@ -1,84 +1,114 @@
-"""Shadows: pairs of rankings summed up by the hour. Neither queries nor rankings are kept."""
+"""Shadows: defined, read over time, deleted with all that is kept of them."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from app.domain.errors import NotFoundError
-from app.domain.experiments.shadow import compare_pair
-from app.domain.experiments.views import ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
-from app.formats.experiments.shadow_documents import ShadowPair
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.experiments.views import ShadowDetail, ShadowFigures, ShadowView
+from app.formats.experiments.shadow_documents import ShadowDocument
 from app.formats.history import shapes
-from app.store.engine import Store, to_us
+from app.services.experiments.side_by_side import load_comparisons
+from app.store.catalog import definitions
+from app.store.engine import Connection, Store, to_us
+from app.store.experiments import shadow_pairs, shadow_parts, shadow_questions
 from app.store.experiments import shadows as rows
-from app.store.experiments.shadows import ShadowRow, ShadowSums
+from app.store.experiments.shadows import DefinedShadow, ShadowRow, ShadowSums
 
 MOST_HOURS: Final = 720
-_HOUR: Final = 3_600_000_000
+SHOWN_PAIRS: Final = 10
+"""Of the most different pairs, shown with a shadow."""
 
 
-def receive_pairs(store: Store, slug: str, pairs: Sequence[ShadowPair], *, now: datetime) -> ReceivedPairs:
-    """Add pairs to the hour of now; the first one of a slug begins the shadow."""
-    if pairs:
-        at = to_us(now)
-        with store.write() as connection:
-            rows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
-    return {"received": len(pairs)}
+def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime) -> bool:
+    """Define a shadow or change its share, `k` and how many pairs it keeps; whether it is new.
+
+    Pairs that clients sent under its name before count on. Raises InvalidInputError for a candidate that does not
+    exist, and ConflictError for another one than before, whose figures would be mixed with these.
+    """
+    with store.write() as connection:
+        if document.candidate is not None:
+            retriever = definitions.find_definition(connection, "retriever", document.candidate)
+            if retriever is None or retriever.archived_at is not None:
+                reason = f"there is no retriever '{document.candidate}'"
+                raise InvalidInputError([Problem(path="candidate", message=reason)])
+        body = document.data()
+        if rows.insert_shadow(connection, document.slug, body, at=to_us(now), by=by) is not None:
+            return True
+        shadow = rows.find_shadow(connection, document.slug, lock=True)
+        assert shadow is not None  # noqa: S101 - it has the slug
+        if document_of(shadow).candidate != document.candidate:
+            raise ConflictError(
+                f"the candidate of shadow '{document.slug}' cannot be changed: its figures are of it; create "
+                "another shadow, or delete this one first"
+            )
+        rows.change_shadow(connection, shadow.id, body)
+        shadow_pairs.keep_pairs(connection, shadow.id, (), most=document.keep, at=to_us(now))
+        return False
 
 
 def list_shadows(store: Store, *, after: str = "", limit: int) -> list[ShadowView]:
     """List shadows by slug, those behind `after`."""
     with store.read() as connection:
-        return [_view(row) for row in rows.list_shadows(connection, after=after, limit=limit)]
+        slugs = rows.list_slugs(connection, after=after, limit=limit)
+        sums = rows.sum_hours(connection, slugs)
+        return [_view(slug, sums.get(slug), rows.find_shadow(connection, slug)) for slug in slugs]
 
 
 def load_shadow(store: Store, slug: str) -> ShadowDetail:
     """Return a shadow over time. Raises NotFoundError."""
     with store.read() as connection:
-        found = rows.list_shadows(connection, slug=slug)
+        shadow = rows.find_shadow(connection, slug)
+        sums = rows.sum_hours(connection, [slug]).get(slug)
+        if shadow is None and sums is None:
+            raise NotFoundError(f"there is no shadow '{slug}'")
         hours = rows.newest_hours(connection, slug, MOST_HOURS)
-    if not found:
-        raise NotFoundError(f"there is no shadow '{slug}'")
-    return {
-        **_view(found[0]),
-        "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
-    }
+        pairs = [] if shadow is None else shadow_pairs.list_pairs(connection, shadow.id)
+        return {
+            **_view(slug, sums, shadow),
+            "waiting": 0 if shadow is None else shadow_questions.count_questions(connection, shadow.id),
+            "kept": len(pairs),
+            "most_different": [{"query": one.query, "rbo": one.rbo} for one in pairs[:SHOWN_PAIRS]],
+            "comparisons": load_comparisons(connection, slug),
+            "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
+        }
 
 
 def delete_shadow(store: Store, slug: str) -> None:
-    """Delete a shadow. Raises NotFoundError."""
+    """Delete a shadow with its figures, and what is kept of queries; tasks stay. Raises NotFoundError."""
     with store.write() as connection:
+        shadow = rows.find_shadow(connection, slug, lock=True)
+        if shadow is not None:
+            shadow_questions.forget_questions(connection, shadow.id)
+            shadow_pairs.forget_pairs(connection, shadow.id)
+        shadow_parts.forget_parts(connection, slug)
         if not rows.delete_shadow(connection, slug):
             raise NotFoundError(f"there is no shadow '{slug}'")
 
 
-def _sum_up(pairs: Sequence[ShadowPair]) -> ShadowSums:
-    answered = [(pair, pair.b) for pair in pairs if pair.b is not None]
-    overlaps = [compare_pair(pair.a, b) for pair, b in answered]
-    times = [
-        (pair.a_seconds, pair.b_seconds)
-        for pair, _ in answered
-        if pair.a_seconds is not None and pair.b_seconds is not None
-    ]
-    return ShadowSums(
-        pairs=len(pairs),
-        failed=len(pairs) - len(answered),
-        rbo=sum(one.rbo for one in overlaps),
-        jaccard=sum(one.jaccard for one in overlaps),
-        a_empty=sum(not pair.a for pair, _ in answered),
-        b_empty=sum(not b for _, b in answered),
-        timed=len(times),
-        a_seconds=sum(a for a, _ in times),
-        b_seconds=sum(b for _, b in times),
-    )
+def document_of(shadow: DefinedShadow) -> ShadowDocument:
+    """Return the document of a shadow."""
+    return ShadowDocument.model_validate(shadow.body)
 
 
-def _view(row: ShadowRow) -> ShadowView:
+def require_shadow(connection: Connection, slug: str) -> DefinedShadow:
+    """Return a shadow that somebody defined. Raises NotFoundError."""
+    shadow = rows.find_shadow(connection, slug)
+    if shadow is None:
+        raise NotFoundError(f"there is no shadow '{slug}'")
+    return shadow
+
+
+def _view(slug: str, row: ShadowRow | None, shadow: DefinedShadow | None) -> ShadowView:
+    document = None if shadow is None else document_of(shadow)
     return {
-        **_figures(row.sums),
-        "slug": row.slug,
-        "first_at": shapes.time_text(row.first),
-        "last_at": shapes.time_text(row.last),
+        "slug": slug,
+        "candidate": None if document is None else document.candidate,
+        "share": None if document is None else document.share,
+        "k": None if document is None else document.k,
+        "keep": None if document is None else document.keep,
+        **_figures(ShadowSums() if row is None else row.sums),
+        "first_at": None if row is None else shapes.time_text(row.first),
+        "last_at": None if row is None else shapes.time_text(row.last),
     }
 
 
@@ -87,6 +117,7 @@ def _figures(sums: ShadowSums) -> ShadowFigures:
     return {
         "pairs": sums.pairs,
         "failed": sums.failed,
+        "dropped": sums.dropped,
         "rbo": _mean(sums.rbo, answered),
         "jaccard": _mean(sums.jaccard, answered),
         "a_empty": sums.a_empty,

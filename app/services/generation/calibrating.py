@@ -56,8 +56,8 @@ def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerd
         "unlabelled": len(unlabelled),
         "rate": _rate(estimate_rate(people, judged, unlabelled)),
         "kappa": coefficient_view(agreement.kappa),
-        "sensitivity": _proportion(agreement.sensitivity),
-        "specificity": _proportion(agreement.specificity),
+        "sensitivity": proportion_view(agreement.sensitivity),
+        "specificity": proportion_view(agreement.specificity),
         "calibrated": agreement.calibrated,
         "reason": agreement.reason,
         "length_bias": bias,
@@ -91,7 +91,8 @@ def _rate(one: RateEstimate) -> RateView:
     }
 
 
-def _proportion(one: Proportion) -> ProportionView:
+def proportion_view(one: Proportion) -> ProportionView:
+    """Return a proportion as JSON on the wire."""
     return {
         "successes": one.successes,
         "count": one.count,

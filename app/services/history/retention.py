@@ -5,13 +5,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from app.store.annotation import traffic, traffic_parts
+from app.store import received_parts
+from app.store.annotation import traffic
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection, Store, blocks, to_us
-from app.store.experiments import shadows, units
+from app.store.experiments import shadow_pairs, shadow_questions, shadows, units
 from app.store.generation import answers, feedback, ratings
 from app.store.history import pruning
 from app.store.probing import rates
+from app.store.tables import shadow_parts, traffic_parts
 
 BATCH: Final = 50
 """Rows that a writing transaction deletes, with their dependents."""
@@ -21,8 +23,10 @@ ALERT_DAYS: Final = 366
 TRAFFIC_DAYS: Final = 30
 """Days that queries of users are kept, however long runs are."""
 TRAFFIC_BATCH: Final = 400
-TRAFFIC_PARTS_KEPT: Final = timedelta(days=1)
-"""How long a part of a traffic log that is sent again is known."""
+PARTS_KEPT: Final = timedelta(days=1)
+"""How long a part of a log that is sent again is known."""
+QUESTIONS_KEPT: Final = timedelta(days=1)
+"""How long a query waits for the candidate of a shadow to be asked."""
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
 ROUND: Final = timedelta(minutes=10)
@@ -43,6 +47,7 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
     traffic_horizon = to_us(now - timedelta(days=TRAFFIC_DAYS))
     deleted += _drain(store, partial(traffic.old_queries, horizon=traffic_horizon), traffic.drop_queries, TRAFFIC_BATCH)
+    deleted += _drain(store, partial(shadow_pairs.old_pairs, horizon=traffic_horizon), shadow_pairs.drop_pairs, batch)
     units_horizon = to_us(now - UNITS_KEPT)
     deleted += _drain(store, partial(units.old_units, horizon=units_horizon), units.drop_units, TRAFFIC_BATCH)
     place, slices = _slice(store, now, slice_size)
@@ -74,9 +79,16 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (partial(shadows.old_hours, horizon=alerts), shadows.drop_hours),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
+        *[
+            (
+                partial(received_parts.old_parts, table=table, horizon=to_us(now - PARTS_KEPT)),
+                partial(received_parts.drop_parts, table=table),
+            )
+            for table in (traffic_parts, shadow_parts)
+        ],
         (
-            partial(traffic_parts.old_parts, horizon=to_us(now - TRAFFIC_PARTS_KEPT)),
-            traffic_parts.drop_parts,
+            partial(shadow_questions.old_questions, horizon=to_us(now - QUESTIONS_KEPT)),
+            partial(shadow_questions.drop_questions, hour=to_us(now.replace(minute=0, second=0, microsecond=0))),
         ),
         (partial(rates.old_rates, horizon=to_us(now - RATES_KEPT)), rates.drop_rates),
         *[

@@ -31,7 +31,7 @@ class OpenItem:
     """An item that an annotator could grade next."""
 
     id: int
-    canary_id: int
+    canary_id: int | None
     token: str
 
 
@@ -118,22 +118,22 @@ def list_adjudications(connection: Connection, task_id: int) -> dict[int, int]:
 
 
 def last_canary(connection: Connection, task_id: int, annotator: str) -> int | None:
-    """Return the canary that an annotator was at last."""
+    """Return the canary that an annotator was at last; None also for a pair, which is of none."""
     mine = sa.and_(annotations.c.task_id == task_id, annotations.c.annotator == annotator, _IN_FORCE)
     newest = sa.select(annotations.c.item_id).where(mine).order_by(annotations.c.id.desc()).limit(1).scalar_subquery()
     statement = sa.select(task_items.c.canary_id).where(task_items.c.id == newest)
     return connection.execute(statement).scalar_one_or_none()
 
 
-def open_canaries(connection: Connection, task_id: int, annotator: str) -> list[int]:
-    """Return the canaries with items that an annotator could grade."""
+def open_canaries(connection: Connection, task_id: int, annotator: str) -> list[int | None]:
+    """Return the canaries with items that an annotator could grade; None for pairs, which are of none."""
     statement = sa.select(task_items.c.canary_id).where(_open(task_id, annotator)).distinct()
     return list(connection.execute(statement).scalars())
 
 
-def open_items(connection: Connection, task_id: int, annotator: str, *, canary_id: int) -> list[OpenItem]:
-    """Return the items of a canary that an annotator could grade."""
-    mine = sa.and_(_open(task_id, annotator), task_items.c.canary_id == canary_id)
+def open_items(connection: Connection, task_id: int, annotator: str, *, canary_id: int | None) -> list[OpenItem]:
+    """Return the items of a canary that an annotator could grade, or the pairs."""
+    mine = sa.and_(_open(task_id, annotator), task_items.c.canary_id.is_not_distinct_from(canary_id))
     rows = connection.execute(sa.select(task_items.c.id, task_items.c.canary_id, task_items.c.token).where(mine))
     return [OpenItem(id=row.id, canary_id=row.canary_id, token=row.token) for row in rows]
 

@@ -42,7 +42,12 @@ class RecallRow(RecallEstimate):
 
 
 def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
-    """Have computed soon, once for all annotations until then, what those of a task say of retrievers or a judge."""
+    """Have computed soon, once for all annotations until then, what those of a task say of retrievers or a judge.
+
+    What they say of pairs is counted when it is read.
+    """
+    if task.of_pairs:
+        return
     kind = JobKind.CALIBRATION if task.of_answers else JobKind.RECALL
     defer(connection, [NewJob(kind, task.id, run_at=now + _PAUSE)])
 

@@ -35,6 +35,11 @@ class TaskRow:
         return self.body.get("answers") is not None
 
     @property
+    def of_pairs(self) -> bool:
+        """Whether people compare two answers side by side."""
+        return self.body.get("pairs") is not None
+
+    @property
     def state(self) -> TaskState:
         """How far its pool is."""
         if self.pool_requested_at is None:
@@ -60,7 +65,8 @@ class TaskCanary:
 class NewItem:
     """An item to be inserted."""
 
-    canary_id: int
+    canary_id: int | None
+    """None = a pair of a shadow, whose query is no canary's."""
     token: str
     key: str
     text: str

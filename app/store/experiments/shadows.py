@@ -1,29 +1,43 @@
-"""Rows of shadows: sums over pairs by the hour."""
+"""Rows of shadows: sums over pairs by the hour, and the documents of those that somebody defined."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new
-from app.store.tables import shadow_hours
+from app.store.engine import insert_new, insert_one
+from app.store.tables import shadow_hours, shadows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowSums:
     """Sums over some pairs of a shadow."""
 
-    pairs: int
-    failed: int
-    rbo: float
-    jaccard: float
-    a_empty: int
-    b_empty: int
-    timed: int
-    a_seconds: float
-    b_seconds: float
+    pairs: int = 0
+    failed: int = 0
+    rbo: float = 0.0
+    jaccard: float = 0.0
+    a_empty: int = 0
+    b_empty: int = 0
+    timed: int = 0
+    a_seconds: float = 0.0
+    b_seconds: float = 0.0
+    dropped: int = 0
+    """Queries that were to be asked, and were not in time: no pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinedShadow:
+    """A shadow that somebody defined."""
+
+    id: int
+    slug: str
+    body: Mapping[str, Any]
+    created_at: int
+    created_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +61,47 @@ def add_sums(connection: Connection, slug: str, hour: int, sums: ShadowSums) -> 
     connection.execute(sa.update(shadow_hours).where(mine).values(grown))
 
 
-def list_shadows(
-    connection: Connection, *, slug: str | None = None, after: str = "", limit: int | None = None
-) -> list[ShadowRow]:
-    """List shadows by slug with the sums over all hours, those behind `after`; one alone where its slug is given."""
-    chosen = shadow_hours.c.slug > after if slug is None else shadow_hours.c.slug == slug
+def find_shadow(connection: Connection, slug: str, *, lock: bool = False) -> DefinedShadow | None:
+    """Return a shadow that somebody defined; with `lock` nobody else changes it meanwhile."""
+    statement = sa.select(shadows).where(shadows.c.slug == slug)
+    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+    return None if row is None else _defined(row)
+
+
+def read_shadow(connection: Connection, shadow_id: int) -> DefinedShadow | None:
+    """Return a shadow by its id."""
+    row = connection.execute(sa.select(shadows).where(shadows.c.id == shadow_id)).one_or_none()
+    return None if row is None else _defined(row)
+
+
+def insert_shadow(connection: Connection, slug: str, body: Mapping[str, Any], *, at: int, by: str) -> int | None:
+    """Insert a shadow and return its id; None where one has the slug."""
+    return insert_one(connection, shadows, slug=slug, body=json.dumps(body), created_at=at, created_by=by)
+
+
+def change_shadow(connection: Connection, shadow_id: int, body: Mapping[str, Any]) -> None:
+    """Replace the document of a shadow."""
+    connection.execute(sa.update(shadows).where(shadows.c.id == shadow_id).values(body=json.dumps(body)))
+
+
+def list_slugs(connection: Connection, *, after: str = "", limit: int) -> list[str]:
+    """List shadows by slug, those that somebody defined and those that only have pairs, behind `after`."""
+    defined = sa.select(shadows.c.slug).where(shadows.c.slug > after)
+    heard_of = sa.select(shadow_hours.c.slug).where(shadow_hours.c.slug > after)
+    both = sa.union(defined, heard_of).subquery()
+    return list(connection.execute(sa.select(both.c.slug).order_by(both.c.slug).limit(limit)).scalars())
+
+
+def sum_hours(connection: Connection, slugs: Sequence[str]) -> dict[str, ShadowRow]:
+    """Return the sums over all hours of shadows that have any."""
     hour = shadow_hours.c.hour
     totals = [sa.func.sum(shadow_hours.c[name]).label(name) for name in _SUMS]
     statement = (
         sa.select(shadow_hours.c.slug, sa.func.min(hour).label("first"), sa.func.max(hour).label("last"), *totals)
-        .where(chosen)
+        .where(shadow_hours.c.slug.in_(slugs))
         .group_by(shadow_hours.c.slug)
-        .order_by(shadow_hours.c.slug)
-        .limit(limit)
     )
-    return [_row(row) for row in connection.execute(statement)]
+    return {row.slug: _row(row) for row in connection.execute(statement)}
 
 
 def newest_hours(connection: Connection, slug: str, limit: int) -> list[ShadowRow]:
@@ -77,8 +117,11 @@ def newest_hours(connection: Connection, slug: str, limit: int) -> list[ShadowRo
 
 
 def delete_shadow(connection: Connection, slug: str) -> bool:
-    """Delete the hours of a shadow; False where there were none."""
-    return connection.execute(sa.delete(shadow_hours).where(shadow_hours.c.slug == slug)).rowcount > 0
+    """Delete a shadow that nothing refers to any more, with its hours; False where there was none."""
+    deleted = [
+        connection.execute(sa.delete(table).where(table.c.slug == slug)).rowcount for table in (shadow_hours, shadows)
+    ]
+    return any(deleted)
 
 
 def old_hours(connection: Connection, limit: int, *, horizon: int) -> list[tuple[str, int]]:
@@ -91,6 +134,11 @@ def drop_hours(connection: Connection, old: Sequence[tuple[str, int]]) -> int:
     """Delete these hours."""
     mine = sa.tuple_(shadow_hours.c.slug, shadow_hours.c.hour).in_(old)
     return connection.execute(sa.delete(shadow_hours).where(mine)).rowcount
+
+
+def _defined(row: Any) -> DefinedShadow:
+    values = {name: getattr(row, name) for name in DefinedShadow.__dataclass_fields__ if name != "body"}
+    return DefinedShadow(body=json.loads(row.body), **values)
 
 
 def _row(row: Any) -> ShadowRow:

@@ -55,7 +55,7 @@ task_items = Table(
     metadata,
     id_column(),
     Column("task_id", Id, ForeignKey("tasks.id"), nullable=False),
-    Column("canary_id", Id, ForeignKey("canaries.id"), nullable=False),
+    Column("canary_id", Id, ForeignKey("canaries.id")),  # NULL = a pair of a shadow, whose query is no canary's
     Column("token", Text, nullable=False),  # names it to annotators; ids would tell the order of strata
     Column("key", Text, nullable=False),  # of the normalised text
     Column("text", Text, nullable=False),
@@ -76,6 +76,17 @@ answer_items = Table(
     Column("query", Text, nullable=False),
     Column("expected", Text),  # the canary's expected answer; NULL = it has none
     Column("contexts", Text, nullable=False),  # JSON list: the chunks that the answer was made of
+)
+
+# What annotators see of an item that is a pair of answers to one query, and which side is the candidate's.
+pair_items = Table(
+    "pair_items",
+    metadata,
+    Column("item_id", Id, ForeignKey("task_items.id"), primary_key=True, autoincrement=False),
+    Column("query", Text, nullable=False),  # empty once the task is archived, as the texts
+    Column("left_texts", Text, nullable=False),  # JSON list
+    Column("right_texts", Text, nullable=False),
+    Column("candidate_right", Integer, nullable=False),
 )
 
 # All that annotators ever said; what holds was not withdrawn.

@@ -109,4 +109,57 @@ shadow_hours = Table(
     Column("timed", BigInteger, nullable=False),  # pairs with both latencies
     Column("a_seconds", Float(53), nullable=False),
     Column("b_seconds", Float(53), nullable=False),
+    Column("dropped", BigInteger, nullable=False, server_default=text("0")),  # were to be asked, and were not in time
+)
+
+# A shadow that somebody defined: its candidate, the share that is asked, how many different pairs are kept.
+shadows = Table(
+    "shadows",
+    metadata,
+    id_column(),
+    Column("slug", Text, nullable=False, unique=True),
+    Column("body", Text, nullable=False),  # JSON of the document
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+)
+
+# Queries of users that the candidate is still to be asked; deleted with the answer.
+shadow_questions = Table(
+    "shadow_questions",
+    metadata,
+    id_column(),
+    Column("shadow_id", Id, ForeignKey("shadows.id"), nullable=False),
+    Column("query", Text, nullable=False),
+    Column("hits", Text, nullable=False),  # JSON: what users got, list of [id, text]
+    Column("seconds", Float(53)),  # latency of that; NULL = not sent
+    Column("received_at", BigInteger, nullable=False, index=True),
+    Index("ix_shadow_questions_shadow", "shadow_id", "id"),
+)
+
+# The most different pairs of a shadow, one of each query, for people to compare.
+shadow_pairs = Table(
+    "shadow_pairs",
+    metadata,
+    id_column(),
+    Column("shadow_id", Id, ForeignKey("shadows.id"), nullable=False),
+    Column("digest", Text, nullable=False),  # of the query
+    Column("query", Text, nullable=False),
+    Column("a", Text, nullable=False),  # JSON list: the texts of the first hits that users got
+    Column("b", Text, nullable=False),  # those of the candidate
+    Column("rbo", Float(53), nullable=False),
+    Column("at", BigInteger, nullable=False, index=True),
+    UniqueConstraint("shadow_id", "digest"),
+)
+
+# Requests with pairs that arrived: for a day the same request is not counted twice.
+shadow_parts = Table(
+    "shadow_parts",
+    metadata,
+    id_column(),
+    Column("slug", Text, nullable=False),  # of the shadow, which nobody need have defined
+    Column("key", Text, nullable=False),  # keyed hash of the Idempotency-Key
+    Column("content_hash", Text),
+    Column("answer", Text, nullable=False),
+    Column("received_at", BigInteger, nullable=False, index=True),
+    UniqueConstraint("slug", "key"),
 )

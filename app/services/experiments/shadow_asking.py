@@ -1,0 +1,109 @@
+"""The candidate of a shadow, asked what users asked: block by block, within its own limits.
+
+A query is deleted in the transaction that counts its answer, so that each counts once, whoever goes on after a crash.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.errors import InvalidInputError, NotFoundError
+from app.domain.experiments.shadow import Hits, ShadowHit, cut_to
+from app.domain.model import Answer, Outcome
+from app.domain.probing.circuit_breaker import CircuitBreaker
+from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
+from app.services.catalog.vault import Vault
+from app.services.experiments.shadow_sums import AnsweredPair, count_pairs, keep_different
+from app.services.experiments.shadows import document_of
+from app.services.probing.trials import stored_retriever
+from app.store.engine import Store, to_us
+from app.store.experiments import shadow_questions
+from app.store.experiments import shadows as rows
+from app.store.experiments.shadow_questions import Question
+
+BLOCK: Final = 20
+"""Queries asked and counted at a time."""
+PAUSE: Final = timedelta(minutes=1)
+"""How long a candidate that does not answer is left alone."""
+
+
+def ask_candidate(
+    store: Store,
+    vault: Vault,
+    probe: Probe,
+    shadow_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> datetime | None:
+    """Ask the candidate of a shadow all that waits; when to go on, None = nothing is left.
+
+    What it fails to answer is counted as failed. Once its circuit breaker opens, what was not asked waits.
+    """
+    breaker: CircuitBreaker | None = None
+    while True:
+        with store.read() as connection:
+            shadow = rows.read_shadow(connection, shadow_id)
+            waiting = [] if shadow is None else shadow_questions.next_questions(connection, shadow_id, BLOCK)
+        if shadow is None or not waiting:
+            return None
+        document = document_of(shadow)
+        try:
+            retriever = stored_retriever(store, vault, document.candidate or "", {}).to_domain()
+            breaker = breaker or CircuitBreaker(limit=retriever.breaker)
+            answers, breaker = _ask(probe, retriever, document.k, waiting, breaker, stopping)
+        except (NotFoundError, InvalidInputError):
+            return (
+                clock() + PAUSE
+            )  # it is archived, or cannot be asked as it is defined now; what waits is dropped in a day
+        pairs = {one.id: _pair(one, answers[one.id]) for one in waiting if one.id in answers}
+        at = to_us(clock())
+        with store.write() as connection:
+            taken = shadow_questions.take_questions(connection, sorted(pairs))
+            counted = [pair for number, pair in pairs.items() if number in taken]
+            count_pairs(connection, shadow.slug, counted, at)
+            keep_different(connection, shadow.id, counted, most=document.keep, at=at)
+        if stopping():
+            return clock()
+        if breaker.is_open:
+            return clock() + PAUSE
+
+
+def _ask(
+    probe: Probe,
+    retriever: Retriever,
+    k: int,
+    waiting: Sequence[Question],
+    breaker: CircuitBreaker,
+    stopping: Callable[[], bool],
+) -> tuple[dict[int, Answer], CircuitBreaker]:
+    """Return the answers to some queries, by their ids; those that were not asked have none."""
+    # Ranks alone are compared: nobody else is asked to score.
+    plain = replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
+    context = ProbeContext(retriever=plain, k=k, run_id="shadow")
+    queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(waiting)]
+    answers: dict[int, Answer] = {}
+    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            answers |= {waiting[place].id: one for place, one in batch if one.outcome is not Outcome.SKIPPED}
+            breaker = breaker.after(answer for _, answer in batch)
+            if stopping() or breaker.is_open:
+                break
+    return answers, breaker
+
+
+def _pair(question: Question, answer: Answer) -> AnsweredPair:
+    ranking = answer.ranking
+    hits: Hits | None = None
+    if answer.outcome is Outcome.OK and ranking is not None:
+        found = [ShadowHit(id=one, text=text) for one, text in zip(ranking.ids, ranking.texts, strict=True)]
+        hits = cut_to(found, question.hits)
+    return AnsweredPair(
+        query=question.query,
+        a=question.hits,
+        b=hits,
+        a_seconds=question.seconds,
+        b_seconds=answer.latency_seconds,
+    )

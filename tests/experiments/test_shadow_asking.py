@@ -1,0 +1,225 @@
+"""The candidate of a shadow: asked once what users asked, failures counted, the most different pairs kept."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.domain.model import Answer, Outcome
+from app.domain.probing.retrievers import ProbeQuery
+from app.formats.experiments.shadow_documents import HitDocument, ShadowDocument, ShadowPair
+from app.services.catalog import applying
+from app.services.catalog.references import API
+from app.services.experiments import shadow_asking, shadow_intake, shadows
+from app.services.history import retention
+from app.store.engine import Store, to_us
+from app.store.experiments import shadows as rows
+from app.store.jobs.jobs import at_hand
+from app.store.jobs.values import JobKind
+from tests.support.fakes import Crash, answered, failed, hits
+from tests.support.present import present
+from tests.support.world import World, canary, documents, page
+
+NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Give a retriever, and a shadow whose candidate it is and that asks it everything."""
+    world = World(store=store)
+    world.clock.now = NOW
+    described = page([canary("fees")], hooks=[])
+    described["hooks"] = []
+    applying.apply(store, world.vault, documents(described), managed_by=API, now=world.clock.advance(1))
+    define(world)
+    return world
+
+
+def found(*ids: str) -> Answer:
+    """Make an answer whose hits have texts."""
+    return answered(hits(*ids, texts={one: f"text of {one}" for one in ids}))
+
+
+def define(world: World, **more: Any) -> None:
+    document = ShadowDocument(slug="hybrid", candidate="search", **{"share": 1.0, **more})
+    shadows.put_shadow(world.store, document, by="Ada", now=world.clock())
+
+
+def send(world: World, *queries: str, a: str = "doc", texts: bool = True, **more: Any) -> Any:
+    hit = HitDocument(id=a, text=f"text of {a}" if texts else None)
+    pairs = [ShadowPair(query=one, a=(hit,), a_seconds=0.1) for one in queries]
+    return shadow_intake.receive_pairs(world.store, world.vault, "hybrid", pairs, now=world.clock(), **more)
+
+
+def ask(world: World, **more: Any) -> datetime | None:
+    with world.store.read() as connection:
+        shadow = present(rows.find_shadow(connection, "hybrid"))
+    return shadow_asking.ask_candidate(world.store, world.vault, world.probe, shadow.id, clock=world.clock, **more)
+
+
+def waiting(world: World) -> int:
+    return shadows.load_shadow(world.store, "hybrid")["waiting"]
+
+
+def test_what_lacks_an_answer_is_asked_counted_and_forgotten(world: World) -> None:
+    world.probe.answers["fees"] = answered(hits("doc"))
+    assert send(world, "fees", "refunds") == {"received": 2, "compared": 0, "to_ask": 2, "notes": []}
+    assert waiting(world) == 2
+    assert ask(world) is None
+    found = shadows.load_shadow(world.store, "hybrid")
+    assert (found["pairs"], found["failed"], found["waiting"]) == (2, 0, 0)
+    assert found["jaccard"] == pytest.approx(0.5), (
+        "the candidate answers fees as users got it, and refunds with another"
+    )
+    assert (found["a_seconds"], found["b_seconds"]) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert [one.k for one in world.probe.askings] == [10]
+    assert ask(world) is None
+    assert len(world.probe.asked) == 2, "each is asked once"
+
+
+def test_intake_defers_the_job_with_its_rows(world: World) -> None:
+    send(world, "fees")
+    with world.store.read() as connection:
+        shadow = present(rows.find_shadow(connection, "hybrid"))
+        assert at_hand(connection, [JobKind.SHADOW], to_us(world.clock())) == {shadow.id}
+
+
+def test_only_the_share_is_asked(world: World) -> None:
+    define(world, share=0.0)
+    assert send(world, "fees", "refunds")["to_ask"] == 0
+    define(world, share=0.5)
+    received = send(world, *(f"query {number}" for number in range(200)))
+    assert 70 <= received["to_ask"] <= 130
+    assert (received["received"], waiting(world)) == (200, received["to_ask"])
+
+
+def test_the_ranking_is_cut_to_the_length_of_what_users_got(world: World) -> None:
+    world.probe.answers["fees"] = answered(hits("doc", *(f"more-{number}" for number in range(9))))
+    send(world, "fees")
+    ask(world)
+    found = shadows.load_shadow(world.store, "hybrid")
+    assert (found["jaccard"], found["rbo"]) == (1, 1)
+
+
+def test_failures_are_counted_and_a_dead_candidate_is_left_alone(world: World) -> None:
+    world.probe.all_fail(Outcome.TIMEOUT)
+    world.probe.batch = 1
+    send(world, *(f"query {number}" for number in range(40)))
+    assert ask(world) == world.clock() + shadow_asking.PAUSE
+    found = shadows.load_shadow(world.store, "hybrid")
+    assert found["failed"] == found["pairs"] == len(world.probe.asked)
+    assert 0 < found["pairs"] < 40
+    assert found["waiting"] == 40 - found["pairs"], "what was not asked waits"
+    world.probe.all_answer()
+    assert ask(world) is None
+    found = shadows.load_shadow(world.store, "hybrid")
+    assert (found["pairs"], found["waiting"]) == (40, 0)
+
+
+def test_what_waits_for_a_day_is_dropped_and_said(world: World) -> None:
+    send(world, "fees", "refunds")
+    retention.prune(world.store, NOW + timedelta(hours=23), days=90)
+    assert waiting(world) == 2
+    retention.prune(world.store, NOW + timedelta(hours=25), days=90)
+    found = shadows.load_shadow(world.store, "hybrid")
+    assert (found["waiting"], found["dropped"], found["pairs"]) == (0, 2, 0)
+
+
+def test_every_query_counts_once_over_a_crash(world: World) -> None:
+    send(world, *(f"query {number}" for number in range(60)))
+
+    def die(_: int) -> None:
+        if len(world.probe.askings) == 3:
+            raise Crash
+
+    world.probe.before_batch = die
+    with pytest.raises(Crash):
+        ask(world)
+    assert waiting(world) == 20
+    world.probe.before_batch = lambda _: None
+    assert ask(world) is None
+    assert shadows.load_shadow(world.store, "hybrid")["pairs"] == 60
+
+
+def test_two_who_ask_the_same_count_it_once(world: World) -> None:
+    send(world, "fees")
+
+    def meanwhile(_: ProbeQuery) -> Any:
+        world.probe.otherwise = lambda _: answered(hits("doc"))
+        assert ask(world) is None
+        return answered(hits("doc"))
+
+    world.probe.otherwise = meanwhile
+    assert ask(world) is None
+    assert (len(world.probe.asked), shadows.load_shadow(world.store, "hybrid")["pairs"]) == (2, 1)
+
+
+def test_the_most_different_pairs_are_kept_with_texts_alone(world: World) -> None:
+    define(world, keep=2)
+    world.probe.answers |= {
+        "same": found("doc"),
+        "near": found("other", "doc"),
+        "far": found("other"),
+        "empty": found(),
+        "broken": failed(Outcome.MALFORMED),
+    }
+    send(world, "same", "near", "far", "broken")
+    send(world, "without texts", texts=False)
+    ask(world)
+    assert kept(world) == ["near", "far"], "cut to one hit both differ wholly"
+    send(world, "empty", "far")
+    ask(world)
+    assert kept(world) == ["near", "far"], "as different, and there before"
+    define(world, keep=1)
+    assert kept(world) == ["near"]
+    define(world, keep=0)
+    assert kept(world) == []
+
+
+def test_kept_pairs_hold_queries_for_30_days(world: World) -> None:
+    world.probe.answers["far"] = found("other")
+    send(world, "far")
+    ask(world)
+    retention.prune(world.store, NOW + timedelta(days=29), days=90)
+    assert kept(world) == ["far"]
+    retention.prune(world.store, NOW + timedelta(days=31), days=90)
+    assert kept(world) == []
+
+
+def test_deleting_a_shadow_deletes_what_waits_and_what_is_kept(world: World) -> None:
+    send(world, "far", key="part-1")
+    ask(world)
+    send(world, "fees")
+    shadows.delete_shadow(world.store, "hybrid")
+    with world.store.read() as connection:
+        for table in ("shadows", "shadow_hours", "shadow_questions", "shadow_pairs", "shadow_parts"):
+            assert connection.exec_driver_sql(f"select count(*) from {table}").scalar_one() == 0  # noqa: S608 - ours
+
+
+def test_no_more_wait_than_there_is_room_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow_intake, "MOST_WAITING", 3)
+    assert send(world, "a", "b")["to_ask"] == 2
+    received = send(world, "c", "d", "e")
+    assert (received["to_ask"], received["notes"]) == (1, ["2 queries left out: 3 wait for the candidate already"])
+    assert waiting(world) == 3
+
+
+def test_a_candidate_that_is_archived_is_not_asked(world: World) -> None:
+    send(world, "fees")
+    with world.store.write() as connection:
+        connection.exec_driver_sql("update definitions set archived_at = 1 where slug = 'search'")
+    assert ask(world) == world.clock() + shadow_asking.PAUSE
+    assert waiting(world) == 1
+
+
+def test_stopping_lets_go_and_loses_nothing(world: World) -> None:
+    send(world, *(f"query {number}" for number in range(30)))
+    answers: Iterator[bool] = iter([False, True, True, True])
+    assert ask(world, stopping=lambda: next(answers)) == world.clock()
+    assert ask(world) is None
+    assert shadows.load_shadow(world.store, "hybrid")["pairs"] == 30
+
+
+def kept(world: World) -> list[str]:
+    return [one["query"] for one in shadows.load_shadow(world.store, "hybrid")["most_different"]]

@@ -1,0 +1,225 @@
+"""Side-by-side tasks: blind, sides by chance, a preference that nobody contradicts, counted with its interval."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.domain.annotation.consensus import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
+from app.domain.annotation.views import NextItem
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from app.domain.experiments.preferences import ComparedPair, count_preferences
+from app.formats.annotation.task_documents import TaskDocument
+from app.formats.experiments.shadow_documents import HitDocument, ShadowDocument, ShadowPair
+from app.formats.validation_messages import parse_document
+from app.services.annotation import adoption, annotating, annotation_files, pooling, recall, results, tasks
+from app.services.catalog import applying
+from app.services.catalog.references import API
+from app.services.experiments import shadow_intake, shadows, side_by_side
+from app.store.annotation import pair_items
+from app.store.annotation.pair_items import PairItem
+from app.store.engine import Store
+from tests.support.present import present
+from tests.support.world import World, canary, documents, page
+
+NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)
+QUERIES = [f"query {number}" for number in range(40)]
+
+
+# --- what grades come to -------------------------------------------------------------------------------------
+
+
+def test_a_side_is_preferred_where_nobody_prefers_the_other() -> None:
+    def of(*grades: int, **more: int) -> Any:
+        found = reach_preference(grades, **more)
+        return found.state, found.grade
+
+    assert of() == (ConsensusState.OPEN, None)
+    assert of(LEFT) == of(LEFT, ALIKE) == of(LEFT, LEFT) == (ConsensusState.AGREED, LEFT)
+    assert of(ALIKE, RIGHT) == of(RIGHT, ALIKE, ALIKE) == (ConsensusState.AGREED, RIGHT), "as on the left"
+    assert of(ALIKE, ALIKE) == (ConsensusState.AGREED, ALIKE)
+    assert of(LEFT, RIGHT) == of(LEFT, ALIKE, RIGHT) == (ConsensusState.DISPUTED, None)
+    assert of(LEFT, RIGHT, adjudicated=ALIKE) == (ConsensusState.ADJUDICATED, ALIKE)
+
+
+def test_preferences_are_counted_by_whose_side_it_is() -> None:
+    grades = [(LEFT, False), (RIGHT, True), (RIGHT, True), (LEFT, True), (ALIKE, True), (None, False)]
+    found = count_preferences(ComparedPair(grade=grade, candidate_right=right) for grade, right in grades)
+    assert (found.candidate, found.current, found.alike, found.undecided) == (3, 1, 1, 1)
+    assert (found.share.value, found.share.count) == (0.75, 4)
+    assert (found.share.low, found.share.high) == (pytest.approx(0.194, abs=1e-3), pytest.approx(0.994, abs=1e-3))
+    nothing = count_preferences([]).share
+    assert (nothing.value, nothing.low, nothing.high) == (None, 0, 1)
+
+
+# --- a task --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Give a shadow that keeps forty different pairs."""
+    world = World(store=store)
+    world.clock.now = NOW
+    described = page([canary("fees")], hooks=[])
+    described["hooks"] = []
+    applying.apply(store, world.vault, documents(described), managed_by=API, now=world.clock.advance(1))
+    shadows.put_shadow(store, ShadowDocument(slug="hybrid"), by="Ada", now=world.clock())
+    a, b = HitDocument(id="a", text="what users got"), HitDocument(id="b", text="what the candidate gave")
+    pairs = [ShadowPair(query=one, a=(a,), b=(b,)) for one in QUERIES]
+    shadow_intake.receive_pairs(store, world.vault, "hybrid", pairs, now=world.clock())
+    return world
+
+
+def compared(world: World, **more: Any) -> None:
+    given = {"slug": "sides", "suite": "suite", "pairs": {"shadow": "hybrid"}, "overlap": 0, **more}
+    tasks.put_task(world.store, parse_document(TaskDocument, given), by="Ada", now=world.clock())
+    pooling.request_pool(world.store, "sides", now=world.clock())
+    draw(world)
+
+
+def draw(world: World) -> None:
+    with world.store.read() as connection:
+        task = tasks.find_task(connection, "sides")
+    side_by_side.draw_pairs(world.store, task.id, now=world.clock())
+
+
+def next_of(world: World, annotator: str = "Ann") -> NextItem:
+    return annotating.next_item(world.store, "sides", annotator=annotator)
+
+
+def sides(world: World) -> dict[str, PairItem]:
+    with world.store.read() as connection:
+        task = tasks.find_task(connection, "sides")
+        return {one.query: one for one in pair_items.read_pair_items(connection, task.id).values()}
+
+
+def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem:
+    return annotating.annotate(
+        world.store, "sides", item, annotator=annotator, grade=grade, seconds=4.0, now=world.clock.advance(1)
+    )
+
+
+def test_the_most_different_pairs_become_blind_items(world: World) -> None:
+    compared(world, pairs={"shadow": "hybrid", "count": 12})
+    task = tasks.load_task(world.store, "sides")
+    assert (task["state"], task["items"], task["pairs"]) == ("pooled", 12, {"shadow": "hybrid", "count": 12})
+    draw(world)
+    assert tasks.load_task(world.store, "sides")["items"] == 12, "drawn once"
+    found = present(next_of(world)["item"])
+    pair = present(found["pair"])
+    assert sorted(pair["left"] + pair["right"]) == ["what the candidate gave", "what users got"]
+    assert (found["text"], found["answer"], found["query"] in QUERIES) == ("", None, True)
+    assert found.keys() == {"id", "query", "text", "grade", "answer", "pair"}
+    assert pair.keys() == {"left", "right"}, "which is the candidate's is not told"
+
+
+def test_the_candidate_stands_on_either_side(world: World) -> None:
+    compared(world)
+    found = [one.candidate_right for one in sides(world).values()]
+    assert 10 <= sum(found) <= 30
+    for one in sides(world).values():
+        assert (one.right if one.candidate_right else one.left) == ["what the candidate gave"]
+
+
+def test_every_pair_is_shown_once_and_what_people_prefer_is_counted(world: World) -> None:
+    compared(world)
+    known, seen = sides(world), []
+    item = next_of(world)["item"]
+    while item is not None:
+        seen.append(item["query"])
+        candidate, current = (RIGHT, LEFT) if known[item["query"]].candidate_right else (LEFT, RIGHT)
+        place = QUERIES.index(item["query"])
+        grade = ALIKE if place < 10 else candidate if place < 34 else current
+        item = say(world, item["id"], grade)["item"]
+    assert sorted(seen) == sorted(QUERIES)
+    assert seen != sorted(seen), "in an order of their own"
+    (found,) = shadows.load_shadow(world.store, "hybrid")["comparisons"]
+    assert (found["task"], found["pairs"], found["undecided"]) == ("sides", 40, 0)
+    assert (found["candidate"], found["current"], found["alike"]) == (24, 6, 10)
+    assert (found["share"]["value"], found["share"]["low"] > 0.5) == (0.8, True)
+
+
+def test_undo_gives_the_pair_back(world: World) -> None:
+    compared(world)
+    first = present(next_of(world)["item"])
+    say(world, first["id"], LEFT)
+    back = annotating.undo(world.store, "sides", annotator="Ann", now=world.clock.advance(1))
+    assert present(back["item"])["id"] == first["id"]
+
+
+def test_sides_that_people_disagree_on_are_disputed_and_decided(world: World) -> None:
+    compared(world, overlap=1)
+    item = present(next_of(world)["item"])
+    say(world, item["id"], LEFT)
+    say(world, item["id"], ALIKE, annotator="Bob")
+    assert results.list_disagreements(world.store, "sides") == [], "no difference contradicts nobody"
+    say(world, item["id"], RIGHT, annotator="Cy")
+    (found,) = results.list_disagreements(world.store, "sides")
+    assert (found["canary"], found["query"]) == (None, item["query"])
+    assert found["text"].startswith("Left:\nwhat ")
+    assert "\n\nRight:\nwhat " in found["text"]
+    results.adjudicate(world.store, "sides", item["id"], grade=RIGHT, by="Dee", now=world.clock.advance(1))
+    (counted,) = shadows.load_shadow(world.store, "hybrid")["comparisons"]
+    assert counted["candidate"] + counted["current"] == 1
+
+
+def test_pairs_have_no_judgments_to_adopt_no_recall_and_no_import(world: World) -> None:
+    compared(world)
+    say(world, present(next_of(world)["item"])["id"], LEFT)
+    with pytest.raises(ConflictError, match="judge no chunk"):
+        adoption.adopt(world.store, "sides", now=world.clock())
+    with pytest.raises(ConflictError, match="not of chunks"):
+        recall.load_recall(world.store, "sides")
+    with pytest.raises(ConflictError, match="compared on its page"):
+        annotation_files.import_annotations(world.store, "sides", [], now=world.clock())
+    exported = annotation_files.export_annotations(world.store, "sides").splitlines()
+    assert (len(exported), exported[1].startswith(",pair-"), exported[1].endswith(",Ann,0")) == (2, True, True)
+
+
+def test_an_archived_task_forgets_what_users_asked(world: World) -> None:
+    compared(world)
+    with world.store.read() as connection:
+        task = tasks.find_task(connection, "sides")
+    tasks.archive_task(world.store, "sides", now=world.clock())
+    with world.store.read() as connection:
+        kept = pair_items.read_pair_items(connection, task.id).values()
+    assert {(one.query, tuple(one.left), tuple(one.right)) for one in kept} == {("", (), ())}
+    assert shadows.load_shadow(world.store, "hybrid")["comparisons"] == []
+
+
+def test_a_shadow_without_pairs_can_be_drawn_later(world: World) -> None:
+    shadows.put_shadow(world.store, ShadowDocument(slug="hybrid", keep=0), by="Ada", now=world.clock())
+    compared(world)
+    assert tasks.load_task(world.store, "sides")["items"] == 0
+    shadows.put_shadow(world.store, ShadowDocument(slug="hybrid"), by="Ada", now=world.clock())
+    pair = ShadowPair(query="new", a=(HitDocument(id="a", text="A"),), b=())
+    shadow_intake.receive_pairs(world.store, world.vault, "hybrid", [pair], now=world.clock())
+    pooling.request_pool(world.store, "sides", now=world.clock())
+    draw(world)
+    assert {one.query: sorted([*one.left, *one.right]) for one in sides(world).values()} == {"new": ["A"]}
+
+
+def test_a_task_stays_when_its_shadow_is_deleted(world: World) -> None:
+    compared(world)
+    shadows.delete_shadow(world.store, "hybrid")
+    assert next_of(world)["item"] is not None
+    with pytest.raises(NotFoundError):
+        shadows.load_shadow(world.store, "hybrid")
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "message"),
+    [
+        ({"pairs": {"shadow": "nobody"}}, "pairs.shadow", "there is no shadow 'nobody'"),
+        ({"retrievers": ["search"]}, "retrievers", "this task is of `pairs`"),
+        ({"scale": "0-3"}, "scale", "must be 0-2 for pairs"),
+        ({"keys": ["fees"]}, "keys", "pairs are of what users asked"),
+        ({"pairs": {"shadow": "hybrid", "count": 0}}, "pairs.count", "at least 1"),
+    ],
+)
+def test_a_task_of_pairs_says_what_is_wrong(world: World, more: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        compared(world, **more)
+    (problem,) = raised.value.problems
+    assert problem.path == path
+    assert message in problem.message
