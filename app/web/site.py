@@ -11,7 +11,7 @@ from app.web.catalog import canary_editor, check_editor, importing, suites
 from app.web.comparison import comparisons
 from app.web.delivery import deliveries, hooks
 from app.web.diagnosis import quality, reanchors
-from app.web.experiments import experiments
+from app.web.experiments import experiments, shadows
 from app.web.generation import answers, judges
 from app.web.headers import SecurityHeaders
 from app.web.history import badges, canaries, checks, overviews, runs
@@ -50,6 +50,7 @@ PAGES = tuple(
         answers,
         judges,
         experiments,
+        shadows,
         signing_in,
     )
 )

@@ -385,6 +385,11 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "pair_items",
+    "shadow_parts",
+    "shadow_pairs",
+    "shadow_questions",
+    "shadows",
     "shadow_hours",
     "promotion_waivers",
     "promotions",

@@ -84,6 +84,49 @@ def test_a_key_that_may_only_read_sees_the_form_disabled_and_cannot_send_it(serv
     assert service.client.post("/promotions/hybrid/waive", data=sent, headers=headers).status_code == 403
 
 
+def test_promotions_experiments_and_shadows_are_created_by_form(service: Api) -> None:
+    def create(kind: str, **fields: str) -> str:
+        sent = {"kind": kind, **{f"{kind}.{name}": value for name, value in fields.items()}}
+        answer = service.client.post("/experiments", data=sent, follow_redirects=False)
+        assert answer.status_code == 303, answer.text
+        return str(answer.headers["location"])
+
+    assert create("promotion", slug="dense", current="docs", candidate="docs") == "/promotions/dense"
+    assert service.get("/v1/promotions/dense")["experiment"] is None
+    arms = {"arms[0].name": "old", "arms[1].name": "new", "arms[1].share": "0.1"}
+    numbers = {"delta": "0.03", "window": "2h", "max_units": "5000"}
+    assert create("experiment", slug="dense", **arms, **numbers) == "/experiments/dense"
+    made = service.get("/v1/experiments/dense")
+    assert [(arm["name"], arm["share"]) for arm in made["arms"]] == [("old", 0.9), ("new", 0.1)]
+    assert (made["delta"], made["window"], made["max_units"]) == (0.03, 7200, 5000)
+    assert create("shadow", slug="dense", candidate="search", share="0.2", k="5", keep="7") == "/shadows/dense"
+    made = service.get("/v1/shadows/dense")
+    assert (made["candidate"], made["share"], made["k"], made["keep"]) == ("search", 0.2, 5, 7)
+    assert "dense" in text_of(service, "/experiments")
+
+
+def test_a_form_with_mistakes_comes_back_with_what_was_typed(service: Api) -> None:
+    sent = {"kind": "experiment", "experiment.slug": "Not a slug", "experiment.arms[0].name": f"old {HOSTILE}"}
+    answer = service.client.post("/experiments", data=sent)
+    assert answer.status_code == 422
+    assert HOSTILE not in answer.text
+    page = Page(answer.text)
+    assert "Nothing was saved" in page.text
+    assert "experiment.slug" in page.text
+    assert "old &lt;script&gt;" in answer.text
+    assert "<details open><summary>New experiment" in answer.text
+    taken = {
+        "kind": "promotion",
+        "promotion.slug": "hybrid",
+        "promotion.current": "docs",
+        "promotion.candidate": "docs",
+    }
+    answer = service.client.post("/experiments", data=taken)
+    assert answer.status_code == 409
+    assert "there is a promotion" in Page(answer.text).text
+    assert service.client.post("/experiments", data={"kind": "war"}).status_code == 422
+
+
 def looks(*intervals: tuple[float, float] | None) -> Sequence[ExperimentLook]:
     made: list[ExperimentLook] = []
     for day, one in enumerate(intervals, 1):

@@ -324,6 +324,11 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", CORPUS),
     ("DELETE", "/v1/corpora/{corpus}"): (WRITE, "/v1/corpora/spare", None),
     ("GET", "/experiments"): (READ, "/experiments", None),
+    ("POST", "/experiments"): (
+        WRITE,
+        "/experiments",
+        Form({"kind": "shadow", "shadow.slug": "spare-new", "shadow.candidate": "search"}),
+    ),
     ("GET", "/experiments/{slug}"): (READ, "/experiments/spare", None),
     ("GET", "/promotions/{slug}"): (READ, "/promotions/spare", None),
     ("POST", "/promotions/{slug}/waive"): (
@@ -343,6 +348,15 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ),
     ("GET", "/v1/shadows"): (READ, "/v1/shadows", None),
     ("GET", "/v1/shadows/{slug}"): (READ, "/v1/shadows/spare", None),
+    ("PUT", "/v1/shadows/{slug}"): (WRITE, "/v1/shadows/spare", {"candidate": "search"}),
+    ("GET", "/shadows/{slug}"): (READ, "/shadows/spare", None),
+    ("POST", "/shadows/{slug}"): (WRITE, "/shadows/spare", Form({"candidate": "search", "share": "0.1"})),
+    ("POST", "/shadows/{slug}/tasks"): (
+        WRITE,
+        "/shadows/spare/tasks",
+        Form({"task": "spare-pairs", "suite": "docs", "count": "5", "overlap": "0"}),
+    ),
+    ("POST", "/shadows/{slug}/delete"): (WRITE, "/shadows/spare/delete", None),
     ("POST", "/v1/shadows/{slug}/pairs"): (WRITE, "/v1/shadows/spare/pairs", PAIRS),
     ("DELETE", "/v1/shadows/{slug}"): (WRITE, "/v1/shadows/spare", None),
     ("GET", "/v1/promotions"): (READ, "/v1/promotions", None),
@@ -463,11 +477,22 @@ def _spare_silences(service: Api) -> None:
 
 
 def _spare_tasks(service: Api) -> None:
-    for slug in ("made-on-a-page", "drawn-on-a-page", "gaps"):
+    for slug in ("made-on-a-page", "drawn-on-a-page", "gaps", "spare-pairs"):
         _delete(service, f"/v1/tasks/{slug}")
     _put(service, "/v1/tasks/spare", TASK)
     for scope in (ANNOTATE, ADMIN):
         _put(service, f"/v1/tasks/truth/items/{TOKENS[-1]}/annotation", {"grade": 1}, scope)
+
+
+def _spare_experiments(service: Api) -> None:
+    _put(service, "/v1/experiments/spare", EXPERIMENT)
+    _delete(service, "/v1/shadows/spare-new")  # made on the page of experiments
+
+
+def _spare_shadows(service: Api) -> None:
+    _delete(service, "/v1/shadows/spare")
+    _put(service, "/v1/shadows/spare", {"candidate": "search"})
+    _post(service, "/v1/shadows/spare/pairs", PAIRS)
 
 
 def _spare_promotions(service: Api) -> None:
@@ -483,10 +508,10 @@ SPARE: dict[str, Callable[[Api], None]] = {
     "check": _spare_checks,
     "silence": _spare_silences,
     "task": _spare_tasks,
-    "experiment": lambda service: _put(service, "/v1/experiments/spare", EXPERIMENT),
+    "experiment": _spare_experiments,
     "promotion": _spare_promotions,
     "corpora": lambda service: _post(service, "/v1/corpora/spare", CORPUS),
-    "shadow": lambda service: _post(service, "/v1/shadows/spare/pairs", PAIRS),
+    "shadow": _spare_shadows,
 }
 """What makes the spare things of a kind, by a word that the paths of the kind have."""
 

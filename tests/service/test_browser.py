@@ -14,7 +14,7 @@ from app.store.engine import Store
 from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, unreadable, wider_than_the_screen
 from tests.support.fakes import answered, failed, hits
-from tests.support.live_experiment import make_experiment
+from tests.support.live_experiment import make_experiment, make_shadow
 from tests.support.pages_service import HTML, site
 from tests.support.world import COVERAGE, canary, page
 
@@ -69,6 +69,9 @@ PAGES = (
     "/experiments",
     "/experiments/search",
     "/promotions/hybrid",
+    "/shadows/hybrid",
+    "/tasks/sides",
+    "/tasks/sides/annotate",
 )
 NOT_OURS = "nested-interactive"
 """What Swagger UI nests is its own; its colours are ours to mend."""
@@ -114,6 +117,7 @@ def address(sqlite_store: Store) -> Iterator[str]:
     for name in ("Ann", "Bob"):
         desk.work_through(name, flip=7)
     make_experiment(pages.world.store, "watch", now=pages.world.clock())
+    make_shadow(pages.world, "suite")
     with served(pages.app()) as found:
         yield found
 

@@ -1,13 +1,17 @@
-"""An experiment with a winner and a promotion that reads it, for pages that show them."""
+"""For pages: an experiment with a winner, a promotion that reads it, and a shadow whose pairs are compared."""
 
 from datetime import datetime, timedelta
 
 from app.domain.experiments.assignment import assign_arm
+from app.formats.annotation.task_documents import TaskDocument
 from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
 from app.formats.experiments.promotion_documents import PromotionDocument
+from app.formats.experiments.shadow_documents import HitDocument, ShadowDocument, ShadowPair
 from app.formats.validation_messages import parse_document
-from app.services.experiments import experiments, intake, promotions
+from app.services.annotation import annotating, pooling, tasks
+from app.services.experiments import experiments, intake, promotions, shadow_intake, shadows, side_by_side
 from app.store.engine import Store
+from tests.support.world import World
 
 _ARMS = [{"name": "vector", "share": 0.5}, {"name": "hybrid", "share": 0.5}]
 
@@ -30,3 +34,31 @@ def make_experiment(store: Store, check: str, *, now: datetime) -> None:
         intake.receive_outcomes(store, "search", outcomes, now=at)
     wish = {"slug": "hybrid", "current": check, "candidate": check, "experiment": "search"}
     promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
+
+
+def make_shadow(world: World, suite: str) -> None:
+    """Make the shadow `hybrid` of two hours, and the task `sides` in which people compare its pairs."""
+    store, now = world.store, world.clock()
+    shadows.put_shadow(store, ShadowDocument(slug="hybrid"), by="ana", now=now)
+    for hour in (1, 2):
+        pairs = [
+            ShadowPair(
+                query=f"How long is kind {number} kept?",
+                a=(HitDocument(id="a", text="It is kept for 30 days."),),
+                b=(
+                    HitDocument(id="b", text=f"Kind {number} is kept for {hour} years."),
+                    HitDocument(id="a", text="30"),
+                ),
+            )
+            for number in range(10 * hour)
+        ]
+        shadow_intake.receive_pairs(store, world.vault, "hybrid", pairs, now=now - timedelta(hours=hour))
+    described = {"slug": "sides", "suite": suite, "pairs": {"shadow": "hybrid", "count": 6}, "overlap": 0}
+    tasks.put_task(store, parse_document(TaskDocument, described), by="ana", now=now)
+    pooling.request_pool(store, "sides", now=now)
+    with store.read() as connection:
+        task = tasks.find_task(connection, "sides")
+    side_by_side.draw_pairs(store, task.id, now=now)
+    item = annotating.next_item(store, "sides", annotator="Ann")["item"]
+    if item is not None:
+        annotating.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)

@@ -6,6 +6,8 @@ from typing import Final
 
 LABELS: Final = ("No", "Yes")
 """Names of the grades 0 and 1 of an answer."""
+PREFERENCES: Final = ("Left is better", "No difference", "Right is better")
+"""Names of the grades 0 to 2 of a pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import secrets
 from datetime import datetime
 from typing import Final
 
-from app.domain.errors import NotFoundError
+from app.domain.errors import ConflictError, NotFoundError
 from app.formats.experiments.experiment_documents import ExperimentDocument
 from app.store.engine import Connection, Store, to_us
 from app.store.experiments import experiments as rows
@@ -15,10 +15,12 @@ _SALT_BYTES: Final = 16
 _BLOCK: Final = 2_000
 
 
-def put_experiment(store: Store, document: ExperimentDocument, *, by: str, now: datetime) -> bool:
+def put_experiment(
+    store: Store, document: ExperimentDocument, *, by: str, now: datetime, only_new: bool = False
+) -> bool:
     """Create an experiment, or begin an epoch with what has changed; whether it is new.
 
-    The same document again changes nothing.
+    The same document again changes nothing. With `only_new` raises ConflictError wherever there is one.
     """
     with store.write() as connection:
         body, at = document.data(), to_us(now)
@@ -27,6 +29,8 @@ def put_experiment(store: Store, document: ExperimentDocument, *, by: str, now: 
         if made is not None:
             rows.begin_epoch(connection, made, 1, body, at)
             return True
+        if only_new:
+            raise ConflictError(f"there is an experiment '{document.slug}' already")
         experiment = find_experiment(connection, document.slug, lock=True)
         current = rows.list_epochs(connection, experiment.id)[0]
         if current.body != body:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.experiments.promotion import Gate, GateName, Waiver, decide_promotion
 from app.domain.experiments.views import GateView, PromotionView, WaiverView
 from app.formats.experiments.promotion_documents import PromotionDocument
@@ -15,16 +15,18 @@ from app.store.experiments import promotions as rows
 from app.store.experiments.promotions import PromotionRow, WaiverRow
 
 
-def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime) -> bool:
+def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
     """Create a promotion or change it, which forgets its waivers; whether it is new.
 
-    Raises InvalidInputError where it names what does not exist.
+    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one.
     """
     with store.write() as connection:
         _require_references(connection, document)
         body = document.data()
         if rows.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
             return True
+        if only_new:
+            raise ConflictError(f"there is a promotion '{document.slug}' already")
         promotion = _find(connection, document.slug)
         if promotion.body != body:
             rows.change_promotion(connection, promotion.id, body)

@@ -19,11 +19,12 @@ SHOWN_PAIRS: Final = 10
 """Of the most different pairs, shown with a shadow."""
 
 
-def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime) -> bool:
+def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
     """Define a shadow or change its share, `k` and how many pairs it keeps; whether it is new.
 
     Pairs that clients sent under its name before count on. Raises InvalidInputError for a candidate that does not
-    exist, and ConflictError for another one than before, whose figures would be mixed with these.
+    exist, and ConflictError for another one than before, whose figures would be mixed with these; with `only_new`
+    wherever it is defined.
     """
     with store.write() as connection:
         if document.candidate is not None:
@@ -34,6 +35,8 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
         body = document.data()
         if rows.insert_shadow(connection, document.slug, body, at=to_us(now), by=by) is not None:
             return True
+        if only_new:
+            raise ConflictError(f"there is a shadow '{document.slug}' already")
         shadow = rows.find_shadow(connection, document.slug, lock=True)
         assert shadow is not None  # noqa: S101 - it has the slug
         if document_of(shadow).candidate != document.candidate:
@@ -67,7 +70,7 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
             **_view(slug, sums, shadow),
             "waiting": 0 if shadow is None else shadow_questions.count_questions(connection, shadow.id),
             "kept": len(pairs),
-            "most_different": [{"query": one.query, "rbo": one.rbo} for one in pairs[:SHOWN_PAIRS]],
+            "most_different": [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs[:SHOWN_PAIRS]],
             "comparisons": load_comparisons(connection, slug),
             "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
         }
@@ -118,12 +121,12 @@ def _figures(sums: ShadowSums) -> ShadowFigures:
         "pairs": sums.pairs,
         "failed": sums.failed,
         "dropped": sums.dropped,
-        "rbo": _mean(sums.rbo, answered),
-        "jaccard": _mean(sums.jaccard, answered),
+        "rbo": shapes.number(_mean(sums.rbo, answered)),
+        "jaccard": shapes.number(_mean(sums.jaccard, answered)),
         "a_empty": sums.a_empty,
         "b_empty": sums.b_empty,
-        "a_seconds": _mean(sums.a_seconds, sums.timed),
-        "b_seconds": _mean(sums.b_seconds, sums.timed),
+        "a_seconds": shapes.number(_mean(sums.a_seconds, sums.timed)),
+        "b_seconds": shapes.number(_mean(sums.b_seconds, sums.timed)),
     }
 
 

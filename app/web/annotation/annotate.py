@@ -1,4 +1,4 @@
-"""The page of annotators: one chunk under its query, by keyboard or thumb, and without JavaScript.
+"""The page of annotators: one chunk, answer or pair under its query, by keyboard or thumb, and without JavaScript.
 
 Neither the page nor an address tells rank, score, retriever or stratum of a chunk.
 """
@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.annotation.annotating import annotator_of
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, needs
-from app.domain.annotation.answer_questions import LABELS
+from app.domain.annotation.answer_questions import LABELS, PREFERENCES
 from app.domain.annotation.queue import grade_limit
 from app.domain.annotation.views import NextItem, TaskState, TaskView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
@@ -61,6 +61,7 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
         "annotation/annotate.html",
         slug=slug,
         of_answers=task["answers"] is not None,
+        of_pairs=task["pairs"] is not None,
         grades=grade_names(task),
         annotator=annotator,
         has_keys=_identity(request).key_prefix is not None,
@@ -113,6 +114,8 @@ def _annotated(request: Request, store: Store, slug: str, form: Form) -> Respons
 
 def grade_names(task: TaskView) -> tuple[str, ...]:
     """Return the names of the grades of a task, from 0 on."""
+    if task["pairs"] is not None:
+        return PREFERENCES
     return LABELS if task["answers"] is not None else GRADES[: grade_limit(task["scale"]) + 1]
 
 

@@ -148,6 +148,7 @@ def _tasks(
 
 def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | None = None) -> HTMLResponse:
     task = tasks.load_task(store, slug)
+    of_chunks = task["answers"] is None and task["pairs"] is None
     disagreements = results.list_disagreements(store, slug)
     return render(
         request,
@@ -156,11 +157,9 @@ def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | 
         grades=grade_names(task),
         budget=results.load_budget(store, slug),
         agreement=results.load_agreement(store, slug),
-        recall=None if task["answers"] else recall.load_recall(store, slug),
+        recall=recall.load_recall(store, slug) if of_chunks else None,
         disagreements=disagreements[:_SHOWN_DISAGREEMENTS],
         disputed=sum(one["adjudicated"] is None for one in disagreements),
         adopted=adopted,
-        plan=None
-        if task["answers"]
-        else adoption.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False),
+        plan=adoption.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False) if of_chunks else None,
     )

@@ -1,5 +1,7 @@
-"""Pages of live traffic: experiments and promotions in one list, and each alone."""
+"""Pages of live traffic: the list of all three kinds with forms of new ones, an experiment, and a promotion."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
@@ -10,30 +12,48 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep
-from app.domain.errors import InvalidInputError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.experiments.promotion import GateName
-from app.formats.experiments.promotion_documents import WaiverRequest
+from app.formats.experiments.experiment_documents import ExperimentDocument
+from app.formats.experiments.promotion_documents import PromotionDocument, WaiverRequest
+from app.formats.experiments.shadow_documents import ShadowDocument
 from app.formats.validation_messages import parse_document
-from app.services.experiments import promotions, results
+from app.services.experiments import experiments, promotions, results, shadows
+from app.store.engine import Store
 from app.web.experiments.interval_chart import HEIGHT, WIDTH, draw_intervals
-from app.web.forms import read_form
+from app.web.experiments.shadows import choices, shadow_document
+from app.web.forms import Form, parse_number, problems_by_field, read_form
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _MOST = 500
+_NEW = Form(
+    texts={
+        "experiment.arms[1].share": "0.05",
+        "experiment.delta": "0.02",
+        "experiment.window": "24h",
+        "experiment.max_units": "20000",
+        "shadow.share": "0.05",
+        "shadow.k": "10",
+        "shadow.keep": "50",
+    }
+)
+"""What the forms of new ones begin with; names are kind and path of a field."""
 
 
 @router.get("/experiments")
 def show_experiments(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show the promotions and the experiments."""
-    now = datetime.now(UTC)
-    return render(
-        request,
-        "experiments/experiments.html",
-        promotions=promotions.list_promotions(store, limit=_MOST, now=now),
-        experiments=results.list_experiments(store, limit=_MOST, now=now),
-    )
+    """Show promotions, experiments and shadows, with the forms of new ones."""
+    return _experiments(request, store)
+
+
+@router.post("/experiments")
+@takes_form(fields=12)
+async def create(request: Request, store: StoreDep) -> Response:
+    """Create a promotion, an experiment or a shadow."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_created, request, store, form))
 
 
 @router.get("/experiments/{slug}")
@@ -68,3 +88,71 @@ async def waive_gate(request: Request, store: StoreDep, slug: str) -> Response:
         act = partial(promotions.withdraw_waiver, store, slug, gate)
     await anyio.to_thread.run_sync(act)
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
+
+
+def _created(request: Request, store: Store, form: Form) -> Response:
+    kind = form.get("kind")
+    if kind not in _CREATE:
+        raise InvalidInputError([Problem(path="kind", message="is promotion, experiment or shadow")])
+    fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
+    try:
+        return RedirectResponse(_CREATE[kind](store, fields, request.state.identity.name), status_code=303)
+    except InvalidInputError as error:
+        problems = [replace(one, path=f"{kind}.{one.path}") for one in error.problems]
+        return _experiments(request, store, form, problems=problems, status=422)
+    except ConflictError as error:
+        problem = Problem(path=f"{kind}.slug", message=str(error))
+        return _experiments(request, store, form, problems=(problem,), status=409)
+
+
+def _create_promotion(store: Store, form: Form, by: str) -> str:
+    names = {name: form.stripped(name) for name in ("slug", "current", "candidate")}
+    document = parse_document(PromotionDocument, {**names, "experiment": form.stripped("experiment") or None})
+    promotions.put_promotion(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return f"/promotions/{quote(document.slug)}"
+
+
+def _create_experiment(store: Store, form: Form, by: str) -> str:
+    share = parse_number(form.get("arms[1].share"))
+    shares = (round(1 - share, 9) if isinstance(share, int | float) else share, share)
+    arms = [{"name": form.stripped(f"arms[{place}].name"), "share": one} for place, one in enumerate(shares)]
+    numbers = {name: parse_number(form.get(name)) for name in ("delta", "max_units")}
+    described = {"slug": form.stripped("slug"), "arms": arms, "window": form.stripped("window"), **numbers}
+    document = parse_document(ExperimentDocument, described)
+    experiments.put_experiment(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return f"/experiments/{quote(document.slug)}"
+
+
+def _create_shadow(store: Store, form: Form, by: str) -> str:
+    document = parse_document(ShadowDocument, shadow_document(form.stripped("slug"), form))
+    shadows.put_shadow(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return f"/shadows/{quote(document.slug)}"
+
+
+_CREATE: Mapping[str, Callable[[Store, Form, str], str]] = {
+    "promotion": _create_promotion,
+    "experiment": _create_experiment,
+    "shadow": _create_shadow,
+}
+
+
+def _experiments(
+    request: Request, store: Store, form: Form = _NEW, *, problems: Sequence[Problem] = (), status: int = 200
+) -> HTMLResponse:
+    now = datetime.now(UTC)
+    found = results.list_experiments(store, limit=_MOST, now=now)
+    return render(
+        request,
+        "experiments/experiments.html",
+        status=status,
+        promotions=promotions.list_promotions(store, limit=_MOST, now=now),
+        experiments=found,
+        shadows=shadows.list_shadows(store, limit=_MOST),
+        kind=form.get("kind"),
+        typed=form if form is _NEW else Form(texts={**_NEW.texts, **form.texts}),
+        wrong=problems_by_field(problems),
+        problems=problems,
+        checks=choices(store, "check"),
+        retrievers=choices(store, "retriever"),
+        named=[(one["slug"], one["slug"]) for one in found],
+    )

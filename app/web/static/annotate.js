@@ -35,6 +35,16 @@
     at("beside").scrollTop = 0;
   };
 
+  const showPair = (pair) => {
+    for (const side of ["left", "right"]) {
+      at(side).replaceChildren(
+        ...pair[side].map((text) => Object.assign(document.createElement("li"), { textContent: text })),
+      );
+      at(`${side}-empty`).hidden = pair[side].length > 0;
+      at(side).parentElement.scrollTop = 0;
+    }
+  };
+
   const show = (found) => {
     item = found.item ? found.item.id : "";
     form.hidden = !found.item;
@@ -45,6 +55,7 @@
       at("text").textContent = found.item.text;
       at("chunk").scrollTop = 0;
       if (found.item.answer) showBeside(found.item.answer);
+      if (found.item.pair) showPair(found.item.pair);
     }
     for (const button of form.querySelectorAll("button[aria-pressed]")) button.removeAttribute("aria-pressed");
     const { graded, skipped, left, seconds_left: time } = found.progress;
