@@ -42,7 +42,7 @@ LARGE = {
 NO_FORM = {
     "/checks/{slug}/archive", "/checks/{slug}/canaries/{key}/diagnosis", "/checks/{slug}/canaries/{key}/try",
     "/checks/{slug}/runs", "/hooks/{slug}/archive", "/hooks/{slug}/replay", "/hooks/{slug}/test", "/logout",
-    "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/silences/{slug}/end",
+    "/rescorings/{rescoring_id}/retry", "/retrievers/{slug}/archive", "/shadows/{slug}/delete", "/silences/{slug}/end",
     "/suites/{suite}/archive", "/suites/{suite}/canaries/{key}/archive", "/tasks/{slug}/adopt",
     "/tasks/{slug}/archive", "/tasks/{slug}/pool",
 }  # fmt: skip
@@ -53,6 +53,7 @@ EXPENSIVE = {
     "POST /v1/import", "GET /v1/export", "GET /v1/compare", "GET /v1/runs/{before}/diff/{now}",
     "GET /v1/runs/{run_id}/report", "GET /v1/checks/{slug}/quality", "POST /v1/checks/{slug}/canaries/{key}/diagnosis",
     "POST /v1/retrievers/{slug}/try", "POST /v1/corpora/{corpus}", "POST /v1/suites/{suite}/traffic",
+    "POST /v1/shadows/{slug}/pairs",
     "GET /v1/tasks/{slug}/agreement", "GET /v1/tasks/{slug}/budget", "GET /v1/tasks/{slug}/recall",
     "GET /v1/tasks/{slug}/disagreements", "POST /v1/tasks/{slug}/adopt", "GET /v1/tasks/{slug}/annotations",
     "POST /v1/tasks/{slug}/annotations", "GET /compare", "GET /compare/canary", "GET /checks/{slug}/quality",
