@@ -1,5 +1,6 @@
 """A check whose retriever gives texts, with a fake endpoint for answers and a fake judge."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,7 +33,7 @@ SOURCE = {
 
 @dataclass(kw_only=True)
 class FakeJudge:
-    """Says YES to every question but those about texts in `no`; counts what it is asked."""
+    """Says YES to all, or supports an answer as one claim, but for texts in `no`; counts what it is asked."""
 
     no: set[str] = field(default_factory=set)
     no_below: int = 0
@@ -51,7 +52,8 @@ class FakeJudge:
             else:
                 answer = prompt.user.rpartition(" answer>>>\n")[0].rpartition(" answer>>>\n")[2]
                 is_no = any(text in prompt.user for text in self.no) or len(answer) < self.no_below
-                yield place, JudgeReply(text="NO" if is_no else "YES", tokens=100)
+                claim = json.dumps({"claims": [{"claim": answer, "supported": not is_no}]})
+                yield place, JudgeReply(text=claim if prompt.claims else "NO" if is_no else "YES", tokens=100)
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,97 @@
+"""A judge on the way of a promotion: its gate passes once people confirmed it, and fails where answers got worse."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from app.domain.experiments.promotion import GateName, GateResult
+from app.domain.experiments.views import GateView
+from app.formats.annotation.task_documents import TaskDocument
+from app.formats.experiments.promotion_documents import PromotionDocument
+from app.formats.validation_messages import parse_document
+from app.services.annotation import annotating, pooling, tasks
+from app.services.experiments import promotions
+from app.services.generation import calibrating, drawing
+from app.store.engine import Store
+from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
+
+KEYS = [f"q{number:03}" for number in range(110)]
+LIES = {key for place, key in enumerate(KEYS) if place % 3 == 0}
+"""Queries whose answers are bad from the beginning: a judge is confirmed by both kinds."""
+QUESTIONS = ("faithfulness", "answer_relevance")
+
+
+@dataclass(kw_only=True)
+class Judged:
+    """Two checks over one suite whose answers one judge rates."""
+
+    it: Answered
+
+    @classmethod
+    def of(cls, store: Store) -> "Judged":
+        """Put both checks in force, and run what is current."""
+        described: dict[str, Any] = answers_page(KEYS, slug="current", sample=1.0, rules=[])
+        checks = [{**described["checks"][0], "slug": slug} for slug in ("current", "candidate")]
+        judge: Mapping[str, Any] = {**JUDGE, "questions": [*QUESTIONS]}
+        it = answered_world(store, {**described, "checks": checks, "judges": [judge]})
+        it.judge.no.add("A lie about")
+        judged = cls(it=it)
+        judged.run("current", LIES)
+        wish = {"slug": "candidate", "current": "current", "candidate": "candidate"}
+        promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ada", now=it.world.clock())
+        return judged
+
+    def run(self, check: str, lies: set[str]) -> None:
+        """Run a check whose answers to these queries are lies, and have them judged."""
+        self.it.ask_answers.texts = {key: f"A lie about {key}." for key in lies}
+        self.it.rate(self.it.world.run(check).id)
+
+    def confirm(self, question: str) -> None:
+        """Let people say the same as the judge of every answer that is drawn for a question."""
+        store, world = self.it.world.store, self.it.world
+        described = {"slug": question.replace("_", "-"), "suite": "suite", "overlap": 0}
+        described["answers"] = {"judge": "reader", "question": question, "count": 100}
+        document = parse_document(TaskDocument, described)
+        tasks.put_task(store, document, by="ada", now=world.clock())
+        pooling.request_pool(store, document.slug, now=world.clock())
+        with store.read() as connection:
+            task = tasks.find_task(connection, document.slug)
+        drawing.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
+        found = annotating.next_item(store, document.slug, annotator="Ann")
+        while (item := found["item"]) is not None:
+            grade = int(item["query"] not in LIES)
+            now = world.clock.advance(1)
+            found = annotating.annotate(store, document.slug, item["id"], annotator="Ann", grade=grade, now=now)
+        calibrating.calibrate(store, task.id, now=world.clock())
+
+    def gate(self) -> GateView:
+        """Return the gate of the judge."""
+        found = promotions.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
+        return next(gate for gate in found["gates"] if gate["gate"] == GateName.JUDGE)
+
+
+@pytest.fixture
+def judged(store: Store) -> Judged:
+    return Judged.of(store)
+
+
+def test_the_gate_of_the_judge_waits_for_people_and_then_passes(judged: Judged) -> None:
+    assert judged.gate()["result"] is GateResult.INCONCLUSIVE, "the candidate has no run yet"
+    judged.run("candidate", LIES)
+    assert judged.gate()["result"] is GateResult.INCONCLUSIVE
+    assert "calibrated" in judged.gate()["reason"]
+    judged.confirm(QUESTIONS[0])
+    assert judged.gate()["result"] is GateResult.INCONCLUSIVE, "one of two measures is confirmed"
+    judged.confirm(QUESTIONS[1])
+    assert judged.gate()["result"] is GateResult.PASS
+
+
+def test_worse_answers_fail_the_gate_of_a_confirmed_judge(judged: Judged) -> None:
+    for question in QUESTIONS:
+        judged.confirm(question)
+    judged.run("candidate", {*LIES, *KEYS[:80]})
+    assert judged.gate()["result"] is GateResult.FAIL, judged.gate()["reason"]
+    found = promotions.load_promotion(judged.it.world.store, "candidate", now=judged.it.world.clock())
+    assert found["state"] == "stopped"
