@@ -234,6 +234,35 @@ def test_cache_keeps_a_value_larger_than_its_bytes_until_another_comes() -> None
     assert cache.size == 10
 
 
+def test_cache_drops_what_nobody_used_for_long_when_another_value_comes() -> None:
+    now = [0.0]
+    cache = ByteCache(most_bytes=1_000, idle_seconds=60, clock=lambda: now[0])
+    for name in ("unused", "used"):
+        cache.get(name, partial(_sized, name))
+    now[0] = 50.0
+    assert cache.peek("used") == "used"
+    now[0] = 100.0
+    cache.get("new", partial(_sized, "new"))
+    assert (cache.peek("unused"), cache.peek("used"), cache.peek("new")) == (None, "used", "new")
+    assert cache.size == 80
+
+
+def test_explanations_of_alerts_take_no_room_from_suites_and_checks(database_url: str) -> None:
+    with counted_world(database_url) as (world, _):
+        world.apply(page(suite_of(SMALL), rules=[{**OPENS_AT_ONCE, "close": 1}]))
+        sizes = []
+        for _ in range(3):
+            world.probe.all_answer()
+            world.run()
+            world.probe.all_miss()
+            world.run()
+            world.deliver_all()
+            sizes.append((world.store.cache.size, world.store.run_cache.size))
+    of_definitions, of_runs = zip(*sizes, strict=True)
+    assert of_definitions[0] == of_definitions[1] == of_definitions[2] > 0
+    assert 0 < of_runs[0] < of_runs[1] < of_runs[2]
+
+
 def test_threads_that_ask_for_the_same_at_once_have_it_made_once() -> None:
     cache, made = ByteCache(), []
 

@@ -2,6 +2,9 @@
 
 50 checks of 20 canaries each minute; every ten minutes the retriever loses everything or finds it again, so that all
 alerts open or resolve. The rows are accounted for at the end as after a fault.
+
+`--every 10s --change-seconds 20 --minutes 25`: as many changes as in half a day, to tell what grows with each of them
+from what fills up.
 """
 
 import argparse
@@ -10,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import linear_regression, median
 
@@ -24,6 +27,8 @@ from tests.faults.bench import Bench, Load, Service, bench
 _LOAD = Load(checks=50, canaries=20, concurrency=8, requests_per_second=None, every="60s")
 _SAMPLE_SECONDS = 15.0
 _CHANGE_MINUTES = 10
+_CHANGES_SHOWN = 5
+"""From one line about memory to the next."""
 _WARM_MINUTES = 5
 """In which everything is loaded; the slopes leave them out."""
 _ACCOUNT_SECONDS = 3600
@@ -36,6 +41,8 @@ class Sample:
     """What the process holds at a moment."""
 
     minute: float
+    changes: int
+    """How often the retriever lost everything or found it again."""
     memory: float
     """Resident, in megabytes."""
     files: int
@@ -48,11 +55,15 @@ def main(arguments: Sequence[str]) -> int:
     """Print the figures; 1 = a result, alert or notification is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--minutes", type=int, default=60)
-    minutes = parser.parse_args(arguments).minutes
+    parser.add_argument("--every", default=_LOAD.every, help="schedule of the checks")
+    parser.add_argument("--change-seconds", type=float, default=_CHANGE_MINUTES * 60)
+    given = parser.parse_args(arguments)
+    minutes = given.minutes
     folder = Path(tempfile.mkdtemp(prefix="coalmine-soak-"))
-    with bench(folder, minutes * 60 + _ACCOUNT_SECONDS, _LOAD) as trial:
+    with bench(folder, minutes * 60 + _ACCOUNT_SECONDS, replace(_LOAD, every=given.every)) as trial:
         service = trial.serve()
-        for line in (*describe(watch(trial, service, minutes)), *describe_lags(start_lags(trial))):
+        samples = watch(trial, service, minutes, given.change_seconds)
+        for line in (*describe(samples), *describe_changes(samples), *describe_lags(start_lags(trial))):
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         account = take_account(trial, service, trial.settle(), faults=0)
@@ -64,27 +75,30 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def watch(trial: Bench, service: Service, minutes: int) -> list[Sample]:
+def watch(trial: Bench, service: Service, minutes: int, change_seconds: float) -> list[Sample]:
     """Take samples of the service for so long, and change what the retriever finds now and then."""
+    pause = min(_SAMPLE_SECONDS, change_seconds / 4)
     process = psutil.Process(service.child.pid)
     began = time.monotonic()
     samples: list[Sample] = []
     while (minute := (time.monotonic() - began) / 60) < minutes:
-        is_missing = bool(int(minute) // _CHANGE_MINUTES % 2)
+        changes = int(minute * 60 / change_seconds)
+        is_missing = bool(changes % 2)
         if is_missing != trial.is_missing:
             trial.set_missing(is_missing=is_missing)
-        samples.append(sample(process, minute))
+        samples.append(sample(process, minute, changes))
         sys.stderr.write(f"{samples[-1]}\n")
-        trial.deadline.hold(_SAMPLE_SECONDS, service.child)
+        trial.deadline.hold(pause, service.child)
     return samples
 
 
-def sample(process: psutil.Process, minute: float) -> Sample:
-    """Return what the process holds now."""
+def sample(process: psutil.Process, minute: float, changes: int) -> Sample:
+    """Return what the process holds now, after so many changes."""
     with process.oneshot():
         times = process.cpu_times()
         return Sample(
             minute=minute,
+            changes=changes,
             memory=process.memory_info().rss / _MEGABYTE,
             files=process.num_fds(),
             threads=process.num_threads(),
@@ -111,6 +125,12 @@ def describe(samples: Sequence[Sample]) -> list[str]:
     used = warm[-1].processor_seconds - warm[0].processor_seconds
     share = used / ((warm[-1].minute - warm[0].minute) * 60)
     return [*lines, f"processor: {share:.1%} of a core"]
+
+
+def describe_changes(samples: Sequence[Sample]) -> list[str]:
+    """Describe the memory at the end of what follows a change, every few changes."""
+    memory = {one.changes: one.memory for one in samples}
+    return [f"memory after {count} changes: {memory[count]:.1f}" for count in memory if count % _CHANGES_SHOWN == 0]
 
 
 def describe_lags(lags: Sequence[tuple[float, float]]) -> list[str]:

@@ -19,7 +19,7 @@ from app.services.alerts.changed_canaries import ChangedRun, load_changes
 from app.services.runs.run_causes import causes_of
 from app.services.score_details import without_relevance
 from app.store.diagnosis.diagnoses import DiagnosisRow, MarkRow, marks_before
-from app.store.engine import Connection, cached, find_cached
+from app.store.engine import Connection, cached_of_run, find_cached_of_run
 from app.store.history import degraded_at_run
 from app.store.history.degraded_at_run import DegradedRow
 from app.store.runs import canary_states, results
@@ -107,7 +107,7 @@ def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None
         ("explanation", one, newest, changed and changed.run.finished_at)
         for one, changed in zip(requests, changes, strict=True)
     ]
-    explanations = {key: find_cached(connection, key) for key in keys}
+    explanations = {key: find_cached_of_run(connection, key) for key in keys}
     missing = {
         key: one for key, one in zip(keys, changes, strict=True) if one is not None and explanations[key] is None
     }
@@ -115,7 +115,7 @@ def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None
     diagnoses = _valid_diagnoses(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
     shared = causes_of(connection, by_run) if by_run else {}
     for key, one in missing.items():
-        explanations[key] = cached(
+        explanations[key] = cached_of_run(
             connection, key, partial(_build_explanation, one, diagnoses[one.run.id], shared.get(one.run.id))
         )
     return [explanations[key] for key in keys]

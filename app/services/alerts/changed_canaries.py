@@ -15,7 +15,7 @@ from app.domain.runs.tally import MISSING, REGRESSED, RELEVANCE
 from app.services.catalog.suite_snapshots import load_suites
 from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
-from app.store.engine import Connection, cached, find_cached
+from app.store.engine import Connection, cached_of_run, find_cached_of_run
 from app.store.history import degraded_at_run, probe_outcomes
 from app.store.history.degraded_at_run import DegradedRow
 from app.store.history.probe_outcomes import Unmeasured
@@ -65,10 +65,10 @@ def load_changes(connection: Connection, requests: Sequence[tuple[int, int | Non
     keys = {one: ("changed", one, runs[one[0]].finished_at) for one in requests if one[0] in runs}
     changes: dict[tuple[int, int | None], ChangedRun | None] = {}
     for one, key in keys.items():
-        changes[one] = find_cached(connection, key)
+        changes[one] = find_cached_of_run(connection, key)
     missing = [one for one in dict.fromkeys(requests) if changes.get(one) is None and one in keys]
     for one, change in zip(missing, _read_changes(connection, missing, runs) if missing else (), strict=True):
-        changes[one] = change if change is None else cached(connection, keys[one], partial(_with_size, change))
+        changes[one] = change if change is None else cached_of_run(connection, keys[one], partial(_with_size, change))
     return [changes.get(one) for one in requests]
 
 
