@@ -17,6 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from app import metrics
+from app.adapters.file_descriptors import return_free_pages
 from app.domain.errors import StoreUnavailableError
 from app.job_threads import JobThreads
 from app.metrics.snapshot_keeper import SnapshotKeeper
@@ -36,6 +37,8 @@ logger = logging.getLogger("coalmine.worker")
 
 _POLL_SECONDS = 1.0
 _SYNC_SECONDS = 5
+_FREE_PAGES_SECONDS = 60
+"""From one look for free pages to the next, which takes about a millisecond."""
 
 
 class Worker:
@@ -75,6 +78,7 @@ class Worker:
         loops: list[tuple[str, Callable[[], None]]] = [
             ("sync", partial(self._repeat, _SYNC_SECONDS, self._sync)),
             ("metrics", partial(self._metrics.keep, _SYNC_SECONDS, self._guarded)),
+            ("free-pages", partial(self._repeat, _FREE_PAGES_SECONDS, return_free_pages)),
         ]
         if self._engine.ping is not None:
             loops.append(("ping", partial(self._ping_loop, self._engine.ping)))

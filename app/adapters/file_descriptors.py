@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 LOCAL_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -36,6 +37,12 @@ def return_freed_memory(environment: Mapping[str, str]) -> bool:
         return False
     taken = [mallopt(option, value) for name, option, value in (_ARENAS, _TRIM) if name not in environment]
     return any(taken)
+
+
+def return_free_pages() -> None:
+    """Give back the pages of the heaps on which nothing is left; glibc itself does so only at the end of a heap."""
+    with suppress(AttributeError, OSError):  # other C libraries have no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def are_exhausted() -> bool:

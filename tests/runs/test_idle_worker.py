@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 
-from app import job_threads, metrics
+from app import job_threads, metrics, worker
 from app.domain.model import Trigger
 from app.services.history import run_views
 from app.store.engine import Store
@@ -61,6 +62,13 @@ def test_an_idle_worker_opens_no_writing_transaction(store: Store) -> None:
         before, polled = len(writes), len(reads)
         until(lambda: len(reads) >= polled + 50)
         assert len(writes) == before
+
+
+def test_an_idle_worker_gives_free_pages_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[str] = []
+    monkeypatch.setattr(worker, "return_free_pages", partial(given_back.append, "pages"))
+    with _working(World(store=store)):
+        until(lambda: given_back)
 
 
 def test_a_run_that_another_process_queued_is_begun_without_a_word(

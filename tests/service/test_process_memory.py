@@ -47,3 +47,22 @@ def test_threads_share_two_heaps_unless_the_environment_says_otherwise(
     tmp_path: Path, *, environment: dict[str, str], is_set: bool, expected: str
 ) -> None:
     assert heaps(tmp_path, is_set=is_set, environment=environment) == expected
+
+
+FREED = """
+from app.adapters.file_descriptors import return_free_pages
+def resident():
+    return next(int(one.split()[1]) for one in open("/proc/self/status") if one.startswith("RssAnon"))
+blocks = [bytes(2_000) for _ in range(20_000)]
+kept = blocks[::100]
+del blocks
+before = resident()
+return_free_pages()
+print(before - resident())
+"""
+
+
+def test_pages_freed_between_blocks_that_are_kept_go_back_to_the_system() -> None:
+    command = [sys.executable, "-c", FREED]
+    returned = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own script
+    assert int(returned) > 20_000, "of 40,000 kB"
