@@ -2,11 +2,13 @@
 
 import inspect
 import re
+import tracemalloc
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from msgspec.msgpack import encode
 
 from app.domain.delivery.hooks import Receipt
 from app.domain.model import Outcome
@@ -14,6 +16,7 @@ from app.services.delivery import deliveries
 from app.services.history import charts, retention, run_views
 from app.store.engine import Store, to_us
 from app.store.history import pruning
+from app.store.runs.recording import RankingBody
 from app.store.tables import metadata
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
@@ -148,10 +151,43 @@ def test_no_text_is_left_that_no_ranking_holds(world: World) -> None:
     assert world.count("chunks")["chunks"] > 0
 
 
+def test_the_search_for_unused_texts_holds_few_bytes_of_each(world: World) -> None:
+    _day_by_day(world, 12)
+    _prune(world, days=9)
+    _insert_rankings(world.store, 30_000)
+    before = world.count("chunks")["chunks"]
+    tracemalloc.start()
+    deleted = _prune(world, days=5)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert deleted > before - world.count("chunks")["chunks"] > 0
+    assert most < 4_000_000
+
+
+def _insert_rankings(store: Store, count: int) -> None:
+    """Insert rankings that states of a run hold, each with a text of its own."""
+    first = 1_000
+    ids = range(first, first + count)
+    with store.write() as connection:
+        states = metadata.tables["states"]
+        state = connection.execute(sa.select(states).order_by(states.c.id.desc()).limit(1)).mappings().one()
+        bodies = [encode(RankingBody(returned=1, decimals=1, chunks=[one], scores=[5])) for one in ids]
+        hashes = [one.to_bytes(16) for one in ids]
+        columns = {
+            "chunks": [{"id": one, "hash": key, "chunk": "chunk"} for one, key in zip(ids, hashes, strict=True)],
+            "rankings": [
+                {"id": one, "hash": key, "body": body} for one, key, body in zip(ids, hashes, bodies, strict=True)
+            ],
+            "states": [{**state, "id": one, "ranking_id": one, "last_run": state["first_run"]} for one in ids],
+        }
+        for name, rows in columns.items():
+            connection.execute(metadata.tables[name].insert(), rows)
+
+
 def _unused_chunks(store: Store) -> list[int]:
     with store.read() as connection:
         used, _ = pruning.chunks_of_rankings(connection, 0, 1_000)
-        return sorted(pruning.all_chunks(connection) - used)
+        return sorted(set(pruning.all_chunks(connection).tolist()) - used)
 
 
 def test_where_nothing_is_old_nothing_is_written(world: World) -> None:

@@ -1,9 +1,11 @@
 """Retention: finds expired rows by reading and deletes them in small batches, so that no writer waits long."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
+
+import numpy as np
 
 from app.store import received_parts
 from app.store.annotation import traffic
@@ -29,6 +31,8 @@ QUESTIONS_KEPT: Final = timedelta(days=1)
 """How long a query waits for the candidate of a shadow to be asked."""
 SLICE: Final = 50_000
 """Rankings examined in one round, and in one reading transaction."""
+CONTENT_PAGE: Final = 2_000
+"""Rankings whose texts are read at a time; with those of a slice a pass would hold 30 MB."""
 ROUND: Final = timedelta(minutes=10)
 UNITS_KEPT: Final = timedelta(days=90)
 """How long units of an epoch that ended are kept: an outcome may come as late as the longest window."""
@@ -56,7 +60,7 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     deleted += _drop(store, unused, pruning.drop_rankings, batch)
     deleted += sum(_drop_orphans(store, orphans, batch) for orphans in _ORPHANS)
     if deleted if slices == 1 else place == 0:
-        deleted += _prune_content(store, batch, slice_size)
+        deleted += _prune_content(store, batch)
     return deleted
 
 
@@ -130,16 +134,28 @@ def _slice(store: Store, now: datetime, size: int) -> tuple[int, int]:
     return int(now.timestamp() // ROUND.total_seconds()) % slices, slices
 
 
-def _prune_content(store: Store, batch: int, slice_size: int) -> int:
+def _prune_content(store: Store, batch: int) -> int:
     """Delete unused texts and vectors: searched by reading, then deleted in batches that check only newer rankings."""
     with store.write() as connection:
         since = pruning.newest_ranking(connection)
     with store.read() as connection:
-        unused = pruning.all_chunks(connection)
+        ids = pruning.all_chunks(connection)
+    is_used = np.zeros(len(ids), np.bool_)
     after: int | None = 0
     while after is not None:
         with store.read() as connection:
-            used, after = pruning.chunks_of_rankings(connection, after, slice_size)
-        unused -= used
-    deleted = _drop(store, sorted(unused), partial(pruning.drop_chunks, since=since), batch)
+            used, after = pruning.chunks_of_rankings(connection, after, CONTENT_PAGE)
+        is_used[_places(ids, used)] = True
+    unused: list[int] = ids[~is_used].tolist()
+    deleted = _drop(store, unused, partial(pruning.drop_chunks, since=since), batch)
     return deleted + _drop_orphans(store, pruning.VECTORS, batch)
+
+
+def _places(ids: pruning.Ids, wanted: Collection[int]) -> pruning.Ids:
+    """Return the places of wanted ids in ascending ones; those that are not among them are left out."""
+    sought = np.fromiter(wanted, np.int64, len(wanted))
+    places = np.searchsorted(ids, sought)
+    is_within = places < len(ids)
+    places, sought = places[is_within], sought[is_within]
+    found: pruning.Ids = places[ids[places] == sought]
+    return found
