@@ -1,6 +1,7 @@
 """Faults of clocks: a process has another time than the database, or its zone changes to and from summer time.
 
-They need Debian's libfaketime. Waits are told apart from the time of day: what counts seconds is not faked.
+They need Debian's libfaketime. Waits are told apart from the time of day: what counts seconds is not faked. It slows a
+process down, whatever time it shows: a skewed clock is to be compared with one that is right and faked.
 """
 
 from collections.abc import Iterator
@@ -132,6 +133,7 @@ FAULTS = [
         )
         for name, what, offset in (
             ("right", "right, for comparison", None),
+            ("faked", "right, but read through libfaketime, for comparison", "+0s"),
             ("ahead", "60 s ahead", "+60s"),
             ("behind", "60 s behind", "-60s"),
         )
