@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -238,6 +239,11 @@ class Collection:
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over connections that a killed service leaves."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _serve(answer: Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]], port: int = 0) -> ThreadingHTTPServer:
