@@ -115,7 +115,13 @@ def test_the_forms_say_what_is_wrong(service: Api) -> None:
 
 def test_a_key_that_may_only_read_cannot_send_the_forms(service: Api) -> None:
     headers = bearer(service.key(Scope.READ))
-    assert "This key may only read" in service.client.get("/shadows/hybrid", headers=headers).text
+    shown = service.client.get("/shadows/hybrid", headers=headers).text
+    assert "This key may only read" in shown
+    assert "alert(1)" not in shown, "queries of users are for those who may write"
+    assert service.client.get("/v1/shadows/hybrid/pairs", headers=headers).status_code == 403
+    writes = bearer(service.key(Scope.WRITE))
+    found = service.client.get("/v1/shadows/hybrid/pairs", params={"limit": 2}, headers=writes).json()
+    assert len(found["items"]) == 2
     assert service.client.post("/shadows/hybrid", data={"share": "1"}, headers=headers).status_code == 403
 
 

@@ -223,4 +223,6 @@ def test_stopping_lets_go_and_loses_nothing(world: World) -> None:
 
 
 def kept(world: World) -> list[str]:
-    return [one["query"] for one in shadows.load_shadow(world.store, "hybrid")["most_different"]]
+    found = shadows.list_pairs(world.store, "hybrid", limit=9)
+    assert shadows.load_shadow(world.store, "hybrid")["kept"] == len(found)
+    return [one["query"] for one in found]

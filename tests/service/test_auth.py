@@ -357,6 +357,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         Form({"task": "spare-pairs", "suite": "docs", "count": "5", "overlap": "0"}),
     ),
     ("POST", "/shadows/{slug}/delete"): (WRITE, "/shadows/spare/delete", None),
+    ("GET", "/v1/shadows/{slug}/pairs"): (WRITE, "/v1/shadows/spare/pairs", None),
     ("POST", "/v1/shadows/{slug}/pairs"): (WRITE, "/v1/shadows/spare/pairs", PAIRS),
     ("DELETE", "/v1/shadows/{slug}"): (WRITE, "/v1/shadows/spare", None),
     ("GET", "/v1/promotions"): (READ, "/v1/promotions", None),

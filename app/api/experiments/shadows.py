@@ -3,18 +3,19 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from app.api.answers import answers_with, refusals
 from app.api.bodies import Content
 from app.api.catalog.definitions import After, Limit, body_schema, reference, wake, with_name
-from app.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
+from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.request_limits import expensive
 from app.api.schemas import Page
-from app.domain.experiments.views import ReceivedPairs, ShadowDetail, ShadowView
-from app.formats.experiments.shadow_documents import MOST_PAIRS, ShadowBatch, ShadowDocument
+from app.domain.experiments.views import DifferentPair, ReceivedPairs, ShadowDetail, ShadowView
+from app.formats.experiments.shadow_documents import MOST_KEPT, MOST_PAIRS, ShadowBatch, ShadowDocument
 from app.formats.fields import SLUG
 from app.formats.validation_messages import parse_document
+from app.services.catalog.api_keys import Scope
 from app.services.experiments import shadow_intake, shadows
 
 router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -64,6 +65,15 @@ def put_shadow(store: StoreDep, request: Request, response: Response, slug: str,
     created = shadows.put_shadow(store, document, by=request.state.identity.name, now=now)
     response.status_code = 201 if created else 200
     return shadows.load_shadow(store, slug)
+
+
+@router.get("/shadows/{slug}/pairs")
+@needs(Scope.WRITE)
+def list_pairs(
+    store: StoreDep, slug: str, limit: Annotated[int, Query(ge=1, le=MOST_KEPT)] = 50
+) -> Page[DifferentPair]:
+    """List the queries of users whose answers differ most, for keys that may write; never the answers."""
+    return Page(items=shadows.list_pairs(store, slug, limit=limit), next=None)
 
 
 @router.post("/shadows/{slug}/pairs", openapi_extra=_PAIRS, responses=refusals(409))

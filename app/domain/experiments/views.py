@@ -214,7 +214,6 @@ class ShadowDetail(ShadowView):
     """Queries that the candidate has yet to be asked."""
     kept: int
     """Pairs that are kept for people to compare."""
-    most_different: list[DifferentPair]
     comparisons: list[ComparisonView]
     hours: list[ShadowHour]
     """The newest last, at most 720."""

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.domain.experiments.views import ShadowDetail, ShadowFigures, ShadowView
+from app.domain.experiments.views import DifferentPair, ShadowDetail, ShadowFigures, ShadowView
 from app.formats.experiments.shadow_documents import ShadowDocument
 from app.formats.history import shapes
 from app.services.experiments.side_by_side import load_comparisons
@@ -15,8 +15,6 @@ from app.store.experiments import shadows as rows
 from app.store.experiments.shadows import DefinedShadow, ShadowRow, ShadowSums
 
 MOST_HOURS: Final = 720
-SHOWN_PAIRS: Final = 10
-"""Of the most different pairs, shown with a shadow."""
 
 
 def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
@@ -65,15 +63,20 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
         if shadow is None and sums is None:
             raise NotFoundError(f"there is no shadow '{slug}'")
         hours = rows.newest_hours(connection, slug, MOST_HOURS)
-        pairs = [] if shadow is None else shadow_pairs.list_pairs(connection, shadow.id)
         return {
             **_view(slug, sums, shadow),
             "waiting": 0 if shadow is None else shadow_questions.count_questions(connection, shadow.id),
-            "kept": len(pairs),
-            "most_different": [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs[:SHOWN_PAIRS]],
+            "kept": 0 if shadow is None else shadow_pairs.count_pairs(connection, shadow.id),
             "comparisons": load_comparisons(connection, slug),
             "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
         }
+
+
+def list_pairs(store: Store, slug: str, *, limit: int) -> list[DifferentPair]:
+    """Return the most different pairs that are kept of a shadow, without the answers. Raises NotFoundError."""
+    with store.read() as connection:
+        pairs = shadow_pairs.list_pairs(connection, require_shadow(connection, slug).id, limit)
+    return [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs]
 
 
 def delete_shadow(store: Store, slug: str) -> None:

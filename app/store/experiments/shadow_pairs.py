@@ -60,6 +60,12 @@ def list_pairs(connection: Connection, shadow_id: int, limit: int | None = None)
     ]
 
 
+def count_pairs(connection: Connection, shadow_id: int) -> int:
+    """Count the pairs of a shadow."""
+    mine = shadow_pairs.c.shadow_id == shadow_id
+    return connection.execute(sa.select(sa.func.count()).select_from(shadow_pairs).where(mine)).scalar_one()
+
+
 def forget_pairs(connection: Connection, shadow_id: int) -> None:
     """Delete the pairs of a shadow."""
     connection.execute(sa.delete(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id))

@@ -19,15 +19,17 @@ from app.formats.experiments.shadow_documents import ShadowDocument
 from app.formats.validation_messages import parse_document
 from app.services.annotation import pooling, tasks
 from app.services.catalog import definitions
+from app.services.catalog.api_keys import Scope
 from app.services.experiments import shadows
 from app.store.engine import Store
 from app.web.experiments.interval_chart import HEIGHT, WIDTH
 from app.web.experiments.overlap_chart import draw_overlap
-from app.web.forms import Form, parse_number, problems_by_field, read_form
+from app.web.forms import Form, has_scope, parse_number, problems_by_field, read_form
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
+_SHOWN_PAIRS = 10
 _NEW_TASK = {"count": "50", "overlap": "0.2"}
 
 
@@ -114,12 +116,14 @@ def _shadow(
     status: int = 200,
 ) -> HTMLResponse:
     shadow = shadows.load_shadow(store, slug)
+    may_write = has_scope(request, Scope.WRITE)  # queries of users are personal data
     stored = {name: str(shadow.get(name) or "") for name in ("candidate", "share", "k", "keep")}
     return render(
         request,
         "experiments/shadow.html",
         status=status,
         shadow=shadow,
+        pairs=shadows.list_pairs(store, slug, limit=_SHOWN_PAIRS) if shadow["kept"] and may_write else (),
         chart=draw_overlap(shadow["hours"]),
         size=(WIDTH, HEIGHT),
         typed=Form(texts={**_NEW_TASK, "task": f"{slug}-pairs"[:64], **stored, **({} if form is None else form.texts)}),
