@@ -1,24 +1,18 @@
 """Converts aggregates of runs to stored JSON and back."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates, Slice
 from app.domain.alerts.rules import DEGRADED_SHARE
-from app.domain.history.run_views import DegradedName, RunDetails, SliceView
-from app.domain.model import EmbedderChange, Outcome, RunStatus, Step, Verdict
-from app.domain.probing.latency_summary import latency_summary
-from app.domain.probing.probe_failures import FailedProbe
-from app.domain.probing.views import LatencyView, ProbeSummary, StoredFinding
-from app.domain.runs.run_inputs import RunInputs
-from app.domain.runs.run_outcomes import RunOutcome
-from app.domain.runs.run_responses import RunResponses, measured_latencies
-from app.domain.runs.tally import unpack_reasons
+from app.domain.model import EmbedderChange, Outcome, RunStatus, Verdict
+from app.domain.probing.views import ProbeSummary, StoredFinding
+from app.domain.runs.run_responses import measured_latencies
+from app.services.run_bodies import probe_summary
 from app.store.runs.results import RunRow
 from app.store.runs.shards import Failure
 
@@ -70,61 +64,9 @@ def embedder_finding(finding: StoredFinding | None) -> tuple[EmbedderChange | No
     return None if finding["kind"] is None else EmbedderChange(finding["kind"]), finding["reason"]
 
 
-def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
-    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
-    aggregates = outcome.aggregates
-    degraded: list[DegradedName] = [
-        {
-            "key": inputs.canaries[position].key,
-            "query": inputs.canaries[position].query,
-            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
-        }
-        for position in outcome.degraded.tolist()
-    ]
-    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
-    body: RunDetails = {
-        "categories": {name: slice_view(part) for name, part in aggregates.categories.items()},
-        "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
-        "probes": summary["probes"],
-        "probes_by_step": summary["probes_by_step"],
-        "latency_seconds": summary["latency_seconds"],
-        "degraded": degraded,
-    }
-    sources = inputs.suite.judgment_sources
-    if sources is not None:
-        body["judgment_sources"] = sources
-    return body
-
-
-def probe_summary(
-    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
-) -> ProbeSummary:
-    """Return probes by outcome, the failures before the retriever by step, and the latency."""
-    steps: dict[str, Counter[str]] = {}
-    for failure in failures:
-        if failure.step != Step.RETRIEVER:
-            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
-    return {
-        "probes": dict(probes),
-        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
-        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
-    }
-
-
 def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping[int, Failure]) -> ProbeSummary:
     """Return `probe_summary` of a run stored by a release that did not store it."""
     probes = Counter(str(failure.outcome) for failure in failures.values())
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
     return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
-
-
-def slice_view(part: Slice) -> SliceView:
-    """Return the view of a category or tag, its numbers in full."""
-    return {
-        "canaries": part.canaries,
-        "measured": part.measured,
-        "health_score": part.health_score,
-        "coverage": part.coverage,
-        "measures": dict(part.measures),
-    }

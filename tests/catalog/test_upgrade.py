@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.config import Settings
+from app.domain.catalog.suite_hashes import suite_hash
 from app.formats.catalog.canary_documents import CanaryDocument, JudgmentDocument
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.catalog.documents import CheckDocument
@@ -138,7 +139,7 @@ def _suite_hash(store: Store) -> str:
     with store.read() as connection:
         suite = catalog.find_definition(connection, "suite", "handbook")
         assert suite is not None
-        return suites.suite_hash([(row.key, row.hash) for row in suites.list_canaries(connection, suite.id)])
+        return suite_hash([(row.key, row.hash) for row in suites.list_canaries(connection, suite.id)])
 
 
 def test_one_changed_canary_is_the_only_change_after_an_upgrade(

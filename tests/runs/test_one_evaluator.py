@@ -19,7 +19,7 @@ from app.domain.runs.run_responses import build_responses
 from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog.run_inputs import build_inputs
+from app.services.catalog.input_assembly import build_inputs
 from app.services.history import result_views
 from app.services.probing import trials
 from app.services.runs import rescoring

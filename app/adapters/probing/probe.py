@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from app.adapters.limits import Limits
@@ -13,7 +14,6 @@ from app.adapters.probing.http_probe import Answers, HttpProbe, Vectors
 from app.adapters.probing.mcp_probe import McpProbe
 from app.adapters.probing.request_templates import needs_vector
 from app.adapters.probing.scorers import RelevanceScorer, ScorerBreaker
-from app.adapters.probing.sql_probe import SqlProbe
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probing.probe_failures import url_address
@@ -36,6 +36,26 @@ class DialectProbe(Protocol):
         ...
 
 
+class _LazySqlProbe:
+    """Probes PostgreSQL; psycopg, 9 MB, is loaded with the first retriever that is one."""
+
+    def __init__(self, policy: AddressPolicy, limits: Limits) -> None:
+        self._policy = policy
+        self._limits = limits
+
+    def __call__(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery], vectors: Vectors = EMPTY
+    ) -> Iterator[Answers]:
+        """Send every query; see `Probe`."""
+        return self._probe(context, queries, vectors)
+
+    @cached_property
+    def _probe(self) -> DialectProbe:
+        from app.adapters.probing.sql_probe import SqlProbe  # noqa: PLC0415 - as the class says
+
+        return SqlProbe(self._policy, limits=self._limits)
+
+
 class RetrieverProbe:
     """Probes any retriever. `user_agent` names the program to all of them.
 
@@ -52,7 +72,7 @@ class RetrieverProbe:
         self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, limits=limits)
         self._dialects: dict[Dialect, DialectProbe] = {
             Dialect.HTTP: HttpProbe(policy, keyring, user_agent, limits=limits),
-            Dialect.SQL: SqlProbe(policy, limits=limits),
+            Dialect.SQL: _LazySqlProbe(policy, limits),
             Dialect.MCP: McpProbe(policy, keyring, user_agent, limits=limits),
         }
 

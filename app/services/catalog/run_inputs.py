@@ -8,15 +8,14 @@ from typing import Any, Final, TypeVar
 
 from app.domain.catalog.measure_guide import MeasureGuide
 from app.domain.errors import ConflictError, InvalidInputError
-from app.domain.generation.answer_measures import answer_measures
 from app.domain.probing.retrievers import Retriever
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.run_inputs import RunInputs, RunVersions
-from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument
 from app.formats.catalog.secret_fields import config_hash, join_secrets, with_placeholders
 from app.formats.fields import Document
 from app.formats.validation_messages import parse_document
+from app.services.catalog.input_assembly import build_inputs
 from app.services.catalog.suite_snapshots import load_corrected, load_suite
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
@@ -47,20 +46,6 @@ def load_inputs(
     else:
         suite = load_corrected(connection, versions.suite, judged_by)
     return build_inputs(suite, check, retriever, config_hash=config_hash(check_hash, retriever_hash))
-
-
-def build_inputs(suite: SuiteSnapshot, check: CheckDocument, retriever: Retriever, *, config_hash: str) -> RunInputs:
-    """Return the inputs of a run of this check."""
-    return RunInputs(
-        check=check.slug,
-        suite_slug=check.suite,
-        suite=suite,
-        retriever=retriever,
-        yardstick=check.yardstick(retriever.scorer),
-        answer_measures=answer_measures(gives_answers=retriever.gives_answers, judged=check.judge is not None),
-        judge=check.judge,
-        config_hash=config_hash,
-    )
 
 
 def load_yardstick(connection: Connection, check_version: int, retriever_version: int) -> Yardstick:

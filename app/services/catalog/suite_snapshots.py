@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from app.domain.catalog.suite_hashes import suite_hash
 from app.domain.errors import InvalidInputError
 from app.domain.model import Canary
 from app.domain.runs.suite_snapshot import Member, SuiteSnapshot, UnusableSuiteError
@@ -77,7 +78,7 @@ def load_corrected(connection: Connection, version_id: int, judged_by: int) -> S
     def correct() -> tuple[SuiteSnapshot, int]:
         recorded, now = load_suite(connection, version_id), load_suite(connection, judged_by)
         members = tuple([_corrected(member, now) for member in recorded.members])
-        digest = suites.suite_hash([(member.key, member.hash) for member in members])
+        digest = suite_hash([(member.key, member.hash) for member in members])
         snapshot = SuiteSnapshot(version_id=version_id, suite_id=recorded.suite_id, hash=digest, members=members)
         return snapshot, len(members) * _BYTES_PER_CANARY
 

@@ -13,10 +13,11 @@ from app.domain.runs.run_outcomes import evaluate
 from app.domain.runs.run_responses import RunResponses
 from app.formats.history import shapes
 from app.services import score_details
-from app.services.aggregates import run_body, slice_view, stored_aggregates, stored_probes
+from app.services.aggregates import stored_aggregates, stored_probes
 from app.services.catalog.judgment_sources import is_self_judged
 from app.services.catalog.suite_snapshots import load_suites
 from app.services.lookup import find_check, find_run
+from app.services.run_bodies import run_body, slice_view
 from app.services.runs.plans import asked_in
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store

@@ -14,7 +14,7 @@ from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, finds_nothing, score
 from app.domain.runs.run_responses import RunResponses
-from app.services.aggregates import embedder_finding, probe_summary, run_body
+from app.services.aggregates import embedder_finding
 from app.services.alerts import transitions
 from app.services.alerts.rule_facts import detector_facts
 from app.services.detection import detector_step
@@ -23,6 +23,7 @@ from app.services.detection.detectors import EndingRun
 from app.services.diagnosis.returned_chunks import outdate_returned
 from app.services.probing import embedding_canaries
 from app.services.probing.embedding_canaries import EmbedderRecord
+from app.services.run_bodies import probe_summary, run_body
 from app.services.runs import run_causes
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered, gather, with_names

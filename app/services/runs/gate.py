@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from app.domain.alerts.rule_facts import RunFacts
 from app.domain.catalog.judgment_sources import are_self_judged, retriever_source
 from app.domain.catalog.suite_floors import SuiteFloors
+from app.domain.catalog.suite_hashes import suite_hash
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportDocument, ResultView
@@ -35,10 +36,9 @@ from app.formats.catalog.secret_fields import config_hash, content_hash
 from app.formats.fields import did_you_mean
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
-from app.services.aggregates import run_body
-from app.services.catalog.run_inputs import build_inputs
+from app.services.catalog.input_assembly import build_inputs
 from app.services.comparison.report_decisions import expectation_digest, same_expectations
-from app.store.catalog.suites import suite_hash
+from app.services.run_bodies import run_body
 
 _OTHER_DEPTH: Final = "the saved report asked for another number of hits (fetch_k), which the measure depends on"
 

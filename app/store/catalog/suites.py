@@ -1,9 +1,7 @@
 """Rows of suites: canaries with all their versions, and the frozen suite versions of runs."""
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,6 +9,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.catalog.suite_hashes import suite_hash
 from app.store.engine import blocks, insert_new, read_body
 from app.store.row_tables import numbers, row_table
 from app.store.tables import canaries, canary_versions, definitions, suite_versions
@@ -197,11 +196,6 @@ def freeze_suite(connection: Connection, suite_id: int, listed: ListedMembers, n
     columns = ("suite_id", "revision", "hash", "members", "created_at")
     insert_new(connection, suite_versions, columns, [(suite_id, listed.revision, listed.hash, listed.packed, now)])
     return int(connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one())
-
-
-def suite_hash(members: Sequence[tuple[str, str]]) -> str:
-    """Return the hash of a canary list by the keys and content hashes of its members in order: 32 hex digits."""
-    return blake2b(json.dumps([list(member) for member in members]).encode(), digest_size=16).hexdigest()
 
 
 _hashes: WeakKeyDictionary[sa.Engine, dict[int, tuple[int, str]]] = WeakKeyDictionary()
