@@ -1,11 +1,16 @@
 """What the command line loads: the whole service takes a second and more, so each command loads what it needs."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from app import cli
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -63,7 +68,52 @@ def test_a_check_measures_without_loading_the_service(tmp_path: Path) -> None:
     shown, loaded = _loaded("check", str(file), "--rankings", str(run))
     assert shown.startswith("Healthy: c")
     assert "pycurl" in loaded  # it could have asked
-    assert loaded & {"alembic", "fastapi", "starlette", "uvicorn"} == set()
+    assert loaded & {"alembic", "fastapi", "psycopg", "starlette", "uvicorn"} == set()
+
+
+def test_the_migrations_are_loaded_only_where_there_are_some_to_run(tmp_path: Path) -> None:
+    first, loaded = _loaded("migrate", "--data-dir", str(tmp_path))
+    assert "migrated from nothing" in first
+    assert "alembic" in loaded
+    again, loaded = _loaded("migrate", "--data-dir", str(tmp_path))
+    assert "has the schema already" in again
+    assert "alembic" not in loaded
+
+
+def test_what_the_modules_are_made_of_is_not_looked_through_for_garbage() -> None:
+    program = (
+        "import gc, sys, app.cli\n"
+        "try:\n    app.cli.main()\n"
+        "finally:\n    print(gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects()))\n"
+    )
+    command = [sys.executable, "-c", program, "validate", "canaries"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    enabled, frozen, others = ran.stdout.splitlines()[-1].split()
+    assert enabled == "True"
+    assert int(frozen) > 50_000 > int(others)
+
+
+def test_the_help_lists_every_command_without_importing_it() -> None:
+    shown, loaded = _loaded("--help")
+    assert "typer" in loaded
+    assert loaded & HEAVY == set()
+    for name, help_text in _help_of_commands().items():
+        assert f"\n  {name.ljust(8)}  {help_text[:40]}" in shown
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    assert {name: text for name, (_, text) in cli._COMMANDS.items()} == _help_of_commands()
+
+
+def _help_of_commands() -> dict[str, str]:
+    """Return the first sentence of the help of each command, in a line."""
+    group = get_command(cli.app)
+    assert isinstance(group, TyperGroup)
+    context = group.make_context("coalmine", ["serve"], resilient_parsing=True)
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    helps = {name: (command and command.help) or "" for name, command in found.items()}
+    lines = {name: " ".join(text.partition("\n\n")[0].split()) for name, text in helps.items()}
+    return {name: re.split(r"(?<=[.]) ", line)[0] for name, line in lines.items()}
 
 
 @pytest.mark.parametrize("group", ["keys", "secrets"])
