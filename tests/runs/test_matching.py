@@ -37,6 +37,14 @@ def test_a_judgment_by_id_is_found_at_its_rank() -> None:
     assert result.first_relevant == 2
 
 
+def test_rankings_of_one_pattern_share_a_match_unless_they_are_long() -> None:
+    one, other = prepare([Judgment(id="b", grade=2)]), prepare([Judgment(id="y", grade=2)])
+    assert match(one, ranking_of("abc")) is match(other, ranking_of("xyz"))
+    assert match(one, ranking_of("abc")) != match(prepare([Judgment(id="y", grade=1)]), ranking_of("xyz"))
+    long = [f"chunk-{number}" for number in range(100)]
+    assert match(one, ranking_of(long)) is not match(one, ranking_of(long))
+
+
 def test_each_level_is_tried_in_order_and_the_first_that_agrees_is_kept() -> None:
     judgment = Judgment(id="a", document="doc", text="kept for thirty days")
     ranking = hits(

@@ -250,10 +250,15 @@ class Match:
 
 
 def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -> Match:
-    """Return the match of judgments that are only ids: one look-up per hit, the rest is translation of bytes."""
+    """Return the match of judgments that are only ids: one look-up per hit, then the match of that pattern."""
     row = bytes(map(codes.get, ranking.ids, repeat(0)))
-    grade, found = _grade_tables(prepared.grades)
-    first: list[int | None] = [None] * len(prepared.judgments)
+    return (pattern_match if len(row) <= _REMEMBERED_HITS else _match_codes)(row, prepared.grades)
+
+
+def _match_codes(row: bytes, grades: bytes) -> Match:
+    """Return the match of hits that satisfy the judgments of these codes (index + 1, 0 = none)."""
+    grade, found = _grade_tables(grades)
+    first: list[int | None] = [None] * len(grades)
     for rank, code in enumerate(row, start=1):
         if code:
             first[code - 1] = rank
@@ -266,6 +271,12 @@ def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -
         first_level=bytes(map(bool, first)),
         first_by_id=tuple(first),
     )
+
+
+_REMEMBERED_HITS = 32
+"""The longest rankings of which matches are shared: at most 4 MB."""
+pattern_match = lru_cache(maxsize=4_096)(_match_codes)
+"""The match of a pattern, shared by all canaries: what is expected stands at the same few places of most answers."""
 
 
 def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str | None) -> dict[int, int]:

@@ -139,7 +139,9 @@ class _Block:
     @cached_property
     def first(self) -> Counts:
         """(B,) rank of the first relevant hit, 0 = none."""
-        return np.where(self.relevant.any(axis=1), self.relevant.argmax(axis=1) + 1, 0)
+        best = self.relevant.argmax(axis=1)  # 0 also where there is none
+        ranks: Counts = (best + 1) * self.relevant[np.arange(len(best)), best]
+        return ranks
 
 
 def _hit(block: _Block) -> Floats:
