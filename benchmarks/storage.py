@@ -1,11 +1,12 @@
 """How much thirty days of runs weigh in SQLite, and how fast they are read back.
 
-    python -m benchmarks.storage [days] [canaries] [DATABASE_FILE]
+    python -m benchmarks.storage [days] [canaries] [DATABASE_FILE] [--healthy]
 
 Runs every five minutes in simulated time, through the service's own functions (queue, claim, execute): only the
 probe and the clock are replaced. In each run 0.5 % of the canaries get another ranking of their ten chunks; the rest
 answer as before. Six categories, all cut-offs. Bytes per result leave out the first run and the chunk texts.
-`make bench` takes `SwappingProbe` and `JitteryProbe`, which change as healthy retrievers do.
+All ten hits are shuffled, so that an alarm stays open and stores evidence; with `--healthy` two neighbours are swapped.
+`make bench` takes `SwappingProbe` too, and `JitteryProbe`, which change as healthy retrievers do.
 """
 
 import random
@@ -49,17 +50,20 @@ CATEGORIES = ("simple_factual", "complex_factual", "procedural", "entity_centric
 
 def main() -> None:
     """Write the runs, then print bytes per result and the times of the three reads."""
-    days, canaries = (int(argument) for argument in (sys.argv[1:3] + ["30", "500"][len(sys.argv) - 1 :]))
+    given = [argument for argument in sys.argv[1:] if argument != "--healthy"]
+    days, canaries = (int(argument) for argument in (given[:2] + ["30", "500"][len(given) :]))
+    probe = (SwappingProbe if "--healthy" in sys.argv else ScriptedProbe)(canaries)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(sys.argv[3] if len(sys.argv) > 3 else f"{folder}/coalmine.db")
+        file = Path(given[2] if len(given) > 2 else f"{folder}/coalmine.db")
         end = datetime.now(UTC).replace(microsecond=0)
-        write(file, days, canaries, end)
+        write(file, days, probe, end)
         read(file, days)
 
 
-def write(file: Path, days: int, canaries: int, end: datetime) -> None:
+def write(file: Path, days: int, probe: "ScriptedProbe", end: datetime) -> None:
     """Carry out every run of the period and say what the file grew by."""
-    found = weigh(file, days * DAY, ScriptedProbe(canaries), end)
+    canaries = probe.canaries
+    found = weigh(file, days * DAY, probe, end)
     print(f"{days * DAY} runs of {canaries} canaries: {median(found.seconds) * 1e3:.1f} ms per run (median)")
     print(
         f"first run {found.first / 1e6:.2f} MB; {found.grown / 1e6:.1f} MB beyond it = "
