@@ -4,6 +4,7 @@ A missing id or score ends a probe; the fields here may be missing, so that nobo
 """
 
 from collections.abc import Collection, Iterable
+from operator import attrgetter
 from typing import Final
 
 from app.domain.model import Ranking
@@ -16,19 +17,16 @@ _SHOWN = 100
 
 def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
     """Fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
-    fields: set[str] = set()
-    for ranking in rankings:
-        if not len(ranking):
-            continue
-        fields.add(HITS)
-        fields.update(
-            field
-            for field, column in _FIELDS.items()
-            if field not in fields and any(value is not None for value in getattr(ranking, column) or ())
-        )
-        if len(fields) > len(_FIELDS):
-            break
-    return frozenset(fields)
+    with_hits = [ranking for ranking in rankings if len(ranking)]
+    if not with_hits:
+        return frozenset()
+    return frozenset({HITS, *(field for field, column in _FIELDS.items() if _is_present(with_hits, column))})
+
+
+def _is_present(rankings: Iterable[Ranking], column: str) -> bool:
+    """Whether any hit has a value there. A field that is not mapped has none in any answer, so all are looked at."""
+    values = map(attrgetter(column), rankings)
+    return any(each is not None and each.count(None) < len(each) for each in values)
 
 
 def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
