@@ -50,7 +50,7 @@ faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs
 bench: $(VENV)/.dev-installed ## one table of speed, size and memory beside their goals and peers, ten minutes; BENCH_PARTS="scoring storage" for some
 	@$(BIN)/python -m benchmarks.bench $(if $(BENCH_PARTS),--only $(BENCH_PARTS))
 
-bench-curves: $(VENV)/.dev-installed ## how speed and an idle service change with 100 to 100,000 canaries and 1 to 1,000 checks
+bench-curves: $(VENV)/.dev-installed ## how figures grow with 100 to 100,000 canaries, 1 to 10,000 checks and a day to a year of history
 	@$(BIN)/python -m benchmarks.curves
 
 bench-peers: $(BENCH)/.installed ## the programs of others that the table compares with (Debian, PyPI, npm: 500 MB)

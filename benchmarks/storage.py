@@ -103,17 +103,17 @@ def fill(store: Store, days: int, canaries: int, end: datetime) -> Iterator[floa
     return play(store, days * DAY, ScriptedProbe(canaries), end)
 
 
-def play(store: Store, runs_: int, probe: "ScriptedProbe", end: datetime) -> Iterator[float]:
-    """Carry out so many runs of a probe, one every five minutes up to `end`; yield the seconds of each."""
+def play(store: Store, runs_: int, probe: "ScriptedProbe", end: datetime, step: timedelta = STEP) -> Iterator[float]:
+    """Carry out so many runs of a probe, one every five minutes up to `end` unless said; yield the seconds of each."""
     vault = Vault("a key for the benchmark only")
     migrate(store)
-    moment = end - runs_ * STEP
+    moment = end - runs_ * step
     applying.apply(store, vault, documents(probe.canaries), managed_by=API, now=moment)
     planner = Planner(store, vault)
     check_id = definitions.find(store, "check", "bench").id
     seconds: list[float] = []
     for _ in range(runs_):
-        moment += STEP
+        moment += step
         seconds.append(one_run(planner, probe, check_id, moment))
         yield seconds[-1]
         probe.change()
