@@ -72,6 +72,7 @@ class Live:
     learned: list[int]
     """After how many runs something was learned."""
     seen: int = 0
+    in_alarm: bool = False
 
     @classmethod
     def of(cls, members: Members, settings: Settings | None = None) -> "Live":
@@ -87,9 +88,10 @@ class Live:
             seen = Observation(lost=lost, ndcg=ndcg)
             self.follower, reading = observe(self.follower, self.members, seen, self.settings)
             self.seen += 1
-            if reading.change is Change.OPENED and reading.since > 1:
+            if reading.is_of_alarm and not self.in_alarm and reading.since > 1:
                 del self.eligible[-(reading.since - 1) :]
-            if not reading.open and reading.change is None and not alerted:
+            self.in_alarm = self.follower.state.open
+            if not reading.is_of_alarm and not alerted:
                 self.eligible.append((self.members, seen))
             before = self.follower.baseline
             self.follower = learn_when_due(self.follower, self._past, self.settings, eligible=not alerted)

@@ -9,18 +9,27 @@ storing, and what follows an alarm, is for services.
     warm_up           three strikes and the Poisson tail, until there is a baseline
     evidence          the accounts and candidates after one run
     decision          one run: opening, culprits, closing
+    habits            alarms that come back alike, which page nobody
     check_tracker     from run to run: when to learn
     serialization     as bytes
 """
 
 from app.domain.detection.check_tracker import Follower, Past, follow, learn_when_due, observe
 from app.domain.detection.sentences import warming_note, warming_summary
-from app.domain.detection.serialization import pack_baseline, pack_state, unpack_baseline, unpack_state
+from app.domain.detection.serialization import (
+    pack_baseline,
+    pack_habits,
+    pack_state,
+    unpack_baseline,
+    unpack_habits,
+    unpack_state,
+)
 from app.domain.detection.values import (
     SIGNALS,
     Baseline,
     Change,
     Culprit,
+    Habits,
     Key,
     Members,
     Observation,
@@ -36,6 +45,7 @@ __all__ = [
     "Change",
     "Culprit",
     "Follower",
+    "Habits",
     "Key",
     "Members",
     "Observation",
@@ -48,8 +58,10 @@ __all__ = [
     "learn_when_due",
     "observe",
     "pack_baseline",
+    "pack_habits",
     "pack_state",
     "unpack_baseline",
+    "unpack_habits",
     "unpack_state",
     "warming_note",
     "warming_summary",

@@ -8,13 +8,16 @@ import numpy as np
 
 from app.domain.detection.decision import begin, step
 from app.domain.detection.evidence import gathering
+from app.domain.detection.habits import heed_habits
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.domain.detection.realignment import realign, realign_baseline
 from app.domain.detection.values import (
+    NO_HABITS,
     UNMEASURED,
     Baseline,
     Fails,
     Floats,
+    Habits,
     Members,
     Observation,
     Reading,
@@ -46,6 +49,7 @@ class Follower:
     state: State
     baseline: Baseline | None = None
     """None = it is warming up."""
+    habits: Habits = NO_HABITS
 
 
 def follow(members: Members) -> Follower:
@@ -58,6 +62,8 @@ def observe(
 ) -> tuple[Follower, Reading]:
     """Process one measured run; realigns first where the members are not those of the last run.
 
+    An alarm that is one more episode of a habit is none to people: its reading has the habit, and is not `open`.
+
     While an alarm is open (`follower.state.open`) the baseline must have its `failures`. Raises ValueError else.
     """
     state, baseline = follower.state, follower.baseline
@@ -66,7 +72,8 @@ def observe(
     if baseline is not None and baseline.keys != members.keys:
         baseline = realign_baseline(baseline, members.keys)
     state, reading = step(state, baseline, members, observation, settings)
-    return Follower(state=state, baseline=baseline), reading
+    habits, reading = heed_habits(follower.habits, state, baseline, observation, reading, settings)
+    return Follower(state=state, baseline=baseline, habits=habits), reading
 
 
 def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligible: bool) -> Follower:
@@ -110,7 +117,7 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
         named=np.zeros(len(state.keys), np.int8) if full else state.named,
         longest=0 if full else state.longest,
     )
-    return Follower(state=warmed, baseline=baseline)
+    return replace(follower, state=warmed, baseline=baseline)
 
 
 def _is_brewing(follower: Follower, settings: Settings) -> bool:

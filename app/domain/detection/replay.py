@@ -7,7 +7,7 @@ import numpy as np
 
 from app.domain.detection.check_tracker import Follower, follow, learn_when_due, learned, observe
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
-from app.domain.detection.values import Change, Fails, Floats, Members, Observation, Reading, Settings
+from app.domain.detection.values import Fails, Floats, Members, Observation, Reading, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class _Past:
     def __init__(self, *, members: Members, settings: Settings) -> None:
         self.members, self.settings = members, settings
         self.eligible: list[Observation] = []
+        self.in_alarm = False
 
     def begun(self, healthy: Runs) -> Follower:
         follower = follow(self.members)
@@ -58,10 +59,11 @@ class _Past:
 
     def go_on(self, follower: Follower, observation: Observation) -> tuple[Follower, Reading]:
         follower, reading = observe(follower, self.members, observation, self.settings)
-        if reading.change is Change.OPENED:
+        if reading.is_of_alarm and not self.in_alarm:
             del self.eligible[len(self.eligible) - min(reading.since - 1, len(self.eligible)) :]
-        if not reading.open and reading.change is None:
+        if not reading.is_of_alarm:
             self.eligible = [*self.eligible[-FULL_RUNS + 1 :], observation]
+        self.in_alarm = follower.state.open
         return learn_when_due(follower, self.newest, self.settings, eligible=True), reading
 
     def newest(self, limit: int) -> tuple[Fails, Floats]:

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from app.domain.counts import counted
 from app.domain.detection import warm_up
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
-from app.domain.detection.values import Reading, Settings, Signal
+from app.domain.detection.values import HabitReading, Reading, Settings, Signal
 
 _MOST_GROUPS = 3
 _DOCUMENT = "document:"
@@ -41,6 +41,23 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
     return f"{failing}; {sentences[why]()}."
 
 
+def habit_reason(reading: Reading, *, watched: int) -> str:
+    """Sentence of a reading whose run is an episode of a habit."""
+    habit = reading.habit
+    if habit is None:
+        raise ValueError("There is no habit to speak of.")
+    good = f"; {counted(reading.good, 'good run')} in a row" if reading.good else ""
+    lasts = f"for {counted(habit.runs, 'run')} now, {habit.bound:,} at most"
+    return f"{_failing(reading, watched)}; {habit_sentence(habit)}, {lasts}{good}."
+
+
+def habit_sentence(habit: HabitReading) -> str:
+    """Clause on a habit."""
+    count = len(habit.keys)
+    these = "this canary switches" if count == 1 else f"these {count:,} canaries switch"
+    return f"a habit: {these} between {_word(habit.answers)} answers, seen {habit.times:,} times"
+
+
 def warming_summary(identical: int, eligible: int) -> str:
     """Progress of the first baseline, by the nearer one of its two conditions.
 
@@ -58,6 +75,10 @@ def warming_note(identical: int, eligible: int) -> str:
         f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then it alarms when a stable canary "
         f"fails {warm_up.STRIKES} runs in a row, or when more canaries start to fail than chance explains"
     )
+
+
+def _word(number: int) -> str:
+    return {2: "two", 3: "three", 4: "four", 5: "five"}.get(number, str(number))
 
 
 def _failing(reading: Reading, watched: int) -> str:

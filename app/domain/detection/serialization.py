@@ -10,10 +10,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.detection.values import Baseline, Key, Level, State
+from app.domain.detection.values import NO_HABITS, Baseline, Episode, Habit, Habits, Key, Level, State
 from app.domain.model import Severity
 
 _VERSION: Final = 1
+_HABITS_VERSION: Final = 1
+_MOST_HABITS: Final = 1 << 20
+"""Bytes they unpack to at most; 8 of 64 canaries with 4 answers each need a twentieth of it."""
 _TYPES: Final = frozenset({"<f4", "|i1", "|b1", "<i4", "<i8"})
 _LEVELS: Final = frozenset({"canaries", "grouped", "fleet"})
 _MOST_HEAD: Final = 1 << 26
@@ -56,6 +59,54 @@ def unpack_state(data: bytes) -> State:
         return State(**values)
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"These bytes are no state of a detector: {error}") from error
+
+
+def pack_habits(habits: Habits) -> bytes:
+    """Write habits; `unpack_habits` gives equal ones. Empty where there is nothing to remember."""
+    if habits == NO_HABITS:
+        return b""
+    episode = habits.episode
+    body = {
+        "version": _HABITS_VERSION,
+        "known": [{**_shallow(one), "answers": _pairs(one.answers)} for one in habits.known],
+        "episode": None if episode is None else {**_shallow(episode), "answers": _pairs(episode.answers)},
+        "index": habits.version,
+    }
+    return zlib.compress(json.dumps(body).encode(), 1)
+
+
+def unpack_habits(data: bytes) -> Habits:
+    """Read habits. Raises ValueError where the bytes are damaged.
+
+    Those that a later release wrote in a way of its own are forgotten: then the next alarm is raised, which is safe.
+    """
+    if not data:
+        return NO_HABITS
+    try:
+        opened = zlib.decompressobj()
+        body = json.loads(opened.decompress(data, _MOST_HABITS))
+        if body["version"] != _HABITS_VERSION:
+            return NO_HABITS
+        episode = body["episode"]
+        return Habits(
+            known=tuple(Habit(**{**one, "answers": _answers(one["answers"])}) for one in body["known"]),
+            episode=None if episode is None else Episode(**{**episode, "answers": _answers(episode["answers"])}),
+            version=body["index"],
+        )
+    except _DAMAGE as error:
+        raise ValueError(f"These bytes are no habits of a detector: {error}") from error
+
+
+def _shallow(value: Habit | Episode) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _pairs(answers: Mapping[Key, Sequence[int]]) -> list[list[object]]:
+    return [[key, *some] for key, some in answers.items()]
+
+
+def _answers(pairs: Sequence[Sequence[Any]]) -> dict[Key, tuple[int, ...]]:
+    return {key: tuple(some) for key, *some in pairs}
 
 
 def pack_baseline(baseline: Baseline) -> tuple[bytes, bytes]:

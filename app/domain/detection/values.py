@@ -1,6 +1,6 @@
 """Values of a detector: settings, members, observations, baseline, state and readings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -15,6 +15,9 @@ Fails = NDArray[np.int8]
 """1 = failed, 0 = passed, -1 = not measured."""
 Key = int | str
 """Identity of a canary, which changes with its version: a changed canary is a new one."""
+
+Fingerprints = Callable[[Sequence[int]], Sequence[int | None]]
+"""Returns what identifies the answers of the canaries at some positions, up to 64 bits each; None = not known."""
 
 UNMEASURED: Final = -1
 
@@ -41,6 +44,8 @@ class Settings:
     """It closes on this many good runs in a row."""
     relearn: bool = True
     """Whether a baseline is learned again as runs come in; a pinned one is not."""
+    refused_habits: frozenset[str] = frozenset()
+    """Habits that people called not normal: their episodes are alarms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,17 @@ class Observation:
     """(n,): 1 = no expected chunk in the top k, 0 = at least one, -1 = the probe failed."""
     ndcg: Floats
     """(n,): NDCG@10, or NDCG@k where that is not computed; NaN = not measured."""
+    answers: Fingerprints | None = None
+    """None = all that is known of an answer is what became of it: `lost` and `ndcg` stand for it."""
+    index_version: str | None = None
+    """Of the retriever in this run; None = not known."""
+
+    def fingerprints(self, positions: Sequence[int]) -> Sequence[int | None]:
+        """Identities of what the canaries at these positions answered; None = not known."""
+        if self.answers is not None:
+            return self.answers(positions)
+        outcomes = zip(self.lost[list(positions)].tolist(), self.ndcg[list(positions)].tolist(), strict=True)
+        return [None if lost == UNMEASURED else 1000 * lost + round(100 * ndcg) for lost, ndcg in outcomes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +195,69 @@ class State:
     """The average account of this run; 0 while warming up."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habit:
+    """Alarms that closed by themselves and were alike."""
+
+    id: str
+    answers: Mapping[Key, tuple[int, ...]]
+    """What each of its canaries answered while it failed, as fingerprints."""
+    times: int
+    """Number of episodes."""
+    longest: int
+    """Runs of the longest one, from the first bad run to the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """An open alarm, as habits see it."""
+
+    answers: Mapping[Key, tuple[int, ...]] = field(default_factory=dict)
+    """What the canaries it is about answered while they failed, as in Habit."""
+    runs: int = 0
+    """From its first bad run to the last one."""
+    wide: bool = False
+    """It is about more canaries than a habit can have."""
+    raised: bool = False
+    """People heard of it; else it is quiet."""
+    habit: str | None = None
+    """While quiet: the habit it is an episode of."""
+    why: str = ""
+    """Why it was raised although it resembles a habit: a clause; empty where it resembles none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What a detector remembers of alarms that closed; a value, never changed in place."""
+
+    known: tuple[Habit, ...] = ()
+    """The one with the newest episode last."""
+    episode: Episode | None = None
+    """While an alarm is open."""
+    version: str | None = None
+    """The index version that they are about: the last one that was known."""
+
+
+NO_HABITS: Final = Habits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HabitReading:
+    """A habit during one more episode of it."""
+
+    id: str
+    keys: tuple[Key, ...]
+    """Its canaries."""
+    answers: int
+    """Between so many answers they switch, the usual one included."""
+    times: int
+    """Number of episodes, this one included."""
+    runs: int
+    """From the first bad run of this one to the last."""
+    bound: int
+    """It may last so many; then it is an alarm."""
+
+
 class Culprit(NamedTuple):
     """A canary named: its position among the members, and how it fails. A tuple, for there can be thousands a run."""
 
@@ -236,3 +315,10 @@ class Reading:
     """Watched canaries that are no evidence until the next learning."""
     reason: str
     """A sentence for people. It has names of groups, which are untrusted texts, and no keys."""
+    habit: HabitReading | None = None
+    """The habit that a run is an episode of; then it opens no alarm, and `since` is as in an alarm."""
+
+    @property
+    def is_of_alarm(self) -> bool:
+        """Whether this run is part of an alarm or of a habit: neither it nor those since are learned of."""
+        return self.open or self.change is Change.CLOSED or self.habit is not None
