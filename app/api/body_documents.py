@@ -3,6 +3,7 @@
 from app.api.schemas import (
     AcknowledgeRequest,
     BaselineRequest,
+    NotNormalRequest,
     ReanchorRequest,
     RescoringRequest,
     RunRequest,
@@ -60,4 +61,5 @@ DOCUMENTS: tuple[type[Document], ...] = (
     ReanchorRequest,
     AcknowledgeRequest,
     BaselineRequest,
+    NotNormalRequest,
 )

@@ -113,6 +113,12 @@ class BaselineRequest(Document):
         return self
 
 
+class NotNormalRequest(Document):
+    """A habit that is not normal."""
+
+    note: Annotated[Text, StringConstraints(max_length=1000)] | None = None
+
+
 ViewT = TypeVar("ViewT")
 
 

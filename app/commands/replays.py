@@ -42,9 +42,15 @@ class ReplayResult:
     closed: list[int] = field(default_factory=list)
     culprits: dict[Key, None] = field(default_factory=dict)
     standing: Sequence[Key] = ()
+    habits: list[int] = field(default_factory=list)
+    """Runs with which an episode of a habit began, of which nobody would have been notified."""
+    in_habit: bool = False
 
     def add(self, number: int, reading: Reading, culprits: Sequence[Key]) -> None:
         """Add the reading of run `number`."""
+        if reading.habit is not None and not self.in_habit:
+            self.habits.append(number)
+        self.in_habit = reading.habit is not None
         if reading.change is Change.OPENED:
             self.alarms.append(number)
         if reading.change is Change.CLOSED:
@@ -81,8 +87,8 @@ def replay_(
     `KEY/after/ndcg` for each key of `meta`; benchmarks/detection.py says more. Runs of a check are numbered from the
     first one after its first baseline; alarms of the warm-up before that are told apart.
 
-    JSON is one line for each key: `alarms` are the runs that opened one, `closed` those that closed it, `culprits`
-    the canaries named, by position or key.
+    JSON is one line for each key: `alarms` are the runs that opened one, `closed` those that closed it, `habits` those
+    with which an alarm came back that is known and notifies nobody, `culprits` the canaries named, by position or key.
     """
     if (file is None) == (check is None):
         raise InvalidInputError([Problem(message="Name either a trace file or --check SLUG.")])
@@ -105,10 +111,18 @@ def _replay_file(file: Path, form: Format) -> None:
                     _write_json_line({"key": result.key, **_result_json(result)})
     if form is Format.TABLE:
         rows = [
-            (plain(one.key), _numbers(one.alarms), _numbers(one.closed), shorten(_numbers(list(one.culprits)), _SHOWN))
+            (
+                plain(one.key),
+                _numbers(one.alarms),
+                _numbers(one.closed),
+                _numbers(one.habits),
+                shorten(_numbers(list(one.culprits)), _SHOWN),
+            )
             for one in results
         ]
-        terminal.show_table(Table(title="", columns=("key", "alarms", "closed", "culprits"), rows=tuple(rows)))
+        terminal.show_table(
+            Table(title="", columns=("key", "alarms", "closed", "habits", "culprits"), rows=tuple(rows))
+        )
         alarmed = sum(bool(one.alarms) for one in results)
         typer.echo(f"An alarm in {alarmed:,} of {counted(len(results), 'trace')}.")
 
@@ -154,11 +168,14 @@ def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
 
 
 def _change_rows(runs: Sequence[ReplayedRun]) -> Iterator[tuple[str, ...]]:
+    in_habit = False
     for one in runs:
-        if one.reading.change is not None:
+        began = one.reading.habit is not None and not in_habit
+        in_habit = one.reading.habit is not None
+        if one.reading.change is not None or began:
             yield (
                 str(one.run_id),
-                one.reading.change,
+                one.reading.change or "habit",
                 one.reading.severity or "",
                 counted(one.reading.since, "run"),
                 shorten(plain(", ".join(one.culprits)), _SHOWN),
@@ -172,7 +189,12 @@ def _count_differing(runs: Sequence[ReplayedRun]) -> int:
 
 
 def _result_json(result: ReplayResult) -> dict[str, object]:
-    return {"alarms": result.alarms, "closed": result.closed, "culprits": list(result.culprits)}
+    return {
+        "alarms": result.alarms,
+        "closed": result.closed,
+        "habits": result.habits,
+        "culprits": list(result.culprits),
+    }
 
 
 def _write_json_line(document: Mapping[str, object]) -> None:

@@ -73,12 +73,20 @@ def test_json_is_a_line_for_each_key(file: Path) -> None:
     lines = [json.loads(line) for line in out.splitlines()]
     assert [one["key"] for one in lines] == ["quiet", "broken", "healed"]
     quiet, broken, healed = lines
-    assert quiet == {"key": "quiet", "alarms": [], "closed": [], "culprits": []}
+    assert quiet == {"key": "quiet", "alarms": [], "closed": [], "habits": [], "culprits": []}
     assert broken["alarms"] == healed["alarms"]
     assert len(broken["alarms"]) == 1
     assert broken["closed"] == []
     assert healed["closed"] == [12]
     assert sorted(broken["culprits"]) == sorted(healed["culprits"]) == BROKEN
+
+
+def test_an_alarm_that_comes_back_alike_is_listed_as_a_habit(tmp_path: Path) -> None:
+    episode = [calm(20, 5, range(3)), calm(20, 8)]
+    file = saved(tmp_path / "switching.npz", switching=(calm(20, 300), together(*episode * 4)))
+    told = json.loads(run(str(file), "--format", "json")[1])
+    assert (len(told["alarms"]), len(told["closed"]), len(told["habits"])) == (2, 2, 2)
+    assert told["habits"][0] > told["alarms"][1]
 
 
 def test_json_holds_no_sign_that_a_terminal_obeys(tmp_path: Path) -> None:
@@ -260,7 +268,7 @@ def test_a_checks_own_history_says_what_was_said_when_the_runs_ended(
     assert told["key"] == CHECK
     assert len(told["alarms"]) == len(told["closed"]) == 1
     assert set(told["culprits"]) == set(KEYS[:3])
-    assert told["warm_up"] == {"alarms": [], "closed": [], "culprits": []}
+    assert told["warm_up"] == {"alarms": [], "closed": [], "habits": [], "culprits": []}
     code, out, err = run("--check", CHECK, COALMINE_DATABASE_URL=url)
     assert code == 0
     assert "opened" in out

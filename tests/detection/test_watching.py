@@ -1,8 +1,6 @@
 """The detector in the service: it looks at runs as they end, learns of the good ones, and keeps all of it in rows."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime
 
 import pytest
 
@@ -16,12 +14,13 @@ from app.services.runs.runs import EndedRun, execute
 from app.store.detection import detectors as detection
 from app.store.engine import Store
 from tests.conftest import DIALECTS, Databases
-from tests.support.fakes import FakeClock, answered, failed, hits
+from tests.support.fakes import answered, failed, hits
 from tests.support.present import present
 from tests.support.watched import (
     KEYS,
     LEARNED,
     REGRESSION,
+    Interrupted,
     carry_out,
     define,
     expect_retraced,
@@ -264,20 +263,6 @@ def test_a_process_that_remembers_comes_to_the_same_as_one_that_does_not(
         again(missing)
     assert seen(on_sqlite) == seen(other)
     assert any(row.open for row in seen(other).values())
-
-
-@dataclass(kw_only=True)
-class Interrupted(FakeClock):
-    """A clock somebody acts at when it is looked at for the time a run ended."""
-
-    looks: int = 0
-    act: Callable[[int], None]
-
-    def __call__(self) -> datetime:
-        """Count, act, and tell the time."""
-        self.looks += 1
-        self.act(self.looks)
-        return self.now
 
 
 @pytest.mark.databases

@@ -32,6 +32,7 @@ from app.store.tables import ended_sessions
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 from tests.support.filled_service import app_of
 from tests.support.living import coalmine
+from tests.support.remembered_habit import HABIT, remember_habit
 
 SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
 METRICS_TOKEN = "a-token-only-prometheus-knows"
@@ -105,6 +106,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         Form({"measure": "MRR", "below": "0.5"}),
     ),
     ("POST", "/checks/{slug}/baseline"): (WRITE, "/checks/docs/baseline", Form({"answer": "accept"})),
+    ("POST", "/checks/{slug}/habits"): (WRITE, "/checks/docs/habits", Form({"habit": HABIT})),
     ("GET", "/checks/{slug}/canaries/{key}"): (READ, "/checks/docs/canaries/oauth", None),
     ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/lost/canaries/oauth/diagnosis", None),
     ("POST", "/checks/{slug}/canaries/{key}/try"): (WRITE, "/checks/docs/canaries/oauth/try", None),
@@ -176,6 +178,11 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/checks/{slug}/baseline"): (READ, "/v1/checks/docs/baseline", None),
     ("PUT", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", {"accept": True}),
     ("DELETE", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", None),
+    ("POST", "/v1/checks/{slug}/habits/{habit}/not-normal"): (
+        WRITE,
+        f"/v1/checks/docs/habits/{HABIT}/not-normal",
+        {"note": "a stale replica"},
+    ),
     ("PUT", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", CHECK),
     ("DELETE", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", None),
     ("GET", "/v1/judges"): (READ, "/v1/judges", None),
@@ -511,6 +518,7 @@ SPARE: dict[str, Callable[[Api], None]] = {
     "task": _spare_tasks,
     "experiment": _spare_experiments,
     "promotion": _spare_promotions,
+    "baseline": lambda service: remember_habit(service.service.store, "docs"),
     "corpora": lambda service: _post(service, "/v1/corpora/spare", CORPUS),
     "shadow": _spare_shadows,
 }

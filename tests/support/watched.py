@@ -1,6 +1,8 @@
 """A check a detector watches: twenty canaries, some of which may find nothing; its baseline made beforehand."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,20 @@ def expect_retraced(world: World) -> None:
         told = (reading.evidence, reading.open, reading.lost, reading.worse, reading.warming)
         assert told == (row.evidence, row.open, row.lost, row.worse, row.body.get("warming"))
         assert list(one.culprits) == [named["key"] for named in row.body.get("culprits", {"named": []})["named"]]
+
+
+@dataclass(kw_only=True)
+class Interrupted(FakeClock):
+    """A clock somebody acts at when it is looked at for the time a run ended."""
+
+    looks: int = 0
+    act: Callable[[int], None]
+
+    def __call__(self) -> datetime:
+        """Count, act, and tell the time."""
+        self.looks += 1
+        self.act(self.looks)
+        return self.now
 
 
 _LEARNED: dict[tuple[Path, str], tuple[str, FakeClock]] = {}

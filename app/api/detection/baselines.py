@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request
 
-from app.api.bodies import Content
+from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import body_schema
 from app.api.deps import StoreDep, refuse_unknown_parameters
-from app.api.schemas import BaselineRequest
+from app.api.schemas import BaselineRequest, NotNormalRequest
 from app.domain.detection.views import BaselineView, SuggestedRules
 from app.formats.validation_messages import parse_document
-from app.services.detection import baselines, suggested_rules
+from app.services.detection import baselines, habits, suggested_rules
 
 router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -41,6 +41,17 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
 def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
     """Let the baseline follow the runs again; no change where it does already."""
     baselines.follow(store, slug, by=request.state.identity.name, now=_now())
+
+
+@router.post("/checks/{slug}/habits/{habit}/not-normal", openapi_extra=body_schema(NotNormalRequest, required=False))
+def call_not_normal(store: StoreDep, request: Request, slug: str, habit: str, body: OptionalContent) -> BaselineView:
+    """Call a habit not normal: from the next run on its episodes are alarms again. Who said so, and when, is kept.
+
+    `habits` of the baseline lists them with their ids.
+    """
+    note = parse_document(NotNormalRequest, {} if body is None else body).note
+    habits.refuse(store, slug, habit, by=request.state.identity.name, note=note, now=_now())
+    return baselines.show(store, slug)
 
 
 @router.get("/checks/{slug}/suggested-rules")

@@ -96,6 +96,12 @@ def habit_id(answers: Mapping[Key, Sequence[int]]) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def answer_fingerprint(ids: Sequence[str]) -> int:
+    """Return what identifies an answer: its chunks in their order, without their scores, in 63 bits."""
+    text = "\x1f".join(ids)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
 def is_learned(habit: Habit) -> bool:
     """Whether a further episode would be quiet."""
     return habit.times >= LEARNED

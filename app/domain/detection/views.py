@@ -117,6 +117,23 @@ class StoredDrop(TypedDict, total=False):
     confidence: float
 
 
+class StoredHabit(TypedDict):
+    """A habit during one more episode of it: no alarm, and nobody is notified."""
+
+    id: str
+    canaries: list[str]
+    total: int
+    """Number of its canaries, of which 50 at most are named."""
+    answers: int
+    """Between so many answers they switch, the usual one included."""
+    times: int
+    """Number of episodes, this one included."""
+    runs: int
+    """From the first bad run of this episode to the last."""
+    bound: int
+    """It may last so many runs; then it is an alarm."""
+
+
 class StoredReading(TypedDict, total=False):
     """What there is to say of a run besides its columns; what is empty is absent."""
 
@@ -139,6 +156,7 @@ class StoredReading(TypedDict, total=False):
     drift: StoredDrift | None
     first: StoredFirstRun | None
     culprits: StoredCulprits
+    habit: StoredHabit | None
     alerted: bool
     """Whether a standing alert kept baselines from being learned of the run."""
 
@@ -166,6 +184,36 @@ class DetectorView:
     groups: list[str]
     culprits: StoredCulprits
     drift: StoredDrift | None
+    habit: StoredHabit | None
+    """Of which this run is an episode; then no alarm is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HabitRefusal:
+    """Who called a habit not normal."""
+
+    at: TimeText
+    by: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HabitView:
+    """Alarms that closed by themselves and were alike."""
+
+    id: str
+    canaries: list[str]
+    """Those that are still part of the suite."""
+    answers: int
+    """Between so many answers they switch, the usual one included."""
+    times: int
+    longest: int
+    """Runs of the longest episode."""
+    bound: int
+    """An episode of more runs is an alarm."""
+    learned: bool
+    """Whether the next episode is shown without an alarm."""
+    refused: HabitRefusal | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +231,8 @@ class BaselineView:
     waits: str | None
     """Why nothing is learned at the moment."""
     detector: DetectorView | None
+    habits: list[HabitView]
+    """The one seen last comes first."""
     choices: list[BaselineChoice]
 
 

@@ -23,7 +23,7 @@ from app.domain.model import Severity, Verdict
 from app.domain.runs.measures import MEASURES_VERSION
 from app.formats.history import shapes
 from app.services.alerts import transitions
-from app.services.detection import detector_reports
+from app.services.detection import detector_reports, habits
 from app.services.detection.baseline_means import means_of_run
 from app.services.detection.detectors import Detector
 from app.services.lookup import find_check
@@ -61,6 +61,7 @@ def show(store: Store, slug: str) -> BaselineView:
             warm_up=_warm_up(row, detection, waits) if baseline_id is None else None,
             waits=waits,
             detector=None if row is None else _detector(row, detection),
+            habits=[] if row is None else habits.habit_views(connection, check.id, row),
             choices=[_choice(choice) for choice in choices],
         )
 
@@ -237,4 +238,5 @@ def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
         groups=body.get("groups", []),
         culprits=body.get("culprits") or {"total": 0, "named": []},
         drift=None if drift is None else {**drift, "kind": DriftKind(drift["kind"])},
+        habit=body.get("habit"),
     )

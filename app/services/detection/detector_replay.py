@@ -5,12 +5,13 @@ Nothing is written. What only the moment knew is taken from what was stored: whi
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.detection import Change, Observation, Reading
+from app.domain.detection import Observation, Reading
 from app.domain.detection.views import Action
 from app.domain.runs.evaluation import Panel
 from app.domain.runs.run_inputs import RunInputs
@@ -20,13 +21,16 @@ from app.services.detection.detectors import (
     DetectorMeasures,
     MeasuredRun,
     advance,
+    answer_fingerprints,
     close_of,
     learn_on,
     lost_and_quality,
 )
 from app.services.lookup import find_check
-from app.store.detection import detectors
+from app.store.detection import detectors, habit_refusals
 from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen
+from app.store.detection.habit_refusals import RefusalRow
+from app.store.diagnosis import ranking_heads
 from app.store.engine import Connection, Store
 from app.store.history.state_spans import read_state_spans
 
@@ -61,7 +65,11 @@ def replay_check(
         stored = {row.run_id: row for row in detectors.all_detections(connection, check.id)}
         runs = detectors.frozen_runs(connection, check.id, since=min(stored, default=0))
         runs = [run for run in runs if run.run_id in stored or not stored]
-        trail = _Trail(stored=stored, choices=detectors.list_choices(connection, check.id)[::-1])
+        trail = _Trail(
+            stored=stored,
+            choices=detectors.list_choices(connection, check.id)[::-1],
+            refusals=habit_refusals.list_refusals(connection, check.id),
+        )
         for block in _blocks(runs):
             for inputs, observed in _measured_runs(connection, check.id, block):
                 replayed.append(trail.follow(connection, inputs, observed))
@@ -83,6 +91,8 @@ def _measured_runs(
     """Read what was observed in runs that worked with the same definitions, whatever people chose by then."""
     inputs = load_inputs(connection, runs[0].versions)
     measures = DetectorMeasures.of(inputs.yardstick)
+    canary_ids = [inputs.canary_ids[place] for place in inputs.panel.watched.tolist()]
+    marks = detectors.marks_since(connection, check_id, runs[0].run_id)
     run_ids = [run.run_id for run in runs]
     lost, quality = lost_and_quality(
         read_state_spans(connection, check_id, run_ids, measures.span_query(inputs.watched))
@@ -95,11 +105,31 @@ def _measured_runs(
                 run_id=run_id,
                 measures=measures,
                 members=inputs.watched,
-                observation=Observation(lost=lost[place], ndcg=quality[place]),
+                observation=Observation(
+                    lost=lost[place],
+                    ndcg=quality[place],
+                    answers=partial(_fingerprints, connection, check_id, run_id, canary_ids, measures.depth),
+                    index_version=next((version for run, version in reversed(marks) if run <= run_id), None),
+                ),
                 close=close_of(inputs.yardstick.rules),
                 choice=None,
             ),
         )
+
+
+def _fingerprints(
+    connection: Connection,
+    check_id: int,
+    run_id: int,
+    canary_ids: Sequence[int],
+    depth: int,
+    positions: Sequence[int],
+) -> Sequence[int | None]:
+    """Identities of what the watched canaries at these positions answered in a stored run."""
+    wanted = [canary_ids[position] for position in positions]
+    spans = ranking_heads.spans(connection, check_id, wanted, run_id, run_id)
+    rankings = {span.canary_id: span.ranking_id for span in spans}
+    return answer_fingerprints(connection, [rankings.get(canary) for canary in wanted], depth)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +138,7 @@ class _Trail:
 
     stored: dict[int, DetectionRow]
     choices: Sequence[ChoiceRow]
+    refusals: Sequence[RefusalRow]
     detector: Detector | None = None
     passed: list[int] = field(default_factory=list)
     eligible: list[int] = field(default_factory=list)
@@ -115,11 +146,12 @@ class _Trail:
     def follow(self, connection: Connection, inputs: RunInputs, observed: MeasuredRun) -> ReplayedRun:
         """Take in the next run."""
         run_id = observed.run_id
-        measured_run = replace(observed, choice=self._choice(run_id))
+        refused = frozenset(one.habit for one in self.refusals if one.after_run < run_id)
+        measured_run = replace(observed, choice=self._choice(run_id), refused_habits=refused)
         step = advance(connection, self.detector, measured_run, self._learnable)
         reading, row = step.reading, self.stored.get(run_id)
         self.passed.append(run_id)
-        if reading.open or reading.change is Change.CLOSED:
+        if reading.is_of_alarm:
             since = self.passed[-reading.since :][0]
             self.eligible = [run_id for run_id in self.eligible if run_id < since]
             well = False

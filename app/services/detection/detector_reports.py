@@ -8,7 +8,8 @@ from typing import Final, cast
 from app.domain.alerts.guard import FirstRun
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Reading
-from app.domain.detection.views import IndexChange, StoredDrift, StoredReading
+from app.domain.detection.values import HabitReading, Key
+from app.domain.detection.views import IndexChange, StoredDrift, StoredHabit, StoredReading
 from app.domain.runs.drops import drop_as_json, p_values
 
 CULPRITS: Final = 50
@@ -58,6 +59,19 @@ def body_of(
         }
     stated = {name: value for name, value in fields.items() if value}
     return cast("StoredReading", {"reason": reason_of(reading, since_run, index_change), **stated})
+
+
+def habit_body(habit: HabitReading, names: Mapping[Key, str]) -> StoredHabit:
+    """Write down a habit; `names` are the keys of the watched canaries, by their identity in the detector."""
+    return {
+        "id": habit.id,
+        "canaries": [names[key] for key in habit.keys if key in names][:CULPRITS],
+        "total": len(habit.keys),
+        "answers": habit.answers,
+        "times": habit.times,
+        "runs": habit.runs,
+        "bound": habit.bound,
+    }
 
 
 def first_run_of(body: StoredReading) -> FirstRun | None:

@@ -4,6 +4,7 @@
 `save_detector` after its alerts are known, since baselines are never learned of runs during which one stands.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from app.domain.alerts.guard import FirstRun, first_run
 from app.domain.detection import (
     Baseline,
-    Change,
+    Key,
     Observation,
     Reading,
     pack_baseline,
@@ -35,12 +36,13 @@ from app.services.detection.detectors import (
     Learned,
     MeasuredRun,
     advance,
+    answer_fingerprints,
     close_of,
     learn_on,
     lost_of,
     stored_learnable,
 )
-from app.store.detection import detectors
+from app.store.detection import detectors, habit_refusals
 from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
 from app.store.engine import Connection, cached, to_us
 
@@ -58,6 +60,8 @@ class DetectorStep:
 
     before: DetectorRow | None
     choice: ChoiceRow | None
+    refusals: frozenset[str] | None
+    """Habits that people called not normal; None = it has no habits, so they were not read."""
     row: DetectionRow
     regressed: NDArray[np.intp]
     """Positions of the canaries that an open alarm names and that fail in this run."""
@@ -83,6 +87,8 @@ def save_detection(connection: Connection, step: DetectorStep | None, *, now: da
         return None
     check_id, row = step.row.check_id, step.row
     if not detectors.is_at(connection, check_id, step.before, step.choice):
+        raise OvertakenError
+    if step.refusals is not None and step.refusals != _refused(connection, check_id):
         raise OvertakenError
     if step.pinned is not None:
         row = replace(row, baseline_id=_save(connection, check_id, step.pinned, step.means, now))
@@ -113,13 +119,13 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     check_id, run_id, inputs, panel = run.check_id, run.id, run.inputs, run.inputs.panel
     before = detectors.find_detector(connection, check_id)
     choice = detectors.newest_choice(connection, check_id)
-    measured_run = _measured_run(run, choice)
-    learnable = stored_learnable(connection)
     held = None if before is None else _unpacked(connection, before)
+    refusals = _refusals(connection, check_id, held)
+    measured_run = _measured_run(connection, run, choice, refusals)
+    learnable = stored_learnable(connection)
     step = advance(connection, held, measured_run, learnable)
     reading = step.reading
-    may_learn = not reading.open and reading.change is not Change.CLOSED
-    well = learn_on(connection, step, measured_run, learnable, eligible=True) if may_learn else None
+    well = None if reading.is_of_alarm else learn_on(connection, step, measured_run, learnable, eligible=True)
     learned = step.pinned or (well[1] if well is not None else None)
     since_run = _since(connection, check_id, run_id, reading)
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
@@ -141,9 +147,12 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
         anew=step.detector.anew,
         first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
     )
+    if reading.habit is not None:
+        body = {**body, "habit": detector_reports.habit_body(reading.habit, _names(run))}
     return DetectorStep(
         before=before,
         choice=choice,
+        refusals=refusals,
         row=DetectionRow(
             run_id=run_id,
             check_id=check_id,
@@ -177,7 +186,23 @@ def _first_run(
     return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
 
 
-def _measured_run(run: EndingRun, choice: ChoiceRow | None) -> MeasuredRun:
+def _refusals(connection: Connection, check_id: int, held: Detector | None) -> frozenset[str] | None:
+    return None if held is None or not held.follower.habits.known else _refused(connection, check_id)
+
+
+def _refused(connection: Connection, check_id: int) -> frozenset[str]:
+    return frozenset(row.habit for row in habit_refusals.list_refusals(connection, check_id))
+
+
+def _names(run: EndingRun) -> dict[Key, str]:
+    """Keys of the watched canaries by their identity in the detector."""
+    keys = [run.inputs.canaries[position].key for position in run.inputs.panel.watched.tolist()]
+    return dict(zip(run.inputs.watched.keys, keys, strict=True))
+
+
+def _measured_run(
+    connection: Connection, run: EndingRun, choice: ChoiceRow | None, refusals: frozenset[str] | None
+) -> MeasuredRun:
     measures = DetectorMeasures.of(run.inputs.yardstick)
     hits, quality = run.tally.scores([measures.hit, measures.quality])[run.inputs.panel.watched].T
     return MeasuredRun(
@@ -185,10 +210,22 @@ def _measured_run(run: EndingRun, choice: ChoiceRow | None) -> MeasuredRun:
         run_id=run.id,
         measures=measures,
         members=run.inputs.watched,
-        observation=Observation(lost=lost_of(hits), ndcg=quality),
+        observation=Observation(
+            lost=lost_of(hits),
+            ndcg=quality,
+            answers=partial(_fingerprints, connection, run, measures.depth),
+            index_version=run.index_version,
+        ),
         close=close_of(run.inputs.yardstick.rules),
         choice=choice,
+        refused_habits=refusals or frozenset(),
     )
+
+
+def _fingerprints(connection: Connection, run: EndingRun, depth: int, positions: Sequence[int]) -> Sequence[int | None]:
+    """Identities of what the watched canaries at these positions answered; read only while an alarm is open."""
+    ranking_ids = [run.ranking_ids[place] for place in run.inputs.panel.watched[list(positions)].tolist()]
+    return answer_fingerprints(connection, ranking_ids, depth)
 
 
 def _unpacked(connection: Connection, row: DetectorRow) -> Detector:
@@ -215,8 +252,8 @@ def _means(body: bytes) -> tuple[Means | None, int]:
 
 
 def _since(connection: Connection, check_id: int, run_id: int, reading: Reading) -> int | None:
-    """Give the run with which the fault of an alarm that stands, or that just closed, began."""
-    if not reading.open and reading.change is not Change.CLOSED:
+    """Give the run with which the fault of an alarm or a habit that stands, or that just closed, began."""
+    if not reading.is_of_alarm:
         return None
     if reading.since <= 1:
         return run_id

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from app.domain.detection import (
     Baseline,
     Follower,
+    Habits,
     Members,
     Observation,
     Reading,
@@ -24,10 +25,13 @@ from app.domain.detection import (
     follow,
     learn_when_due,
     observe,
+    pack_habits,
     pack_state,
+    unpack_habits,
     unpack_state,
 )
 from app.domain.detection.check_tracker import learned as with_baseline
+from app.domain.detection.habits import answer_fingerprint
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.domain.detection.realignment import realign
 from app.domain.detection.views import Action
@@ -38,6 +42,7 @@ from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.tally import Tally
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow
+from app.store.diagnosis import ranking_heads
 from app.store.engine import Connection
 from app.store.history.state_spans import SpanQuery, StateSpans, read_state_spans
 
@@ -65,6 +70,11 @@ class DetectorMeasures:
         return cls(k=yardstick.k, quality=str(quality), measures_version=MEASURES_VERSION)
 
     @property
+    def depth(self) -> int:
+        """How deep into a ranking they look."""
+        return max(self.k, int(self.quality.rpartition("@")[2]))
+
+    @property
     def hit(self) -> str:
         """The measure of `lost`."""
         return str(Measure("Hit", self.k))
@@ -86,6 +96,8 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
     choice_id: int | None
     state: bytes
     anew: str = ""
+    habits: bytes = b""
+    """A release that does not know them leaves them out, and forgets them when it writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +116,26 @@ class Detector:
     def packed(self) -> bytes:
         """Return the state as bytes, without the baseline, which has a row of its own."""
         measures = (self.measures.k, self.measures.quality, self.measures.measures_version)
-        state = pack_state(self.follower.state)
         return msgspec.msgpack.encode(
-            _Packed(measures=measures, first_run=self.first_run, choice_id=self.choice_id, state=state, anew=self.anew)
+            _Packed(
+                measures=measures,
+                first_run=self.first_run,
+                choice_id=self.choice_id,
+                state=pack_state(self.follower.state),
+                anew=self.anew,
+                habits=pack_habits(self.follower.habits),
+            )
         )
 
     @staticmethod
     def state_of(body: bytes) -> bytes:
         """Give the packed state of what `packed` wrote."""
         return msgspec.msgpack.decode(body, type=_Packed).state
+
+    @staticmethod
+    def habits_of(body: bytes) -> Habits:
+        """Read the habits of what `packed` wrote."""
+        return unpack_habits(msgspec.msgpack.decode(body, type=_Packed).habits)
 
     @classmethod
     def unpacked(cls, body: bytes, baseline: Callable[[bool], Baseline | None]) -> "Detector":
@@ -121,7 +144,7 @@ class Detector:
         state = unpack_state(packed.state)
         k, quality, version = packed.measures
         return cls(
-            follower=Follower(state=state, baseline=baseline(state.open)),
+            follower=Follower(state=state, baseline=baseline(state.open), habits=unpack_habits(packed.habits)),
             measures=DetectorMeasures(k=k, quality=quality, measures_version=version),
             first_run=packed.first_run,
             choice_id=packed.choice_id,
@@ -143,11 +166,14 @@ class MeasuredRun:
     choice: ChoiceRow | None
     """The baseline chosen by a user (pinned or accepted) at that time; None = none."""
 
+    refused_habits: frozenset[str] = frozenset()
+    """Habits that people had called not normal by then."""
+
     @property
     def settings(self) -> Settings:
         """Settings of the detector."""
         pinned = self.choice is not None and self.choice.action == Action.PINNED
-        return Settings(close=self.close, relearn=not pinned)
+        return Settings(close=self.close, relearn=not pinned, refused_habits=self.refused_habits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +273,8 @@ def _prepared(
     if pinned is None:  # too few to learn of: what it knows, or learns first, stays
         return current, None
     state = realign(current.follower.state, measured_run.members)
-    return replace(current, follower=with_baseline(Follower(state=state), pinned.baseline)), pinned
+    follower = replace(current.follower, state=state)
+    return replace(current, follower=with_baseline(follower, pinned.baseline)), pinned
 
 
 def _learn_pinned(
@@ -279,6 +306,12 @@ def lost_and_quality(past: StateSpans) -> tuple[Fails, Floats]:
 def lost_of(hits: Floats) -> Fails:
     """Turn Hit@k into who is lost: 1 = no expected chunk in the top k, -1 = not measured."""
     return np.where(np.isnan(hits), -1, hits <= 0).astype(np.int8)
+
+
+def answer_fingerprints(connection: Connection, ranking_ids: Sequence[int | None], depth: int) -> list[int | None]:
+    """Return identities of stored answers, of their first `depth` chunks; None = there is none."""
+    heads = ranking_heads.heads(connection, [one for one in ranking_ids if one is not None], depth)
+    return [None if one is None else answer_fingerprint(heads[one].ids) for one in ranking_ids]
 
 
 def close_of(rules: Sequence[Rule]) -> int:

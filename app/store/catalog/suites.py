@@ -283,6 +283,17 @@ def places_of(
     return found
 
 
+def keys_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
+    """Return the keys of canaries by the ids of their versions."""
+    found: dict[int, str] = {}
+    for block in blocks(sorted(set(version_ids))):
+        named = sa.select(canary_versions.c.id, canaries.c.key).join(
+            canaries, canaries.c.id == canary_versions.c.canary_id
+        )
+        found.update(dict(connection.execute(named.where(canary_versions.c.id.in_(block))).all()))
+    return found
+
+
 def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
     """Return the queries of versions of canaries."""
     return {version_id: body["query"] for version_id, body in bodies_of(connection, version_ids).items()}

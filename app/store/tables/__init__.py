@@ -26,7 +26,7 @@ from app.store.tables.catalog import (
     ended_sessions,
     suite_versions,
 )
-from app.store.tables.detection import baseline_choices, baselines, detections, detectors
+from app.store.tables.detection import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
 from app.store.tables.experiments import (
@@ -105,6 +105,7 @@ __all__ = [
     "experiment_units",
     "experiments",
     "feedback",
+    "habit_refusals",
     "idempotency_keys",
     "incidents",
     "jobs",

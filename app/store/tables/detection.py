@@ -1,6 +1,18 @@
 """Tables of detection: baselines, one detector a check, and its evidence for each run."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 
 from app.store.tables.base import Id, id_column, metadata
 
@@ -44,6 +56,20 @@ detectors = Table(
     Column("body", LargeBinary, nullable=False),  # accounts, counts and last states, by canary
 )
 
+# Habits that somebody called not normal; the detector's own row has the habits.
+habit_refusals = Table(
+    "habit_refusals",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("habit", Text, nullable=False),  # its identity, which its first episode gave it
+    Column("after_run", Id, nullable=False),  # the newest run that had ended by then: it holds after that
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("note", Text),
+    UniqueConstraint("check_id", "habit"),
+)
+
 detections = Table(
     "detections",
     metadata,
@@ -54,7 +80,7 @@ detections = Table(
     Column("lost", Integer, nullable=False),
     Column("worse", Integer, nullable=False),
     Column("open", Boolean, nullable=False),  # an alarm stands after this run
-    Column("since_run", Id),  # while it stands: the first run that is part of it
+    Column("since_run", Id),  # while it stands, or is a habit: the first run that is part of it
     Column("learns", Boolean, nullable=False),  # whether baselines may be learned of this run
     Column("body", Text),  # JSON: what else there is to say of it; NULL = nothing
     Index("ix_detections_check", "check_id", "run_id"),

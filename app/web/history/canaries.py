@@ -15,13 +15,13 @@ from app.api.deps import StoreDep, VaultDep
 from app.api.diagnosis.diagnoses import DIAGNOSES, run_diagnosis
 from app.api.probing.trials import PROBE_LIMITER
 from app.api.request_limits import expensive
-from app.api.schemas import BaselineRequest
+from app.api.schemas import BaselineRequest, NotNormalRequest
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Cause
 from app.formats.diagnosis import diagnosis_sentences
 from app.formats.validation_messages import parse_document
-from app.services.detection import baselines, suggested_rules
+from app.services.detection import baselines, habits, suggested_rules
 from app.services.diagnosis import diagnoses
 from app.services.history import canary_views
 from app.services.history.canary_views import CanaryDetail, ComparedHit
@@ -94,6 +94,18 @@ async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Respo
     else:
         raise InvalidInputError([Problem(path="answer", message="is 'accept' or 'follow'")])
     await anyio.to_thread.run_sync(choose)
+    return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
+
+
+@router.post("/checks/{slug}/habits")
+@takes_form(fields=_CHOICE_FIELDS)
+async def call_not_normal(request: Request, store: StoreDep, slug: str) -> Response:
+    """Call a habit not normal: from the next run on its episodes are alarms again."""
+    typed = await read_form(request)
+    note = parse_document(NotNormalRequest, {"note": typed.get("note") or None}).note
+    by, now = request.state.identity.name, datetime.now(UTC)
+    refuse = partial(habits.refuse, store, slug, typed.get("habit") or "", by=by, note=note, now=now)
+    await anyio.to_thread.run_sync(refuse)
     return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
 
 

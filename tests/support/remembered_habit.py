@@ -1,0 +1,36 @@
+"""A habit that the detector of a check remembers, without the runs that taught it."""
+
+from dataclasses import replace
+from typing import Final
+
+from app.domain.detection import follow
+from app.domain.detection.values import Habit, Habits, Members
+from app.domain.runs.measures import MEASURES_VERSION
+from app.services.detection.detectors import Detector, DetectorMeasures
+from app.store.catalog import definitions
+from app.store.detection import detectors
+from app.store.engine import Store
+from app.store.runs import results
+from tests.support.present import present
+
+HABIT: Final = "0123456789abcdef"
+
+
+def remember_habit(store: Store, slug: str) -> None:
+    """Let the detector of a check, begun anew where it was reset, remember a learned habit of one canary."""
+    habit = Habit(id=HABIT, answers={1: (17,)}, times=3, longest=5)
+    with store.write() as connection:
+        check = present(definitions.find_definition(connection, "check", slug))
+        row = detectors.find_detector(connection, check.id)
+        if row is None:
+            begun = Detector(
+                follower=follow(Members(keys=())),
+                measures=DetectorMeasures(k=5, quality="NDCG@10", measures_version=MEASURES_VERSION),
+                first_run=0,
+                choice_id=None,
+            )
+            run_id, baseline_id = present(results.newest_ended(connection, check.id)).id, None
+        else:
+            begun, run_id, baseline_id = Detector.unpacked(row.body, lambda _: None), row.run_id, row.baseline_id
+        remembers = replace(begun, follower=replace(begun.follower, habits=Habits(known=(habit,))))
+        detectors.save_detector(connection, check.id, run_id=run_id, baseline_id=baseline_id, body=remembers.packed())
