@@ -24,6 +24,16 @@ SWITCHING = KEYS[:3]
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
 
+class _Earlier(msgspec.Struct, array_like=True):
+    """What a release without habits reads of a row."""
+
+    measures: tuple[int, str, str]
+    first_run: int
+    choice_id: int | None
+    state: bytes
+    anew: str = ""
+
+
 @pytest.fixture(params=DIALECTS)
 def learned(request: pytest.FixtureRequest, databases: Databases, stores: Callable[..., Store]) -> World:
     """Give a world in which a baseline has just been learned."""
@@ -164,6 +174,7 @@ def test_the_row_of_a_release_without_habits_is_read_and_begins_with_none(on_sql
         row = present(detectors.find_detector(connection, check.id))
         fields = msgspec.msgpack.decode(row.body)
         assert len(fields) == 6
+        assert msgspec.msgpack.decode(row.body, type=_Earlier).first_run == fields[1]
         older = msgspec.msgpack.encode(fields[:5])
         detectors.save_detector(connection, check.id, run_id=row.run_id, baseline_id=row.baseline_id, body=older)
     assert Detector.habits_of(older).known == ()

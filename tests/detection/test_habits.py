@@ -255,6 +255,17 @@ def test_runs_of_a_habit_are_never_learned_of() -> None:
     assert all(not seen.lost.any() for _, seen in live.eligible)
 
 
+def test_an_alarm_that_another_release_raised_goes_on_and_opens_once() -> None:
+    watched = Watched().learns()
+    remembered = watched.follower.habits
+    watched.runs(3, SWITCHING)
+    watched.follower = replace(watched.follower, habits=replace(remembered, episode=None))
+    found = watched.runs(3, SWITCHING)
+    assert opened(found) == []
+    assert all(one.open and one.habit is None for one in found)
+    assert closed(watched.runs(3)) == [2]
+
+
 def test_in_noise_a_switch_is_a_habit_too() -> None:
     live = Live.of(members_of(200))
     runs = noisy(200, 300, 1, 0.01)

@@ -75,7 +75,8 @@ def heed_habits(
     if not state.open:
         return habits, reading
     run = _Run(state, baseline, observation, reading)
-    episode = before or Episode()
+    # Where another release followed the alarm so far, people have heard of it.
+    episode = before or Episode(raised=reading.change is not Change.OPENED)
     if not reading.good:
         episode = _gone_on(episode, run)
     if not episode.raised:
@@ -85,7 +86,7 @@ def heed_habits(
     habits = replace(habits, episode=episode)
     if not episode.raised:
         return habits, _quiet(habits, episode, reading, watched=len(state.keys))
-    opened = before is None or not before.raised
+    opened = before is not None and not before.raised
     reason = f"{reading.reason.removesuffix('.')}; {episode.why}." if episode.why else reading.reason
     return habits, replace(reading, change=Change.OPENED if opened else reading.change, reason=reason)
 
