@@ -41,8 +41,8 @@ def main() -> None:
             alarms, cold, late = 0, 0, 0
             for seed in range(seeds):
                 runs = regime(count, BASE + AFTER, seed)
-                alarms += len(opened(_cut(runs, 0, BASE), _cut(runs, BASE, BASE + AFTER)))
-                begun = opened(_cut(runs, 0, 0), runs)
+                alarms += len(opened(cut(runs, 0, BASE), cut(runs, BASE, BASE + AFTER)))
+                begun = opened(cut(runs, 0, 0), runs)
                 cold += len(begun)
                 late += sum(number > 600 for number in begun)
             each = 10_000 / (seeds * AFTER)
@@ -59,11 +59,11 @@ def regimes() -> Mapping[str, Regime]:
         "0.1 % missed": lambda count, runs, seed: noisy(count, runs, seed, 0.001),
         "1 % missed": lambda count, runs, seed: noisy(count, runs, seed, 0.01, range(count // 20)),
         "5 % missed": lambda count, runs, seed: noisy(count, runs, seed, 0.05),
-        "some flicker much": _flickering,
-        "0.3 % of probes fail": lambda count, runs, seed: _erring(noisy(count, runs, seed, 0.01), seed),
+        "some flicker much": flickering,
+        "0.3 % of probes fail": lambda count, runs, seed: erring(noisy(count, runs, seed, 0.01), seed),
         "random replicas": lambda count, runs, seed: replicas(count, runs, seed, sticky=False),
         "sticky replicas": lambda count, runs, seed: replicas(count, runs, seed, sticky=True),
-        "failures last 5 runs": _lasting,
+        "failures last 5 runs": lasting,
     }
 
 
@@ -71,12 +71,12 @@ def collection(folder: Path) -> None:
     """Lose documents of a collection, and find them again."""
     documents = list(lines(folder / "docs.jsonl.gz"))
     queries = list(lines(folder / "queries.jsonl.gz"))
-    texts = [piece for one in documents for piece in _pieces(one)]
-    wanted = [_relevant(query, texts) for query in queries]
+    texts = [piece for one in documents for piece in pieces(one)]
+    wanted = [relevant(query, texts) for query in queries]
     asked = [place for place, some in enumerate(wanted) if some]
-    deep = _ranked([text for _, _, text in texts], [queries[place]["text"] for place in asked])
+    deep = ranked([text for _, _, text in texts], [queries[place]["text"] for place in asked])
     truth = [wanted[place] for place in asked]
-    whole = _measured(deep, truth, frozenset())
+    whole = measured(deep, truth, frozenset())
     print(f"{folder.name}: {len(asked)} canaries over {len(texts):,} chunks, Hit@5 {1 - whole[0].mean():.3f}")
     for misses in (0.0, 0.01):
         regime = "1 % missed" if misses else "the same every time"
@@ -87,7 +87,7 @@ def collection(folder: Path) -> None:
 
 def opened(healthy: Runs, after: Runs) -> list[int]:
     """List the runs that opened an alarm."""
-    readings = (reading for _, reading in replay(_members(after.lost.shape[1]), healthy, after))
+    readings = (reading for _, reading in replay(members(after.lost.shape[1]), healthy, after))
     return [number for number, reading in enumerate(readings, 1) if reading.change is Change.OPENED]
 
 
@@ -98,13 +98,13 @@ def _cell(deep: Sequence[Any], truth: Sequence[frozenset[int]], chunks: int, mis
         order = chance.permutation(chunks)
         shares = [loss if loss is not None else 0.002 * (run + 1) for run in range(FAULTY)]
         if loss is not None:
-            faulty = [_measured(deep, truth, frozenset(order[: round(loss * chunks)].tolist()))] * FAULTY
+            faulty = [measured(deep, truth, frozenset(order[: round(loss * chunks)].tolist()))] * FAULTY
         else:
-            faulty = [_measured(deep, truth, frozenset(order[: round(share * chunks)].tolist())) for share in shares]
-        whole = _measured(deep, truth, frozenset())
+            faulty = [measured(deep, truth, frozenset(order[: round(share * chunks)].tolist())) for share in shares]
+        whole = measured(deep, truth, frozenset())
         healthy = _noise([whole] * BASE, chance, misses)
         after = _noise([*faulty, *[whole] * RECOVERED], chance, misses)
-        readings = [reading for _, reading in replay(_members(len(truth)), healthy, after)]
+        readings = [reading for _, reading in replay(members(len(truth)), healthy, after)]
         found = [number for number, one in enumerate(readings, 1) if one.change is Change.OPENED]
         ends = [number for number, one in enumerate(readings, 1) if one.change is Change.CLOSED]
         delays.append(found[0] if found and found[0] <= FAULTY // 2 else None)
@@ -117,7 +117,7 @@ def _cell(deep: Sequence[Any], truth: Sequence[frozenset[int]], chunks: int, mis
     return f"alarm after {told} (newly lost {' '.join(map(str, moved))}), {len(soon)}/4, {closed}, opened again {again}"
 
 
-def _ranked(texts: Sequence[str], queries: Sequence[str]) -> list[list[int]]:
+def ranked(texts: Sequence[str], queries: Sequence[str]) -> list[list[int]]:
     """Rank chunks deeper than is looked, so that others move up where some are lost."""
     index = bm25s.BM25()
     index.index(bm25s.tokenize(list(texts), show_progress=False), show_progress=False)
@@ -126,7 +126,7 @@ def _ranked(texts: Sequence[str], queries: Sequence[str]) -> list[list[int]]:
     return [row.tolist() for row in found]
 
 
-def _measured(deep: Sequence[Sequence[int]], truth: Sequence[frozenset[int]], gone: frozenset[int]) -> Any:
+def measured(deep: Sequence[Sequence[int]], truth: Sequence[frozenset[int]], gone: frozenset[int]) -> Any:
     """Say who is lost, and NDCG@10, where some chunks are gone."""
     gains = 1 / np.log2(np.arange(2, DEEP + 2))
     lost, ndcg = np.zeros(len(deep), np.int8), np.zeros(len(deep))
@@ -144,13 +144,13 @@ def _noise(runs: Sequence[Any], chance: np.random.Generator, misses: float) -> R
     return Runs(lost=np.where(missed, 1, lost).astype(np.int8), ndcg=np.where(missed, 0.0, ndcg))
 
 
-def _pieces(document: Mapping[str, Any]) -> list[tuple[str, int, str]]:
+def pieces(document: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """Cut long documents every 700 characters: (document, start, text)."""
     text, size = document["text"], 700
     return [(str(document["doc_id"]), start, text[start : start + size]) for start in range(0, max(len(text), 1), size)]
 
 
-def _relevant(query: Mapping[str, Any], texts: Sequence[tuple[str, int, str]]) -> frozenset[int]:
+def relevant(query: Mapping[str, Any], texts: Sequence[tuple[str, int, str]]) -> frozenset[int]:
     """Find the chunks that answer: those named by document, or those a span lies in."""
     if "refs" in query:
         spans = [(start, end) for start, end, _ in query["refs"]]
@@ -162,27 +162,32 @@ def _relevant(query: Mapping[str, Any], texts: Sequence[tuple[str, int, str]]) -
     return frozenset(place for place, (name, _, _) in enumerate(texts) if name in named)
 
 
-def _members(count: int) -> Members:
+def members(count: int) -> Members:
+    """Make canaries of six categories and of tags of ten."""
     names = [[f"category:{one % 6}", f"tag:{one % max(count // 10, 2)}"] for one in range(count)]
     return Members(keys=tuple(range(count)), groups=grouped(names))
 
 
-def _cut(runs: Runs, start: int, end: int) -> Runs:
+def cut(runs: Runs, start: int, end: int) -> Runs:
+    """Return the runs from one place to another."""
     return Runs(lost=runs.lost[start:end], ndcg=runs.ndcg[start:end])
 
 
-def _flickering(count: int, runs: int, seed: int) -> Runs:
+def flickering(count: int, runs: int, seed: int) -> Runs:
+    """Make runs in which a tenth of the canaries fails often."""
     chance = np.random.default_rng(seed)
     rates = np.where(chance.random(count) < 0.1, chance.choice([0.05, 0.2, 0.5, 0.8, 1.0], count), 0.002)
     return runs_of((chance.random((runs, count)) < rates).astype(np.int8))
 
 
-def _erring(runs: Runs, seed: int) -> Runs:
+def erring(runs: Runs, seed: int) -> Runs:
+    """Let some probes fail."""
     failed = np.random.default_rng(seed + 1).random(runs.lost.shape) < 0.003
     return runs_of(np.where(failed, -1, runs.lost).astype(np.int8))
 
 
-def _lasting(count: int, runs: int, seed: int) -> Runs:
+def lasting(count: int, runs: int, seed: int) -> Runs:
+    """Make runs in which a failure tends to last five runs."""
     chance = np.random.default_rng(seed)
     lost = np.zeros((runs, count), np.int8)
     for run in range(1, runs):
