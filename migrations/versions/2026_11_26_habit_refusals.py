@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "2026_11_26_habit_refusals"
-down_revision = "2026_11_26_shared_ids"
+down_revision = "2026_11_26_side_by_side"
 branch_labels = None
 depends_on = None
 

@@ -385,6 +385,7 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "habit_refusals",
     "pair_items",
     "shadow_parts",
     "shadow_pairs",
