@@ -24,6 +24,7 @@ from app.formats.catalog.documents import (
     SuiteDocument,
 )
 from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
+from app.formats.experiments.interleaving_documents import Click, InterleavingDocument, ListsRequest
 from app.formats.experiments.promotion_documents import PromotionDocument, WaiverRequest
 from app.formats.experiments.shadow_documents import ShadowDocument, ShadowPair
 from app.formats.fields import Document
@@ -50,6 +51,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     ExperimentDocument,
     Exposure,
     UnitOutcome,
+    InterleavingDocument,
+    ListsRequest,
+    Click,
     PromotionDocument,
     WaiverRequest,
     ShadowDocument,

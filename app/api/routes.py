@@ -7,7 +7,7 @@ from app.api.catalog import definitions, exchange, suites
 from app.api.comparison import comparisons
 from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
-from app.api.experiments import experiments, promotions, shadows
+from app.api.experiments import experiments, interleavings, promotions, shadows
 from app.api.generation import answers, judges
 from app.api.history import history
 from app.api.probing import embedders, trials
@@ -39,4 +39,5 @@ ROUTERS = (
     experiments.router,
     promotions.router,
     shadows.router,
+    interleavings.router,
 )

@@ -385,6 +385,8 @@ def _rows(store: Store) -> list[Any]:
 
 
 _SINCE = (
+    "interleaving_clicks",
+    "interleavings",
     "habit_refusals",
     "pair_items",
     "shadow_parts",

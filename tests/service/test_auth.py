@@ -353,6 +353,20 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
         "/v1/experiments/spare/outcomes",
         [{"event_id": "click-1", "unit": "user-1", "value": 1}],
     ),
+    ("GET", "/v1/interleavings"): (READ, "/v1/interleavings", None),
+    ("GET", "/v1/interleavings/{slug}"): (READ, "/v1/interleavings/spare", None),
+    ("PUT", "/v1/interleavings/{slug}"): (WRITE, "/v1/interleavings/spare", {"a": "old", "b": "new"}),
+    ("DELETE", "/v1/interleavings/{slug}"): (WRITE, "/v1/interleavings/spare", None),
+    ("POST", "/v1/interleavings/{slug}/lists"): (
+        WRITE,
+        "/v1/interleavings/spare/lists",
+        {"unit": "user-1", "a": ["c1"], "b": ["c2"]},
+    ),
+    ("POST", "/v1/interleavings/{slug}/clicks"): (
+        WRITE,
+        "/v1/interleavings/spare/clicks",
+        [{"event_id": "click-1", "unit": "user-1", "team": "a"}],
+    ),
     ("GET", "/v1/shadows"): (READ, "/v1/shadows", None),
     ("GET", "/v1/shadows/{slug}"): (READ, "/v1/shadows/spare", None),
     ("PUT", "/v1/shadows/{slug}"): (WRITE, "/v1/shadows/spare", {"candidate": "search"}),
@@ -521,6 +535,7 @@ SPARE: dict[str, Callable[[Api], None]] = {
     "baseline": lambda service: remember_habit(service.service.store, "docs"),
     "corpora": lambda service: _post(service, "/v1/corpora/spare", CORPUS),
     "shadow": _spare_shadows,
+    "interleaving": lambda service: _put(service, "/v1/interleavings/spare", {"a": "old", "b": "new"}),
 }
 """What makes the spare things of a kind, by a word that the paths of the kind have."""
 

@@ -60,6 +60,7 @@ def filled_api(data_dir: Path) -> Iterator[Api]:
         exposed = [{"unit": f"user-{number}", "at": "2026-11-01T12:00:00Z"} for number in range(40)]
         assert opened.client.post("/v1/experiments/docs/exposures", json=exposed).is_success
         opened.put("/v1/promotions/docs", PROMOTION)
+        opened.put("/v1/interleavings/docs", {"a": "old", "b": "new"})
         opened.put("/v1/shadows/docs", {"candidate": "search", "share": 1})
         pairs = [{"query": "How long is data kept?", "a": ["c1"], "b": ["c2"], "a_seconds": 0.1, "b_seconds": 0.2}]
         texts = {"a": [{"id": "c1", "text": "30 days"}], "b": [{"id": "c2", "text": "a year"}]}

@@ -12,6 +12,7 @@ from app.domain.annotation.consensus import hash_share
 from app.domain.comparison.outcomes import Side
 from app.domain.counts import counted
 from app.domain.experiments.confidence_sequence import FEWEST_OF_A_KIND, radius
+from app.domain.experiments.decision import ExperimentState
 from app.domain.number_text import change_text
 
 _HALF: Final = 0.5
@@ -43,6 +44,21 @@ class PreferenceEstimate:
     high: float
     winner: Side | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceDecision:
+    """Where an interleaving stands, and why."""
+
+    state: ExperimentState
+    reason: str
+    estimate: PreferenceEstimate | None
+    winner: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether further clicks change nothing."""
+        return self.state is not ExperimentState.RUNNING
 
 
 def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[str]) -> list[InterleavedHit]:
@@ -95,6 +111,23 @@ def estimate_preference(found: Preferences) -> PreferenceEstimate | None:
     return PreferenceEstimate(
         value=mean, low=low, high=high, winner=winner, reason=f"{says}: {interval} over {counted(n, 'unit')}"
     )
+
+
+def decide_preference(found: Preferences, names: tuple[str, str], *, units: int, max_units: int) -> PreferenceDecision:
+    """Decide an interleaving by what its units prefer so far; `units` counts those without a preference, too."""
+    estimate = estimate_preference(found)
+    if estimate is None:
+        reason = f"each ranking needs {FEWEST_OF_A_KIND} units that prefer it; {found.a} and {found.b} do"
+    else:
+        reason = estimate.reason
+        if estimate.winner is not None:
+            winner, other = names[:: 1 if estimate.winner is Side.A else -1]
+            reason = f"{winner} is preferred to {other}: {estimate.reason.partition(': ')[2]}"
+            return PreferenceDecision(state=ExperimentState.WINNER, reason=reason, estimate=estimate, winner=winner)
+    if units >= max_units:
+        reason = f"{counted(units, 'unit')} of at most {max_units:,} came, and {reason}"
+        return PreferenceDecision(state=ExperimentState.INCONCLUSIVE, reason=reason, estimate=estimate)
+    return PreferenceDecision(state=ExperimentState.RUNNING, reason=reason, estimate=estimate)
 
 
 def _next_side(unit: str, counts: dict[Side, int]) -> Side:

@@ -3,6 +3,7 @@
 from typing_extensions import TypedDict
 
 from app.domain.annotation.views import TaskState
+from app.domain.comparison.outcomes import Side
 from app.domain.experiments.decision import ExperimentState
 from app.domain.experiments.promotion import GateName, GateResult, PromotionState
 from app.domain.generation.judge_report import ProportionView
@@ -228,3 +229,48 @@ class ReceivedPairs(TypedDict):
     to_ask: int
     """Queries of the others that the candidate is asked."""
     notes: list[str]
+
+
+class MergedHit(TypedDict):
+    """A chunk of a merged list; `team` is the ranking that contributed it, null = a click on it says nothing."""
+
+    id: str
+    team: Side | None
+
+
+class MergedList(TypedDict):
+    """Two rankings merged for a unit; the same for the same unit and epoch."""
+
+    epoch: int
+    hits: list[MergedHit]
+
+
+class ReceivedClicks(TypedDict):
+    """What became of the clicks of a request."""
+
+    received: int
+    units: int
+    """Distinct units among them."""
+
+
+class InterleavingView(TypedDict):
+    """An interleaving in its current epoch: units by the ranking that got more of their clicks, and the decision."""
+
+    slug: str
+    a: str
+    b: str
+    max_units: int
+    epoch: int
+    began_at: TimeText
+    created_at: TimeText
+    created_by: str
+    prefer_a: int
+    prefer_b: int
+    ties: int
+    state: ExperimentState
+    reason: str
+    winner: str | None
+    decided_at: TimeText | None
+    """Of the first look at which it ended, by which the difference stays; null = it runs."""
+    difference: RateDifferenceView | None
+    """Share of units for B less that for A; null below 30 units for each."""

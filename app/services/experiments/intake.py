@@ -57,7 +57,7 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
         places = {arm.name: place for place, arm in enumerate(arms)}
         _require_arms(exposures, places)
         shares = [arm.share for arm in arms]
-        digest, latest = _hasher(experiment.salt), to_us(now)
+        digest, latest = unit_hasher(experiment.salt), to_us(now)
         hashes = [digest(one.unit) for one in exposures]
         known = {row.unit: row.arm for row in units.find_units(connection, [epoch.row.id], hashes)}
         new: list[tuple[int, int, int, int]] = []
@@ -87,7 +87,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
         epochs = {epoch.row.id: epoch for epoch in _epochs(connection, experiment.id)}
-        digest, latest = _hasher(experiment.salt), to_us(now)
+        digest, latest = unit_hasher(experiment.salt), to_us(now)
         hashes = [digest(one.unit) for one in outcomes]
         exposed: dict[int, list[UnitRow]] = {}
         for known in units.find_units(connection, list(epochs), hashes):
@@ -136,7 +136,7 @@ def _epochs(connection: Connection, experiment_id: int) -> list[_Epoch]:
     return [_Epoch(row=row, document=document_of(row)) for row in rows.list_epochs(connection, experiment_id)]
 
 
-def _hasher(salt: bytes) -> Callable[[str], int]:
+def unit_hasher(salt: bytes) -> Callable[[str], int]:
     """Return the keyed hash of an id as a signed number of 64 bits."""
 
     def digest(text: str) -> int:

@@ -163,3 +163,32 @@ shadow_parts = Table(
     Column("received_at", BigInteger, nullable=False, index=True),
     UniqueConstraint("slug", "key"),
 )
+
+# Two rankings merged for each unit, and how many units prefer which by their clicks, in the current epoch.
+interleavings = Table(
+    "interleavings",
+    metadata,
+    id_column(),
+    Column("slug", Text, nullable=False, unique=True),
+    Column("body", Text, nullable=False),  # JSON of the document
+    Column("salt", LargeBinary, nullable=False),  # keys the hashes of its units
+    Column("epoch", Integer, nullable=False),
+    Column("began_at", BigInteger, nullable=False),  # of the epoch
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("a", BigInteger, nullable=False),  # units that prefer it
+    Column("b", BigInteger, nullable=False),
+    Column("ties", BigInteger, nullable=False),
+    Column("decided_at", BigInteger),  # the first look at which it ended; NULL = it has not
+    Column("decided_a", BigInteger),
+    Column("decided_b", BigInteger),
+)
+
+interleaving_clicks = Table(
+    "interleaving_clicks",
+    metadata,
+    Column("interleaving_id", Id, ForeignKey("interleavings.id"), primary_key=True, autoincrement=False),
+    Column("unit", BigInteger, primary_key=True, autoincrement=False),  # 64 bits of a keyed hash, as of the event
+    Column("event", BigInteger, primary_key=True, autoincrement=False),
+    Column("credit", SmallInteger, nullable=False),  # -1 for A, 1 for B
+)

@@ -1,4 +1,4 @@
-"""Pages of live traffic: the list of all three kinds with forms of new ones, an experiment, and a promotion."""
+"""Pages of live traffic: the list of all kinds with forms of new ones, an experiment, and a promotion."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,10 +15,11 @@ from app.api.deps import StoreDep
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.experiments.promotion import GateName
 from app.formats.experiments.experiment_documents import ExperimentDocument
+from app.formats.experiments.interleaving_documents import InterleavingDocument
 from app.formats.experiments.promotion_documents import PromotionDocument, WaiverRequest
 from app.formats.experiments.shadow_documents import ShadowDocument
 from app.formats.validation_messages import parse_document
-from app.services.experiments import experiments, promotions, results, shadows
+from app.services.experiments import experiments, interleavings, promotions, results, shadows
 from app.store.engine import Store
 from app.web.experiments.interval_chart import HEIGHT, WIDTH, draw_intervals
 from app.web.experiments.shadows import choices, shadow_document
@@ -34,6 +35,7 @@ _NEW = Form(
         "experiment.delta": "0.02",
         "experiment.window": "24h",
         "experiment.max_units": "20000",
+        "interleaving.max_units": "20000",
         "shadow.share": "0.05",
         "shadow.k": "10",
         "shadow.keep": "50",
@@ -44,14 +46,14 @@ _NEW = Form(
 
 @router.get("/experiments")
 def show_experiments(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show promotions, experiments and shadows, with the forms of new ones."""
+    """Show promotions, experiments, shadows and interleavings, with the forms of new ones."""
     return _experiments(request, store)
 
 
 @router.post("/experiments")
 @takes_form(fields=12)
 async def create(request: Request, store: StoreDep) -> Response:
-    """Create a promotion, an experiment or a shadow."""
+    """Create a promotion, an experiment, a shadow or an interleaving."""
     form = await read_form(request)
     return await anyio.to_thread.run_sync(partial(_created, request, store, form))
 
@@ -93,7 +95,7 @@ async def waive_gate(request: Request, store: StoreDep, slug: str) -> Response:
 def _created(request: Request, store: Store, form: Form) -> Response:
     kind = form.get("kind")
     if kind not in _CREATE:
-        raise InvalidInputError([Problem(path="kind", message="is promotion, experiment or shadow")])
+        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(_CREATE)}")])
     fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
     try:
         return RedirectResponse(_CREATE[kind](store, fields, request.state.identity.name), status_code=303)
@@ -129,10 +131,18 @@ def _create_shadow(store: Store, form: Form, by: str) -> str:
     return f"/shadows/{quote(document.slug)}"
 
 
+def _create_interleaving(store: Store, form: Form, by: str) -> str:
+    names = {name: form.stripped(name) for name in ("slug", "a", "b")}
+    document = parse_document(InterleavingDocument, {**names, "max_units": parse_number(form.get("max_units"))})
+    interleavings.put_interleaving(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return "/experiments#interleavings"
+
+
 _CREATE: Mapping[str, Callable[[Store, Form, str], str]] = {
     "promotion": _create_promotion,
     "experiment": _create_experiment,
     "shadow": _create_shadow,
+    "interleaving": _create_interleaving,
 }
 
 
@@ -148,6 +158,7 @@ def _experiments(
         promotions=promotions.list_promotions(store, limit=_MOST, now=now),
         experiments=found,
         shadows=shadows.list_shadows(store, limit=_MOST),
+        interleavings=interleavings.list_interleavings(store, limit=_MOST),
         kind=form.get("kind"),
         typed=form if form is _NEW else Form(texts={**_NEW.texts, **form.texts}),
         wrong=problems_by_field(problems),
