@@ -60,7 +60,7 @@ def is_migrated(store: Store) -> bool:
     return current == head
 
 
-def revisions(store: Store) -> tuple[str | None, str | None]:
+def revisions(store: Store) -> tuple[str | None, str]:
     """Name the revision a database has (None = it is empty) and the one this release wants."""
     with store.read() as connection:
         is_empty = not sa.inspect(connection).has_table(_APPLIED.name)
@@ -68,14 +68,20 @@ def revisions(store: Store) -> tuple[str | None, str | None]:
     return current, _newest_revision()
 
 
-def _newest_revision() -> str | None:
-    """Name the revision that no other builds on. Each names its own and its forerunner's on a line of its file."""
+def _newest_revision() -> str:
+    """Name the revision that no other builds on. Each names its own and its forerunner's on a line of its file.
+
+    Raises RuntimeError where there is not exactly one.
+    """
     revisions = set[str]()
     forerunners = set[str]()
     for file in (_MIGRATIONS / "versions").glob("*.py"):
         for what, name in _REVISION.findall(file.read_text("utf-8")):
             (revisions if what == "revision" else forerunners).add(name)
-    return next(iter(revisions - forerunners), None)
+    newest = revisions - forerunners
+    if len(newest) != 1:
+        raise RuntimeError(f"migrations must end in one revision, and end in {sorted(newest)}")
+    return newest.pop()
 
 
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:

@@ -1,5 +1,8 @@
 """Keep what a shadow asks its candidate, its most different pairs, and items that are such pairs."""
 
+import sqlite3
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -18,6 +21,7 @@ def upgrade() -> None:
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("created_by", sa.Text(), nullable=False),
+        sa.Column("ask_after", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_shadows")),
         sa.UniqueConstraint("slug", name=op.f("uq_shadows_slug")),
     )
@@ -94,7 +98,12 @@ def _let_items_be_without_canary() -> None:
     if after == before:
         raise RuntimeError(f"task_items is not as this release made it: {before}")
     version = connection.exec_driver_sql("PRAGMA schema_version").scalar_one()
+    driver: Any = connection.connection.driver_connection
+    if hasattr(driver, "setconfig"):  # from Python 3.12 on; some builds of SQLite refuse this unless they are told
+        driver.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, False)  # type: ignore[attr-defined,unused-ignore]
     connection.exec_driver_sql("PRAGMA writable_schema = ON")
-    connection.exec_driver_sql(f"UPDATE sqlite_schema SET sql = ? WHERE {mine}", (after,))  # noqa: S608 - no input
-    connection.exec_driver_sql(f"PRAGMA schema_version = {version + 1}")
-    connection.exec_driver_sql("PRAGMA writable_schema = OFF")
+    try:
+        connection.exec_driver_sql(f"UPDATE sqlite_schema SET sql = ? WHERE {mine}", (after,))  # noqa: S608 - no input
+        connection.exec_driver_sql(f"PRAGMA schema_version = {version + 1}")
+    finally:
+        connection.exec_driver_sql("PRAGMA writable_schema = OFF")

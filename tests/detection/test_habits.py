@@ -25,6 +25,7 @@ from app.domain.detection.habits import (
     MOST_ANSWERS,
     MOST_CANARIES,
     MOST_HABITS,
+    NO_HITS,
     bound_of,
     habit_id,
     is_learned,
@@ -335,3 +336,43 @@ def test_an_episode_of_a_habit_that_ends_is_no_closing() -> None:
     assert all(one.habit is not None for one in ended)
     assert Change.CLOSED not in {one.change for one in watched.runs(3)}
     assert watched.follower.habits.episode is None
+
+
+def test_no_outage_of_most_canaries_or_without_answers_is_ever_quiet() -> None:
+    watched = Watched()
+    everybody = range(COUNT)
+    for runs in (3, 3, 6, 3, 3):
+        assert len(opened(watched.episode(runs, everybody))) == 1, "all canaries are lost"
+    empty = Watched()
+    for runs in (3, 3, 3, 3):
+        assert len(opened(empty.episode(runs, SWITCHING, answer=NO_HITS))) == 1, "nothing is found"
+    most = Watched()
+    for _ in range(3):
+        found = most.episode(4, range(COUNT // 2 + 1))
+        assert len(opened(found)) == 1
+    assert "more than half of the 60 canaries fail" in " ".join(one.reason for one in found)
+
+
+def test_quiet_episodes_do_not_let_the_next_ones_last_longer() -> None:
+    watched = Watched().learns()
+    for _ in range(4):
+        assert opened(watched.episode(9)) == [], "within twice the longest of those that alarmed"
+    (habit,) = watched.follower.habits.known
+    assert (habit.times, habit.longest) == (6, 5)
+    assert opened(watched.episode(11)) == [11]
+
+
+def test_an_episode_that_alarmed_for_its_length_teaches_nothing() -> None:
+    watched = Watched().learns()
+    assert opened(watched.episode(40)) == [11]
+    (habit,) = watched.follower.habits.known
+    assert (habit.times, habit.longest) == (2, 5)
+    assert opened(watched.episode(40)) == [11], "so the next one alarms as soon"
+
+
+def test_what_was_called_not_normal_alarms_with_other_answers_too() -> None:
+    watched = Watched().learns()
+    (habit,) = watched.follower.habits.known
+    watched.settings = Settings(refused_habits=frozenset({habit.id}))
+    for _ in range(4):
+        assert len(opened(watched.episode(answer=2))) == 1

@@ -109,6 +109,14 @@ def test_the_forms_say_what_is_wrong(service: Api) -> None:
     assert changed.status_code == 200
     found = service.get("/v1/shadows/hybrid")
     assert (found["share"], found["k"], found["keep"], found["kept"]) == (0.5, 3, 1, 1)
+    assert (
+        service.client.post("/shadows/hybrid", data={"candidate": "search", "share": "", "k": "3"}).status_code == 422
+    )
+    nothing = {"candidate": "search", "share": "0", "k": "3", "keep": "0"}
+    assert service.client.post("/shadows/hybrid", data=nothing).status_code == 200
+    shown = service.client.get("/shadows/hybrid").text
+    assert 'name="keep" value="0"' in shown, "saving the page anew keeps no queries still"
+    assert 'name="share" value="0.0"' in shown
     assert service.client.post("/shadows/hybrid/delete", follow_redirects=False).headers["location"] == "/experiments"
     assert service.client.get("/shadows/hybrid").status_code == 404
 
@@ -123,6 +131,25 @@ def test_a_key_that_may_only_read_cannot_send_the_forms(service: Api) -> None:
     found = service.client.get("/v1/shadows/hybrid/pairs", params={"limit": 2}, headers=writes).json()
     assert len(found["items"]) == 2
     assert service.client.post("/shadows/hybrid", data={"share": "1"}, headers=headers).status_code == 403
+
+
+def test_a_key_that_may_only_read_sees_no_query_of_disputed_pairs(service: Api) -> None:
+    assert compare(service, overlap="1").status_code == 303
+    store = service.service.store
+    with store.read() as connection:
+        task = tasks.find_task(connection, "sides")
+    side_by_side.draw_pairs(store, task.id, now=datetime.now(UTC))
+    item = service.get("/v1/tasks/sides/next", annotator="Ann")["item"]
+    for annotator, grade in (("Ann", 0), ("Bob", 2)):
+        service.put(f"/v1/tasks/sides/items/{item['id']}/annotation", {"grade": grade, "annotator": annotator})
+    headers = {scope: bearer(service.key(scope)) for scope in (Scope.READ, Scope.WRITE)}
+    shown = {}
+    for scope, sent in headers.items():
+        listed = service.client.get("/v1/tasks/sides/disagreements", headers=sent)
+        page = service.client.get("/tasks/sides", headers=sent)
+        assert (listed.status_code, page.status_code, len(listed.json()["items"])) == (200, 200, 1)
+        shown[scope] = "alert(1)" in listed.text + page.text
+    assert shown == {Scope.READ: False, Scope.WRITE: True}
 
 
 def hours(*overlaps: float | None) -> Sequence[ShadowHour]:

@@ -1,6 +1,7 @@
 """The candidate of a shadow: asked once what users asked, failures counted, the most different pairs kept."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -112,10 +113,32 @@ def test_failures_are_counted_and_a_dead_candidate_is_left_alone(world: World) -
     assert found["failed"] == found["pairs"] == len(world.probe.asked)
     assert 0 < found["pairs"] < 40
     assert found["waiting"] == 40 - found["pairs"], "what was not asked waits"
+    asked = len(world.probe.asked)
+    send(world, "one more")
+    assert ask(world) == world.clock() + shadow_asking.PAUSE, "however much is sent meanwhile"
+    assert len(world.probe.asked) == asked
     world.probe.all_answer()
+    world.clock.advance(61)
     assert ask(world) is None
     found = shadows.load_shadow(world.store, "hybrid")
-    assert (found["pairs"], found["waiting"]) == (40, 0)
+    assert (found["pairs"], found["waiting"]) == (41, 0)
+
+
+def test_a_candidate_that_asks_to_be_left_alone_is(world: World) -> None:
+    later = replace(failed(Outcome.REFUSED, http_status=429), retry_after_seconds=600.0)
+    world.probe.otherwise = lambda _: later
+    send(world, *(f"query {number}" for number in range(40)))
+    assert ask(world) == world.clock() + timedelta(seconds=600)
+
+
+def test_after_some_blocks_other_shadows_have_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow_asking, "BLOCKS", 2)
+    send(world, *(f"query {number}" for number in range(50)))
+    again = present(ask(world))
+    assert again > world.clock()
+    assert waiting(world) == 50 - 2 * shadow_asking.BLOCK
+    assert ask(world) is None
+    assert waiting(world) == 0
 
 
 def test_what_waits_for_a_day_is_dropped_and_said(world: World) -> None:

@@ -200,6 +200,26 @@ def test_a_shadow_without_pairs_can_be_drawn_later(world: World) -> None:
     assert {one.query: sorted([*one.left, *one.right]) for one in sides(world).values()} == {"new": ["A"]}
 
 
+def test_a_shadow_that_replaces_another_says_nothing_of_the_pairs_of_that(world: World) -> None:
+    compared(world)
+    say(world, present(next_of(world)["item"])["id"], LEFT)
+    assert len(shadows.load_shadow(world.store, "hybrid")["comparisons"]) == 1
+    shadows.delete_shadow(world.store, "hybrid")
+    later = world.clock.advance(1)
+    shadows.put_shadow(world.store, ShadowDocument(slug="hybrid", candidate="search"), by="Ada", now=later)
+    assert shadows.load_shadow(world.store, "hybrid")["comparisons"] == []
+
+
+def test_tasks_of_chunks_are_stored_as_an_older_release_reads_them(world: World) -> None:
+    given = {"slug": "chunks", "suite": "suite", "retrievers": ["search"]}
+    document = parse_document(TaskDocument, given)
+    tasks.put_task(world.store, document, by="Ada", now=world.clock())
+    with world.store.read() as connection:
+        assert "pairs" not in tasks.find_task(connection, "chunks").body
+    pooling.request_pool(world.store, "chunks", now=world.clock())
+    assert tasks.put_task(world.store, document, by="Ada", now=world.clock())[1] is False, "the same changes nothing"
+
+
 def test_a_task_stays_when_its_shadow_is_deleted(world: World) -> None:
     compared(world)
     shadows.delete_shadow(world.store, "hybrid")

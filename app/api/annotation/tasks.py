@@ -25,6 +25,7 @@ from app.domain.annotation.views import (
 from app.formats.annotation.task_documents import AdjudicationRequest, TaskDocument
 from app.formats.validation_messages import parse_document
 from app.services.annotation import adoption, annotation_files, pooling, recall, results, tasks
+from app.services.catalog.api_keys import Scope
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 
@@ -109,9 +110,12 @@ def get_pooled_recall(store: StoreDep, slug: str) -> RecallView:
 
 @router.get("/tasks/{slug}/disagreements")
 @expensive
-def list_disagreements(store: StoreDep, slug: str, after: After = "", limit: Limit = 50) -> Page[DisagreementView]:
+def list_disagreements(
+    store: StoreDep, request: Request, slug: str, after: After = "", limit: Limit = 50
+) -> Page[DisagreementView]:
     """List the items that annotators grade on both sides of relevant, or two apart; the decided ones last."""
-    found = results.list_disagreements(store, slug)
+    may_write = request.state.identity.scope.includes(Scope.WRITE)
+    found = results.list_disagreements(store, slug, may_write=may_write)
     start = next((place + 1 for place, one in enumerate(found) if one["id"] == after), 0)
     shown = found[start : start + limit]
     return Page(items=shown, next=shown[-1]["id"] if start + limit < len(found) else None)

@@ -199,10 +199,10 @@ class DisagreementView(TypedDict):
 
     id: str
     canary: str | None
-    """Null = a pair, whose query is no canary's."""
+    """Null = a pair, whose query is no canary's: it is one of users, and empty for keys that may only read."""
     query: str
     text: str
-    """Of a pair both sides."""
+    """Of a pair both sides, or empty as the query."""
     document: str | None
     grades: dict[str, int]
     adjudicated: int | None

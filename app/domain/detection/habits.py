@@ -46,6 +46,8 @@ MOST_ANSWERS: Final = 4
 
 _ALIKE: Final = 0.5
 """Least share of common canaries, among those of both, in two episodes of one habit."""
+_MOST_FAILING: Final = 0.5
+"""Share of the watched canaries; where more fail nobody wants to hear of a habit."""
 
 
 def heed_habits(
@@ -103,6 +105,10 @@ def answer_fingerprint(ids: Sequence[str]) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
+NO_HITS: Final = answer_fingerprint(())
+"""Of an answer without a hit, which is the same whatever broke."""
+
+
 def is_learned(habit: Habit) -> bool:
     """Whether a further episode would be quiet."""
     return habit.times >= LEARNED
@@ -121,6 +127,7 @@ class _Run:
 
     def __init__(self, state: State, baseline: Baseline | None, observation: Observation, reading: Reading) -> None:
         self.length = state.since
+        self.watched = len(state.keys)
         self._observation = observation
         self._failing: NDArray[np.bool_] = (state.last == 1) & (observation.lost != UNMEASURED)
         self._usual = baseline.usual if baseline is not None else (usual_count(state.counts), len(state.keys))
@@ -181,31 +188,35 @@ def _resembles(habit: Habit, run: _Run, *, going_on: bool) -> bool:
 
 def _why_raised(episode: Episode, known: Sequence[Habit], run: _Run, settings: Settings) -> str | None:
     """Clause on why an alarm that resembles a habit is raised; "" = it resembles none, None = it stays quiet."""
-    habit = _match(episode, known, run)
+    refused = [one for one in known if one.id in settings.refused_habits and _resembles(one, run, going_on=False)]
+    habit = refused[-1] if refused else _match(episode, known, run)  # refused whatever it answers by now
     if habit is None:
         return ""
-    but = _difference(habit, run, settings)
+    but = "somebody called that not normal" if refused else _difference(habit, run)
     return None if but is None else f"{habit_sentence(_reading_of(habit, runs=run.length))}, but {but}"
 
 
-def _difference(habit: Habit, run: _Run, settings: Settings) -> str | None:
+def _difference(habit: Habit, run: _Run) -> str | None:
     """Return what sets an alarm apart from a habit; None = nothing does."""
-    if habit.id in settings.refused_habits:
-        return "somebody called that not normal"
+    failing = run.failing(habit.answers)
+    if len(failing) > _MOST_FAILING * run.watched:
+        return f"more than half of the {run.watched} canaries fail"
     if run.length > bound_of(habit):
         return f"this lasts longer: {counted(run.length, 'run')}, where {bound_of(habit)} are the most"
     if not habit.answers.keys() >= {*run.suspects}:
         return "other canaries fail, too"
     if not run.is_usual_without(habit.answers):
         return "more canaries than usual fail beside these"
-    answers = run.answers(run.failing(habit.answers))
+    answers = run.answers(failing)
+    if NO_HITS in answers.values():
+        return "an answer is empty"
     new = [key for key, answer in answers.items() if answer not in habit.answers[key]]
     return f"{counted(len(new), 'answer')} of this run {'is' if len(new) == 1 else 'are'} new" if new else None
 
 
 def _closed(habits: Habits, episode: Episode) -> Habits:
-    """Habits after the run that ends an episode."""
-    is_one = episode.answers and not episode.wide and episode.runs <= LONGEST
+    """Habits after the run that ends an episode; one that was raised although it resembled a habit teaches nothing."""
+    is_one = episode.answers and not episode.wide and episode.runs <= LONGEST and not episode.why
     return replace(habits, known=_remembered(habits.known, episode) if is_one else habits.known, episode=None)
 
 
@@ -219,7 +230,9 @@ def _remembered(known: Sequence[Habit], episode: Episode) -> tuple[Habit, ...]:
     for key, seen in episode.answers.items():
         if key in answers or len(answers) < MOST_CANARIES:
             answers[key] = _with(answers.get(key, ()), seen)
-    again = replace(habit, answers=answers, times=habit.times + 1, longest=max(habit.longest, episode.runs))
+    # Only what people heard of says how long an episode may last: quiet ones would let the bound grow unseen.
+    longest = max(habit.longest, episode.runs) if episode.raised else habit.longest
+    again = replace(habit, answers=answers, times=habit.times + 1, longest=longest)
     return (*(one for one in known if one is not habit), again)
 
 

@@ -170,13 +170,16 @@ def _hours(left: int, each: float | None) -> float | None:
     return None if each is None else each * left / 3600
 
 
-def list_disagreements(store: Store, slug: str) -> list[DisagreementView]:
-    """Return the items on which grades are disputed, the decided ones last. Raises NotFoundError."""
+def list_disagreements(store: Store, slug: str, *, may_write: bool = True) -> list[DisagreementView]:
+    """Return the items on which grades are disputed, the decided ones last. Raises NotFoundError.
+
+    Queries of users, which pairs have, and their answers are for those who `may_write`; to others they are empty.
+    """
     with store.read() as connection:
         task = find_task(connection, slug)
         found = read_grades(connection, task)
         canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
-        pairs = pair_items.read_pair_items(connection, task.id)
+        pairs = pair_items.read_pair_items(connection, task.id) if may_write else {}
     differ = are_sides_disputed if task.of_pairs else is_disputed
     disputed = [item for item in found.items if differ([*found.grades.get(item.id, {}).values()])]
     disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id or 0, item.token))
@@ -197,7 +200,9 @@ def _about(item: ItemRow, canaries: Mapping[int, TaskCanary], pairs: Mapping[int
     if item.canary_id is not None:
         canary = canaries[item.canary_id]
         return {"canary": canary.key, "query": str(canary.body["query"]), "text": item.text}
-    pair = pairs[item.id]
+    pair = pairs.get(item.id)
+    if pair is None:
+        return {"canary": None, "query": "", "text": ""}
     sides = [
         f"{name}\n{chr(10).join(texts) or 'No hits'}" for name, texts in (("Left:", pair.left), ("Right:", pair.right))
     ]

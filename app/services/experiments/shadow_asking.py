@@ -18,15 +18,20 @@ from app.services.catalog.vault import Vault
 from app.services.experiments.shadow_sums import AnsweredPair, count_pairs, keep_different
 from app.services.experiments.shadows import document_of
 from app.services.probing.trials import stored_retriever
-from app.store.engine import Store, to_us
+from app.store.engine import Store, from_us, to_us
 from app.store.experiments import shadow_questions
 from app.store.experiments import shadows as rows
 from app.store.experiments.shadow_questions import Question
 
 BLOCK: Final = 20
 """Queries asked and counted at a time."""
+BLOCKS: Final = 25
+"""Blocks of one shadow before others have their turn."""
 PAUSE: Final = timedelta(minutes=1)
-"""How long a candidate that does not answer is left alone."""
+"""How long a candidate that does not answer is left alone, unless it asks for longer."""
+LONGEST_PAUSE: Final = timedelta(hours=1)
+_TURN: Final = timedelta(seconds=1)
+"""Not at once: of the jobs that are due the oldest is taken."""
 
 
 def ask_candidate(
@@ -38,17 +43,20 @@ def ask_candidate(
     clock: Callable[[], datetime],
     stopping: Callable[[], bool] = lambda: False,
 ) -> datetime | None:
-    """Ask the candidate of a shadow all that waits; when to go on, None = nothing is left.
+    """Ask the candidate of a shadow what waits; when to go on, None = nothing is left.
 
-    What it fails to answer is counted as failed. Once its circuit breaker opens, what was not asked waits.
+    What it fails to answer is counted as failed. Once its circuit breaker opens, it is left alone for a while, however
+    much is sent meanwhile, and what was not asked waits. After some blocks other shadows have their turn.
     """
     breaker: CircuitBreaker | None = None
-    while True:
+    for _ in range(BLOCKS):
         with store.read() as connection:
             shadow = rows.read_shadow(connection, shadow_id)
             waiting = [] if shadow is None else shadow_questions.next_questions(connection, shadow_id, BLOCK)
         if shadow is None or not waiting:
             return None
+        if shadow.ask_after is not None and shadow.ask_after > to_us(clock()):
+            return from_us(shadow.ask_after)
         document = document_of(shadow)
         try:
             retriever = stored_retriever(store, vault, document.candidate or "", {}).to_domain()
@@ -61,14 +69,19 @@ def ask_candidate(
         pairs = {one.id: _pair(one, answers[one.id]) for one in waiting if one.id in answers}
         at = to_us(clock())
         with store.write() as connection:
+            # First, as intake and deletion do: whoever holds it waits for no row of this.
+            if rows.read_shadow(connection, shadow_id, lock=True) is None:
+                return None
             taken = shadow_questions.take_questions(connection, sorted(pairs))
             counted = [pair for number, pair in pairs.items() if number in taken]
             count_pairs(connection, shadow.slug, counted, at)
             keep_different(connection, shadow.id, counted, most=document.keep, at=at)
+            if breaker.is_open:
+                wish = timedelta(seconds=breaker.retry_after_seconds or 0)
+                rows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
         if stopping():
             return clock()
-        if breaker.is_open:
-            return clock() + PAUSE
+    return clock() + _TURN
 
 
 def _ask(

@@ -67,7 +67,7 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
             **_view(slug, sums, shadow),
             "waiting": 0 if shadow is None else shadow_questions.count_questions(connection, shadow.id),
             "kept": 0 if shadow is None else shadow_pairs.count_pairs(connection, shadow.id),
-            "comparisons": load_comparisons(connection, slug),
+            "comparisons": [] if shadow is None else load_comparisons(connection, shadow),
             "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
         }
 

@@ -16,6 +16,7 @@ from app.store.annotation.tasks import NewItem, TaskRow
 from app.store.engine import Connection, Store, to_us
 from app.store.experiments import shadow_pairs, shadows
 from app.store.experiments.shadow_pairs import PairRow
+from app.store.experiments.shadows import DefinedShadow
 
 _HALF: Final = 0.5
 
@@ -26,7 +27,7 @@ def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
     Which side is the candidate's is decided by a hash, and stands neither on the page nor in a token.
     """
     with store.write() as connection:
-        task = tasks.read_task(connection, task_id)
+        task = tasks.read_task(connection, task_id, lock=True)  # archiving waits, and forgets what is drawn
         if task is None or task.archived_at is not None:
             return
         wanted = document_of(task).pairs
@@ -41,10 +42,10 @@ def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
         tasks.finish_pool(connection, task_id, to_us(now))
 
 
-def load_comparisons(connection: Connection, shadow: str) -> list[ComparisonView]:
-    """Return the tasks of a shadow with what people preferred, the newest first."""
+def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[ComparisonView]:
+    """Return the tasks of a shadow with what people preferred, the newest first; not those of one that it replaced."""
     found = []
-    for task in pair_items.list_pair_tasks(connection, shadow):
+    for task in pair_items.list_pair_tasks(connection, shadow.slug, since=shadow.created_at):
         grades = read_grades(connection, task)
         pairs = pair_items.read_pair_items(connection, task.id)
         counts = count_preferences(

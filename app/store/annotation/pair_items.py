@@ -55,10 +55,10 @@ def read_pair_items(connection: Connection, task_id: int, *, item_id: int | None
     }
 
 
-def list_pair_tasks(connection: Connection, shadow: str) -> list[TaskRow]:
-    """List the tasks of pairs of a shadow that are not archived, the newest first."""
+def list_pair_tasks(connection: Connection, shadow: str, *, since: int) -> list[TaskRow]:
+    """List the tasks of pairs of a shadow that were created since, and are not archived, the newest first."""
     found = [task for task in list_tasks(connection) if task.of_pairs and task.body["pairs"]["shadow"] == shadow]
-    return sorted(found, key=lambda task: -task.id)
+    return sorted((task for task in found if task.created_at >= since), key=lambda task: -task.id)
 
 
 def forget_texts(connection: Connection, task_id: int) -> None:

@@ -117,9 +117,10 @@ def find_task(connection: Connection, slug: str) -> TaskRow | None:
     return None if row is None else _task(row)
 
 
-def read_task(connection: Connection, task_id: int) -> TaskRow | None:
-    """Return a task by its id."""
-    row = connection.execute(_TASKS.where(tasks.c.id == task_id)).one_or_none()
+def read_task(connection: Connection, task_id: int, *, lock: bool = False) -> TaskRow | None:
+    """Return a task by its id; with `lock` nobody else changes it meanwhile."""
+    statement = _TASKS.where(tasks.c.id == task_id)
+    row = connection.execute(statement.with_for_update(of=tasks) if lock else statement).one_or_none()
     return None if row is None else _task(row)
 
 

@@ -38,6 +38,8 @@ class DefinedShadow:
     body: Mapping[str, Any]
     created_at: int
     created_by: str
+    ask_after: int | None
+    """Its candidate is left alone until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +70,10 @@ def find_shadow(connection: Connection, slug: str, *, lock: bool = False) -> Def
     return None if row is None else _defined(row)
 
 
-def read_shadow(connection: Connection, shadow_id: int) -> DefinedShadow | None:
-    """Return a shadow by its id."""
-    row = connection.execute(sa.select(shadows).where(shadows.c.id == shadow_id)).one_or_none()
+def read_shadow(connection: Connection, shadow_id: int, *, lock: bool = False) -> DefinedShadow | None:
+    """Return a shadow by its id; with `lock` nobody else changes it meanwhile."""
+    statement = sa.select(shadows).where(shadows.c.id == shadow_id)
+    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
     return None if row is None else _defined(row)
 
 
@@ -82,6 +85,11 @@ def insert_shadow(connection: Connection, slug: str, body: Mapping[str, Any], *,
 def change_shadow(connection: Connection, shadow_id: int, body: Mapping[str, Any]) -> None:
     """Replace the document of a shadow."""
     connection.execute(sa.update(shadows).where(shadows.c.id == shadow_id).values(body=json.dumps(body)))
+
+
+def leave_alone(connection: Connection, shadow_id: int, until: int) -> None:
+    """Have the candidate of a shadow not asked until then."""
+    connection.execute(sa.update(shadows).where(shadows.c.id == shadow_id).values(ask_after=until))
 
 
 def list_slugs(connection: Connection, *, after: str = "", limit: int) -> list[str]:

@@ -121,6 +121,7 @@ shadows = Table(
     Column("body", Text, nullable=False),  # JSON of the document
     Column("created_at", BigInteger, nullable=False),
     Column("created_by", Text, nullable=False),
+    Column("ask_after", BigInteger),  # a candidate that does not answer is left alone until then
 )
 
 # Queries of users that the candidate is still to be asked; deleted with the answer.

@@ -20,9 +20,10 @@ from app.formats.annotation.task_documents import TaskDocument
 from app.formats.validation_messages import parse_document
 from app.services.annotation import adoption, annotation_files, corpora, pooling, recall, results, tasks
 from app.services.catalog import definitions
+from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
 from app.web.annotation.annotate import GRADES, grade_names
-from app.web.forms import Form, parse_list, parse_number, read_form
+from app.web.forms import Form, has_scope, parse_list, parse_number, read_form
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -149,7 +150,7 @@ def _tasks(
 def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | None = None) -> HTMLResponse:
     task = tasks.load_task(store, slug)
     of_chunks = task["answers"] is None and task["pairs"] is None
-    disagreements = results.list_disagreements(store, slug)
+    disagreements = results.list_disagreements(store, slug, may_write=has_scope(request, Scope.WRITE))
     return render(
         request,
         "annotation/task.html",

@@ -69,7 +69,7 @@ def choices(store: Store, kind: str) -> list[tuple[str, str]]:
 
 def shadow_document(slug: str, form: Form) -> dict[str, Any]:
     """Return the document that the form of a shadow describes."""
-    numbers = {name: parse_number(form.get(name)) for name in ("share", "k", "keep") if form.stripped(name)}
+    numbers = {name: parse_number(form.get(name)) for name in ("share", "k", "keep")}
     return {"slug": slug, "candidate": form.stripped("candidate") or None, **numbers}
 
 
@@ -117,7 +117,9 @@ def _shadow(
 ) -> HTMLResponse:
     shadow = shadows.load_shadow(store, slug)
     may_write = has_scope(request, Scope.WRITE)  # queries of users are personal data
-    stored = {name: str(shadow.get(name) or "") for name in ("candidate", "share", "k", "keep")}
+    stored = {
+        name: "" if (value := shadow.get(name)) is None else str(value) for name in ("candidate", "share", "k", "keep")
+    }
     return render(
         request,
         "experiments/shadow.html",
