@@ -362,12 +362,21 @@ def test_quiet_episodes_do_not_let_the_next_ones_last_longer() -> None:
     assert opened(watched.episode(11)) == [11]
 
 
-def test_an_episode_that_alarmed_for_its_length_teaches_nothing() -> None:
+def test_an_episode_that_lasted_much_longer_teaches_nothing() -> None:
     watched = Watched().learns()
     assert opened(watched.episode(40)) == [11]
     (habit,) = watched.follower.habits.known
     assert (habit.times, habit.longest) == (2, 5)
     assert opened(watched.episode(40)) == [11], "so the next one alarms as soon"
+
+
+def test_an_episode_that_alarmed_for_a_little_more_time_teaches_its_length() -> None:
+    watched = Watched().learns()
+    assert opened(watched.episode(14)) == [11]
+    (habit,) = watched.follower.habits.known
+    assert (habit.times, habit.longest) == (3, 14)
+    assert opened(watched.episode(28)) == []
+    assert opened(watched.episode(30)) == [29]
 
 
 def test_what_was_called_not_normal_alarms_with_other_answers_too() -> None:

@@ -215,9 +215,22 @@ def _difference(habit: Habit, run: _Run) -> str | None:
 
 
 def _closed(habits: Habits, episode: Episode) -> Habits:
-    """Habits after the run that ends an episode; one that was raised although it resembled a habit teaches nothing."""
-    is_one = episode.answers and not episode.wide and episode.runs <= LONGEST and not episode.why
-    return replace(habits, known=_remembered(habits.known, episode) if is_one else habits.known, episode=None)
+    """Habits after the run that ends an episode."""
+    known = _remembered(habits.known, episode) if _teaches(habits.known, episode) else habits.known
+    return replace(habits, known=known, episode=None)
+
+
+def _teaches(known: Sequence[Habit], episode: Episode) -> bool:
+    """Whether an episode is remembered. One that was set apart is only where it differed by a little more time.
+
+    What lasted much longer was repaired by somebody, and what was called not normal, or failed otherwise, is no habit.
+    """
+    if not episode.answers or episode.wide or episode.runs > LONGEST:
+        return False
+    if not episode.why:
+        return True
+    habit = next((one for one in reversed(known) if is_learned(one) and _is_alike(one, episode)), None)
+    return habit is not None and episode.runs <= LONGER * bound_of(habit)
 
 
 def _remembered(known: Sequence[Habit], episode: Episode) -> tuple[Habit, ...]:
