@@ -76,11 +76,12 @@ NAMING = frozenset(
         "POST /v1/checks/{slug}/feedback",
         "PUT /v1/experiments/{slug}",
         "PUT /v1/shadows/{slug}",
+        "POST /v1/interleavings/{slug}/lists",
         "POST /v1/checks/{slug}/habits/{habit}/not-normal",
     }
 )
-"""Operations whose bodies name suites, retrievers, annotators or canaries, or hold files, which no description can list,
-or shares that have to add up to 1; and one on a habit, which a detector learns in weeks."""
+"""Operations whose bodies name suites, retrievers, annotators or canaries, or hold files, which no description can
+list, or shares that have to add up to 1, or two rankings; and one on a habit, which a detector learns in weeks."""
 Answers = set[tuple[str, int]]
 """Operations with the statuses that they answered."""
 Parameters = Mapping[str, Mapping[str, object]]

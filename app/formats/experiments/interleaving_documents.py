@@ -11,7 +11,8 @@ from app.formats.fields import Document, Place, Slug, Text, Whole, field_error, 
 _MOST_HITS: Final = 200
 _Name = Annotated[Text, StringConstraints(max_length=64)]
 _Ranking = Annotated[
-    tuple[Annotated[Text, StringConstraints(max_length=1_024)], ...], Field(min_length=1, max_length=_MOST_HITS)
+    tuple[Annotated[Text, StringConstraints(max_length=1_024)], ...],
+    Field(min_length=1, max_length=_MOST_HITS, json_schema_extra={"uniqueItems": True}),
 ]
 
 
