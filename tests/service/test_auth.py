@@ -334,7 +334,16 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("POST", "/experiments"): (
         WRITE,
         "/experiments",
-        Form({"kind": "shadow", "shadow.slug": "spare-new", "shadow.candidate": "search"}),
+        Form(
+            {
+                "kind": "shadow",
+                "shadow.slug": "spare-new",
+                "shadow.candidate": "search",
+                "shadow.share": "0.1",
+                "shadow.k": "5",
+                "shadow.keep": "7",
+            }
+        ),
     ),
     ("GET", "/experiments/{slug}"): (READ, "/experiments/spare", None),
     ("GET", "/promotions/{slug}"): (READ, "/promotions/spare", None),
@@ -371,7 +380,11 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/shadows/{slug}"): (READ, "/v1/shadows/spare", None),
     ("PUT", "/v1/shadows/{slug}"): (WRITE, "/v1/shadows/spare", {"candidate": "search"}),
     ("GET", "/shadows/{slug}"): (READ, "/shadows/spare", None),
-    ("POST", "/shadows/{slug}"): (WRITE, "/shadows/spare", Form({"candidate": "search", "share": "0.1"})),
+    ("POST", "/shadows/{slug}"): (
+        WRITE,
+        "/shadows/spare",
+        Form({"candidate": "search", "share": "0.1", "k": "5", "keep": "7"}),
+    ),
     ("POST", "/shadows/{slug}/tasks"): (
         WRITE,
         "/shadows/spare/tasks",
