@@ -100,7 +100,7 @@ def _let_items_be_without_canary() -> None:
     version = connection.exec_driver_sql("PRAGMA schema_version").scalar_one()
     driver: Any = connection.connection.driver_connection
     if hasattr(driver, "setconfig"):  # from Python 3.12 on; some builds of SQLite refuse this unless they are told
-        driver.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, False)  # type: ignore[attr-defined,unused-ignore]
+        driver.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, False)  # type: ignore[attr-defined,unused-ignore] # of 3.12
     connection.exec_driver_sql("PRAGMA writable_schema = ON")
     try:
         connection.exec_driver_sql(f"UPDATE sqlite_schema SET sql = ? WHERE {mine}", (after,))  # noqa: S608 - no input

@@ -66,6 +66,12 @@ def reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def list_schema(item: str, *, most: int) -> dict[str, Any]:
+    """Return the description of a body that is a list of documents of this name."""
+    schema = {"type": "array", "items": reference(item), "maxItems": most}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
 _CHECK_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

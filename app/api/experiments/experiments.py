@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.answers import answers_with
 from app.api.bodies import Content
-from app.api.catalog.definitions import After, Limit, body_schema, reference, with_name
+from app.api.catalog.definitions import After, Limit, body_schema, list_schema, with_name
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import Page
 from app.domain.experiments.views import ArmView, ExperimentDetail, ExperimentView, ReceivedExposures, ReceivedOutcomes
@@ -26,12 +26,6 @@ router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(ref
 _READ_ONLY: Final = ExperimentDetail.__annotations__.keys() - ExperimentDocument.model_fields.keys()
 """Fields that answers add to a document, so that an answer can be sent back; and those of arms."""
 _READ_ONLY_OF_ARMS: Final = ArmView.__annotations__.keys() - ArmDocument.model_fields.keys()
-
-
-def _list_of(item: str) -> dict[str, Any]:
-    """Return the description of a body that is a list."""
-    schema = {"type": "array", "items": reference(item), "maxItems": MOST_ITEMS}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 @router.get("/experiments")
@@ -73,7 +67,7 @@ def delete_experiment(store: StoreDep, slug: str) -> None:
     experiments.archive_experiment(store, slug, now=datetime.now(UTC))
 
 
-@router.post("/experiments/{slug}/exposures", openapi_extra=_list_of("Exposure"))
+@router.post("/experiments/{slug}/exposures", openapi_extra=list_schema("Exposure", most=MOST_ITEMS))
 def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposures:
     """Take in which units were exposed, at most 10,000 a request: `[{unit, arm?, at?}]`; a unit counts once.
 
@@ -83,7 +77,7 @@ def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposur
     return intake.receive_exposures(store, slug, batch.exposures, now=datetime.now(UTC))
 
 
-@router.post("/experiments/{slug}/outcomes", openapi_extra=_list_of("UnitOutcome"))
+@router.post("/experiments/{slug}/outcomes", openapi_extra=list_schema("UnitOutcome", most=MOST_ITEMS))
 def post_outcomes(store: StoreDep, slug: str, body: Content) -> ReceivedOutcomes:
     """Take in outcomes of exposed units, at most 10,000 a request: `[{event_id, unit, value, at?}]`.
 

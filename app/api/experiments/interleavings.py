@@ -1,13 +1,13 @@
 """REST routes of interleavings: defined, lists merged for units, clicks taken in, read with their decision."""
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.answers import answers_with
 from app.api.bodies import Content
-from app.api.catalog.definitions import After, Limit, body_schema, reference, with_name
+from app.api.catalog.definitions import After, Limit, body_schema, list_schema, with_name
 from app.api.deps import StoreDep, refuse_unknown_parameters
 from app.api.schemas import Page
 from app.domain.experiments.views import InterleavingView, MergedList, ReceivedClicks
@@ -20,14 +20,6 @@ router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(ref
 
 _READ_ONLY: Final = InterleavingView.__annotations__.keys() - InterleavingDocument.model_fields.keys()
 """Fields that answers add to a document, so that an answer can be sent back."""
-_CLICKS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": {"type": "array", "items": reference("Click"), "maxItems": MOST_ITEMS}}
-        },
-    }
-}
 
 
 @router.get("/interleavings")
@@ -74,7 +66,7 @@ def post_lists(store: StoreDep, slug: str, body: Content) -> MergedList:
     return interleavings.merge_lists(store, slug, parse_document(ListsRequest, body))
 
 
-@router.post("/interleavings/{slug}/clicks", openapi_extra=_CLICKS)
+@router.post("/interleavings/{slug}/clicks", openapi_extra=list_schema("Click", most=MOST_ITEMS))
 def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
     """Take in clicks, at most 10,000 a request: `[{event_id, unit, team}]`, `team` as the merged list has it.
 

@@ -1,13 +1,13 @@
 """REST routes of shadows: pairs of rankings in, how far they differ over time out."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from app.api.answers import answers_with, refusals
 from app.api.bodies import Content
-from app.api.catalog.definitions import After, Limit, body_schema, reference, wake, with_name
+from app.api.catalog.definitions import After, Limit, body_schema, list_schema, wake, with_name
 from app.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.api.request_limits import expensive
 from app.api.schemas import Page
@@ -22,14 +22,6 @@ router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(ref
 
 _READ_ONLY: Final = ShadowDetail.__annotations__.keys() - ShadowDocument.model_fields.keys()
 """Fields that answers add to a document, so that an answer can be sent back."""
-_PAIRS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": {"type": "array", "items": reference("ShadowPair"), "maxItems": MOST_PAIRS}}
-        },
-    }
-}
 
 
 @router.get("/shadows")
@@ -76,7 +68,7 @@ def list_pairs(
     return Page(items=shadows.list_pairs(store, slug, limit=limit), next=None)
 
 
-@router.post("/shadows/{slug}/pairs", openapi_extra=_PAIRS, responses=refusals(409))
+@router.post("/shadows/{slug}/pairs", openapi_extra=list_schema("ShadowPair", most=MOST_PAIRS), responses=refusals(409))
 @expensive
 def post_pairs(
     *,
