@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.annotation.tasks import NewItem, insert_items
+from app.store.annotation.tasks import NewItem, ids_by_token, insert_items
 from app.store.engine import insert_new
 from app.store.tables import answer_items, task_canaries, task_items
 
@@ -37,8 +37,7 @@ def save_answers(connection: Connection, task_id: int, drawn: Sequence[DrawnAnsw
     canaries = [(task_id, canary_id, version_id, "[]") for canary_id, version_id in sorted(versions.items())]
     insert_new(connection, task_canaries, columns, canaries)
     insert_items(connection, task_id, [one.item for one in drawn])
-    mine = sa.select(task_items.c.token, task_items.c.id).where(task_items.c.task_id == task_id)
-    ids: dict[str, int] = {row.token: row.id for row in connection.execute(mine)}
+    ids = ids_by_token(connection, task_id)
     rows = [
         (ids[one.item.token], one.beside.query, one.beside.expected, json.dumps(list(one.beside.contexts)))
         for one in drawn

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.annotation.tasks import NewItem, TaskRow, insert_items, list_tasks
+from app.store.annotation.tasks import NewItem, TaskRow, ids_by_token, insert_items, list_tasks
 from app.store.engine import insert_new
 from app.store.tables import pair_items, task_items
 
@@ -25,8 +25,7 @@ class PairItem:
 def save_pair_items(connection: Connection, task_id: int, pairs: Mapping[str, PairItem], items: list[NewItem]) -> None:
     """Insert items with their pairs, which are by token."""
     insert_items(connection, task_id, items)
-    mine = sa.select(task_items.c.token, task_items.c.id).where(task_items.c.task_id == task_id)
-    ids = {row.token: row.id for row in connection.execute(mine)}
+    ids = ids_by_token(connection, task_id)
     rows = [
         (ids[token], one.query, json.dumps(list(one.left)), json.dumps(list(one.right)), int(one.candidate_right))
         for token, one in pairs.items()

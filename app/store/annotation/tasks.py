@@ -250,6 +250,12 @@ def insert_items(connection: Connection, task_id: int, items: Sequence[NewItem])
     insert_new(connection, task_items, columns, rows)
 
 
+def ids_by_token(connection: Connection, task_id: int) -> dict[str, int]:
+    """Return the ids of the items of a task by their tokens."""
+    statement = sa.select(task_items.c.token, task_items.c.id).where(task_items.c.task_id == task_id)
+    return {row.token: row.id for row in connection.execute(statement)}
+
+
 def note_failure(connection: Connection, task_id: int, canary_id: int, failure: str, *, attempts: int = 1) -> None:
     """Store why a canary could not be pooled, and that it took so many attempts to know."""
     mine = sa.and_(task_canaries.c.task_id == task_id, task_canaries.c.canary_id == canary_id)
