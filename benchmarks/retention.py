@@ -17,7 +17,7 @@ import msgspec
 from app.services.history import retention
 from app.store.engine import Store, to_us
 from app.store.migrate import migrate
-from app.store.runs.recording import RankingBody
+from app.store.runs.ranking_rows import RankingBody
 from benchmarks.scale import WriteTimes
 from benchmarks.writer_holds import print_longest
 

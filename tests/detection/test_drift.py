@@ -12,7 +12,7 @@ from app.domain.runs.rankings import round_ranking
 from app.services.detection import score_drift as drifting
 from app.services.runs.plans import Planner
 from app.store.engine import Store
-from app.store.runs import recording
+from app.store.runs import ranking_rows
 from app.store.runs.queue import ClaimedRun
 from tests.support.fakes import answered, hits
 from tests.support.world import World, canary, page
@@ -92,7 +92,7 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> Store
     plan = Planner(world.store, world.vault).plan(claimed, world.clock())
     with world.store.write() as connection:
         settled = [round_ranking(one, plan.inputs.decimals) for one in now]
-        ids = recording.save_rankings(
+        ids = ranking_rows.save_rankings(
             connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled}
         )
         return drifting.drift_of(

@@ -16,7 +16,7 @@ from app.services.delivery import deliveries
 from app.services.history import charts, retention, run_views
 from app.store.engine import Store, to_us
 from app.store.history import pruning
-from app.store.runs.recording import RankingBody
+from app.store.runs.ranking_rows import RankingBody
 from app.store.tables import metadata
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements

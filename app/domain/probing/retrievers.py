@@ -249,7 +249,9 @@ class Retriever:
     """After so many failed probes in a row a run is ended early; None = never."""
     max_body_bytes: int = 5_000_000
     score_precision: float = 1e-6
-    """Scores that differ by less are the same score: rankings are stored anew only for more."""
+    """Scores are rounded to its digits."""
+    score_tolerance: float = 0.002
+    """A score that moved by less holds as it was: a share of the largest score of its answer, 0 = every move counts."""
 
     @property
     def gives_answers(self) -> bool:

@@ -1,7 +1,11 @@
-"""Identity and similarity of rankings: rounded scores and a fingerprint for equality, `rbo` for the overlap."""
+"""Identity and similarity of rankings: rounded scores and a fingerprint for equality, `rbo` for the overlap.
+
+Scores of real retrievers jitter in their last digits, so an answer also counts as unchanged where `scores_hold`.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct, pack
 
@@ -32,6 +36,37 @@ def round_ranking(ranking: Ranking, decimals: int) -> Ranking:
         relevance=relevance,
         fingerprint=_fingerprint(ranking, scores, relevance),
     )
+
+
+def content_fingerprint(ranking: Ranking) -> bytes:
+    """Return 16 bytes: the hash of all of a ranking but its scores and its relevance."""
+    return _hash(ranking, [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """The numbers of a ranking that jitter."""
+
+    of_hits: tuple[float | None, ...]
+    relevance: float | None
+
+
+def scores_hold(before: Scores, now: Scores, tolerance: float) -> bool:
+    """Whether no score of a ranking has moved by more than a share of the largest score it had before.
+
+    Nor has its relevance, which lies between 0 and 1, by more than that share of 1. A score that came or went has
+    moved. `before` is what was stored last, so that a drift in small steps counts once it has come to that much.
+    """
+    largest = max((abs(score) for score in before.of_hits if score is not None), default=0.0)
+    return _holds(before.relevance, now.relevance, tolerance) and all(
+        _holds(old, new, tolerance * largest) for old, new in zip(before.of_hits, now.of_hits, strict=True)
+    )
+
+
+def _holds(before: float | None, now: float | None, allowed: float) -> bool:
+    if before is None or now is None:
+        return before is now
+    return abs(before - now) <= allowed
 
 
 def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
@@ -65,14 +100,17 @@ def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
 def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...], relevance: float | None) -> bytes:
     """Return 16 bytes: the hash of ids, documents, texts, scores and, where there are any, times and relevance.
 
-    Equal exactly for equal rounded rankings. Each part's length is hashed too, so that no text can imitate another
-    split.
+    Equal exactly for equal rounded rankings.
     """
+    return _hash(ranking, [math.nan if score is None else score for score in scores], relevance)
+
+
+def _hash(ranking: Ranking, numbers: Sequence[float], relevance: float | None = None) -> bytes:
+    """Return 16 bytes; each part's length is hashed too, so that no text can imitate another split."""
     parts = [*ranking.ids, *[text or "" for text in ranking.texts], *[document or "" for document in ranking.documents]]
-    numbers = [math.nan if score is None else score for score in scores]
     count = len(ranking.ids)
     absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
-    head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *numbers)
+    head = pack(f"<2I{len(parts)}I{len(numbers)}d", ranking.returned, count, *map(len, parts), *numbers)
     if ranking.updated is not None:
         times = [math.nan if moment is None else moment for moment in ranking.updated]
         head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1, so 2 and 3 are unambiguous

@@ -119,6 +119,9 @@ class RetrieverDocument(Document):
     """After so many failed probes in a row a run ends early; null = never."""
     max_body_bytes: Annotated[Whole, Field(ge=1_000, le=100_000_000)] = 5_000_000
     score_precision: Annotated[Number, Field(ge=0, le=1)] = 1e-6
+    """Scores are rounded to its digits."""
+    score_tolerance: Annotated[Number, Field(ge=0, le=0.1)] = 0.002
+    """An answer whose chunks stay while its scores move by less, as a share of its largest, counts as unchanged."""
 
     @model_validator(mode="before")
     @classmethod
@@ -293,6 +296,7 @@ class RetrieverDocument(Document):
             breaker=self.breaker,
             max_body_bytes=self.max_body_bytes,
             score_precision=self.score_precision,
+            score_tolerance=self.score_tolerance,
         )
 
 

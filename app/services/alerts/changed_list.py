@@ -14,7 +14,7 @@ from app.services.alerts.changed_canaries import load_changes
 from app.store.detection import detectors
 from app.store.engine import Connection
 from app.store.history.degraded_at_run import DegradedRow
-from app.store.runs import canary_states, recording
+from app.store.runs import canary_states, ranking_rows
 from app.store.runs.canary_states import StateRow
 
 _LISTED = 10
@@ -66,7 +66,7 @@ def list_changed(
     states = canary_states.states_of(connection, change.run.check_id, run_id, [row.canary_id for row in worst])
     now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
     before = [_read_last_healthy(connection, change.run.check_id, state) for state in now]
-    rankings = recording.load_rankings(connection, [one.ranking_id for one in before if one is not None])
+    rankings = ranking_rows.load_rankings(connection, [one.ranking_id for one in before if one is not None])
     return {
         "canaries": [
             _listed(members[state.canary_id], state, past, rankings.get(past.ranking_id) if past is not None else None)

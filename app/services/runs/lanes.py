@@ -28,7 +28,7 @@ from app.store.engine import Connection, Store, from_us, to_us
 from app.store.jobs.jobs import defer
 from app.store.jobs.values import JobKind, NewJob
 from app.store.probing.lane_locks import hold_lane
-from app.store.runs import queue, recording, shards
+from app.store.runs import queue, shards
 from app.store.runs.queue import ClaimedRun
 
 logger = logging.getLogger("coalmine.runs")
@@ -161,8 +161,7 @@ def _stage(store: Store, plan: Plan, lane: int, number: int, batch: Batch, *, no
     with store.write() as connection:
         if not queue.holds(connection, plan.run.id, OWNER):
             return set()
-        save = partial(recording.save_rankings, connection, plan.inputs.decimals)
-        shards.commit_shards(connection, plan.run.id, {number: stage(plan, number, batch, save)}, now=now)
+        shards.commit_shards(connection, plan.run.id, {number: stage(plan, number, batch, connection)}, now=now)
         staged = shards.staged_numbers(connection, plan.run.id)
         if not batch.ended_early and _next_shard(plan, lane, staged) is not None:
             _defer_shard(connection, plan, lane)

@@ -27,7 +27,7 @@ from app.services.runs.layouts import save_layouts
 from app.services.runs.ranking_cursor import Walk
 from app.store.catalog import suites
 from app.store.engine import Store, from_us
-from app.store.runs import recording
+from app.store.runs import ranking_rows
 from app.store.runs.rescored_runs import RescoredRun
 from app.store.runs.rescoring import PendingRun, Rescoring
 from app.store.runs.shards import Failure
@@ -230,7 +230,7 @@ class Sweep:
             self._rankings, unread = {}, list(ranking_ids)
         if unread:
             with self._store.read() as connection:
-                self._rankings |= recording.load_rankings(connection, unread)
+                self._rankings |= ranking_rows.load_rankings(connection, unread)
 
     def _table_of(self, run: PendingRun) -> _ScoreTable:
         """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""

@@ -24,7 +24,7 @@ from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
 from app.store.diagnosis import run_causes as stored
 from app.store.engine import Connection
-from app.store.runs import canary_states, recording, results
+from app.store.runs import canary_states, ranking_rows, results
 from app.store.runs.results import RunRow
 
 MOST_COMPARED: Final = 200
@@ -167,7 +167,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
     ids = set(ranking_ids)
     in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
-    return in_memory | recording.load_rankings(connection, list(ids - in_memory.keys()))
+    return in_memory | ranking_rows.load_rankings(connection, list(ids - in_memory.keys()))
 
 
 def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:

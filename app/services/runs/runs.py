@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from app.domain.errors import ConfigurationError, InvalidInputError
@@ -22,7 +21,7 @@ from app.services.runs.finalising import fail, finalise
 from app.services.runs.plans import SHARD, NotExecutableError, Plan, Planner
 from app.services.runs.staging import Batch, breaker_of, ended_early, stage
 from app.store.engine import Store, from_us, to_us
-from app.store.runs import queue, recording, shards
+from app.store.runs import queue, shards
 from app.store.runs.queue import ClaimedRun
 from app.store.runs.shards import ShardBody
 
@@ -91,8 +90,7 @@ def _ask(
         with store.write() as connection:
             if not queue.holds(connection, plan.run.id, owner):
                 return False
-            save = partial(recording.save_rankings, connection, plan.inputs.decimals)
-            staged = {number: stage(plan, number, batch, save) for number in batch.shards}
+            staged = {number: stage(plan, number, batch, connection) for number in batch.shards}
             shards.commit_shards(connection, plan.run.id, staged, now=to_us(clock()))
         answered |= staged
         if batch.ended_early:

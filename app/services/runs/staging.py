@@ -1,6 +1,6 @@
 """The answers of a run on their way to its verdict: reduced to shards, staged, and put together again."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,12 +9,12 @@ import numpy as np
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
-from app.domain.runs.rankings import round_ranking
+from app.domain.runs.rankings import Scores, content_fingerprint, round_ranking, scores_hold
 from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
-from app.store.engine import Store, blocks
-from app.store.runs import recording
+from app.store.engine import Connection, Store, blocks
+from app.store.runs import ranking_rows
 from app.store.runs.recording import OpenState
 from app.store.runs.shards import Failure, ShardBody
 
@@ -32,29 +32,23 @@ class Batch:
     """These are the last: a shard that is not full will not be filled any more."""
 
 
-def stage(
-    plan: Plan, number: int, batch: Batch, save: Callable[[Mapping[bytes, Ranking]], dict[bytes, int]]
-) -> ShardBody:
-    """Reduce the answers of a shard to what is staged; a ranking the canary has already is only referred to.
+def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> ShardBody:
+    """Reduce the answers of a shard to what is staged; rankings that are new are stored, the others referred to.
 
-    So is one nobody could score, where but for its relevance it is the one the canary has: a scorer that is away for a
-    while is not news of every canary. That its relevance is not of this run is noted beside, by position.
+    Written where a run is; what holds for a canary is what `_held_rankings` says.
     """
-    answers, decimals, canary_ids = batch.shards[number], plan.inputs.decimals, plan.inputs.canary_ids
+    answers, decimals = batch.shards[number], plan.inputs.decimals
     positions = plan.positions(number)
     ended_early = batch.breaker.reason if batch.ended_early else None
-    rankings: list[int | None] = [None] * len(positions)
-    new: dict[bytes, Ranking] = {}
-    hashes: dict[int, bytes] = {}
     failures = {
         position: Failure(outcome=str(Outcome.SKIPPED), detail=ended_early)
         for position in positions
         if position not in answers
     }
     latencies = np.zeros(len(positions), dtype=np.float16)
+    settled: dict[int, Ranking] = {}
     for position, answer in answers.items():
-        place = position - positions.start
-        latencies[place] = answer.latency_seconds
+        latencies[position - positions.start] = answer.latency_seconds
         if answer.ranking is None:
             failures[position] = Failure(
                 outcome=str(answer.outcome),
@@ -63,27 +57,19 @@ def stage(
                 step=str(answer.step),
                 address=answer.address,
             )
-            continue
-        ranking = answer.ranking if answer.ranking.fingerprint else round_ranking(answer.ranking, decimals)
-        digest = ranking.fingerprint or b""
-        held = plan.held.get(canary_ids[position])
-        if held is not None and (held.ranking_hash == digest or _lacks_relevance(plan, position, answer, held)):
-            rankings[place] = held.ranking_id
         else:
-            new[digest] = ranking
-            hashes[place] = digest
-    if new:
-        ids = save(new)
-        plan.keep_rankings({ids[digest]: ranking for digest, ranking in new.items()})
-        for place, digest in hashes.items():
-            rankings[place] = ids[digest]
-    measured = [answer for answer in answers.values() if answer.ranking is not None]
+            ranking = answer.ranking
+            settled[position] = ranking if ranking.fingerprint else round_ranking(ranking, decimals)
     unscored = {position: answer.unscored for position, answer in answers.items() if answer.unscored is not None}
-    versions = [answer.index_version for answer in measured if answer.index_version]
+    ranking_ids = _held_rankings(connection, plan, settled, unscored.keys())
+    new = {position: ranking for position, ranking in settled.items() if position not in ranking_ids}
+    if new:
+        ranking_ids |= _stored_rankings(connection, plan, new)
+    versions = [answers[position].index_version for position in settled if answers[position].index_version]
     return ShardBody(
         first=positions.start,
         latencies=latencies.tobytes(),
-        rankings=rankings,
+        rankings=[ranking_ids.get(position) for position in positions],
         failures=failures,
         index_version=versions[-1] if versions else None,
         unscored=len(unscored),
@@ -91,19 +77,53 @@ def stage(
         arrived=batch.breaker.arrived,
         row=dict(batch.breaker.failures),
         ended_early=ended_early,
-        scored=sum(answer.ranking is not None and answer.ranking.relevance is not None for answer in measured),
+        scored=sum(ranking.relevance is not None for ranking in settled.values()),
         unscored_at=sorted(unscored),
-        present=sorted(present_fields(answer.ranking for answer in measured if answer.ranking is not None)),
+        present=sorted(present_fields(settled.values())),
         generated={position: one.generated for position, one in answers.items() if one.generated is not None},
     )
 
 
-def _lacks_relevance(plan: Plan, position: int, answer: Answer, held: OpenState) -> bool:
-    """Whether a ranking nobody could score is the one that holds, less the relevance, which is its top score."""
-    if answer.ranking is None or answer.unscored is None or not plan.still_holds(held, held.ranking_id, position):
-        return False
-    scored = round_ranking(replace(answer.ranking, relevance=held.top_score), plan.inputs.decimals)
-    return scored.fingerprint == held.ranking_hash
+def _held_rankings(
+    connection: Connection, plan: Plan, settled: Mapping[int, Ranking], unscored: Collection[int]
+) -> dict[int, int]:
+    """Return the stored rankings, by position, of the answers that are what their canary has already.
+
+    So is one whose scores alone have moved, by less than the retriever's tolerance: scores jitter. So is one nobody
+    could score: a scorer that is away for a while is not news of every canary; that its relevance is not of this run
+    is noted beside, by position.
+    """
+    held_ids: dict[int, int] = {}
+    jittered: dict[int, OpenState] = {}
+    unnamed: dict[int, bytes] = {}
+    for position, ranking in settled.items():
+        held = plan.held.get(plan.inputs.canary_ids[position])
+        if held is None:
+            continue
+        if held.ranking_hash == ranking.fingerprint:
+            held_ids[position] = held.ranking_id
+            if held.content_hash is None:
+                unnamed[held.ranking_id] = content_fingerprint(ranking)
+        elif held.content_hash == content_fingerprint(ranking):
+            jittered[position] = held
+    if unnamed:
+        ranking_rows.save_content_hashes(connection, unnamed)
+    scores = ranking_rows.load_scores(connection, {held.ranking_id for held in jittered.values()}) if jittered else {}
+    for position, held in jittered.items():
+        before, ranking = scores[held.ranking_id], settled[position]
+        lacks_relevance = position in unscored and plan.still_holds(held, held.ranking_id, position)
+        now = Scores(of_hits=ranking.scores, relevance=before.relevance if lacks_relevance else ranking.relevance)
+        if scores_hold(before, now, plan.inputs.retriever.score_tolerance):
+            held_ids[position] = held.ranking_id
+    return held_ids
+
+
+def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:
+    """Store rankings, and return their ids by position."""
+    by_hash = {ranking.fingerprint or b"": ranking for ranking in new.values()}
+    ids = ranking_rows.save_rankings(connection, plan.inputs.decimals, by_hash)
+    plan.keep_rankings({ids[digest]: ranking for digest, ranking in by_hash.items()})
+    return {position: ids[ranking.fingerprint or b""] for position, ranking in new.items()}
 
 
 def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> CircuitBreaker:
@@ -245,4 +265,4 @@ class StoredRankings(Mapping[int, Ranking]):
 
     def _read(self, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
         with self._store.read() as connection:
-            return recording.load_rankings(connection, ranking_ids)
+            return ranking_rows.load_rankings(connection, ranking_ids)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import blocks
-from app.store.runs.recording import RankingBody
+from app.store.runs.ranking_rows import RankingBody
 from app.store.tables import chunks, rankings, runs, states
 
 

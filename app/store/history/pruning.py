@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import hold_content
-from app.store.runs.recording import RankingBody
+from app.store.runs.ranking_rows import RankingBody
 from app.store.runs.rollups import HOUR
 from app.store.tables import (
     alerts,

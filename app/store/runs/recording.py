@@ -1,4 +1,4 @@
-"""What happened, written: rankings and texts once each, states only on change, one vector a run.
+"""What happened, written: states only on change, one vector a run.
 
 All of it is called inside the transaction of the service that records; see history for reading it back.
 """
@@ -15,12 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.history.run_views import RunDetails
-from app.domain.model import Ranking
-from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
-from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
+from app.domain.runs.rankings import HASH_BYTES
+from app.store.engine import cached, hold_content, ids_of, insert_new, upsert
 from app.store.row_tables import numbers
 from app.store.tables import (
-    chunks,
     latest,
     layouts,
     marks,
@@ -33,19 +31,6 @@ from app.store.tables import (
 )
 
 _LAYOUT_BYTES = 100  # in memory
-_EXACT = 2.0**53  # whole numbers up to here are floats
-
-
-class RankingBody(msgspec.Struct, array_like=True, frozen=True):
-    """A stored ranking: chunk ids, and scores as whole multiples of 10 ** -decimals; beyond 53 bits as they are."""
-
-    returned: int
-    decimals: int
-    chunks: list[int]
-    scores: list[int | float | None]
-    updated: list[int | float | None] | None = None
-    """Seconds since 1970; rows written before there were times end with the scores."""
-    relevance: float | None = None
 
 
 class OpenState(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +40,7 @@ class OpenState(msgspec.Struct, frozen=True, gc=False):
     canary_version_id: int
     ranking_id: int
     ranking_hash: bytes
+    content_hash: bytes | None
     layout_id: int
     reasons: int
     top_score: float | None
@@ -103,90 +89,6 @@ def _layout_hash(names: Sequence[str], measures_version: str, yardstick: str) ->
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
-def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:
-    """Store rankings under their fingerprints, and their texts, each once; give the id of every one."""
-    hold_content(connection)
-    ids = ids_of(connection, rankings, list(new))
-    missing = {digest: ranking for digest, ranking in new.items() if digest not in ids}
-    if not missing:
-        return ids
-    chunk_ids, digests_of = _save_chunks(connection, missing)
-    scale = 10**decimals
-    rows = [
-        (
-            digest,
-            msgspec.msgpack.encode(
-                RankingBody(
-                    returned=ranking.returned,
-                    decimals=decimals,
-                    chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
-                    scores=[_packed_score(score, scale) for score in ranking.scores],
-                    updated=None if ranking.updated is None else [_packed_score(at, 1) for at in ranking.updated],
-                    relevance=ranking.relevance,
-                )
-            ),
-        )
-        for digest, ranking in missing.items()
-    ]
-    insert_new(connection, rankings, ("hash", "body"), rows)
-    return ids | ids_of(connection, rankings, list(missing))
-
-
-def _packed_score(score: float | None, scale: int) -> int | float | None:
-    if score is None or abs(score) >= _EXACT / scale:
-        return score
-    whole = round(score * scale)
-    return whole if whole / scale == score else score
-
-
-def _save_chunks(
-    connection: Connection, new: Mapping[bytes, Ranking]
-) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
-    content: dict[bytes, tuple[bytes, str, str | None, str | None]] = {}
-    digests_of: dict[bytes, list[bytes]] = {}
-    for ranking_digest, ranking in new.items():
-        digests = digests_of[ranking_digest] = []
-        for chunk, document, text in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
-            digest = chunk_fingerprint(chunk, document, text)
-            digests.append(digest)
-            content[digest] = (digest, chunk, document, text)
-    ids = ids_of(connection, chunks, list(content))
-    fresh = [row for digest, row in content.items() if digest not in ids]
-    if fresh:
-        insert_new(connection, chunks, ("hash", "chunk", "document", "text"), fresh)
-        ids |= ids_of(connection, chunks, [row[0] for row in fresh])
-    return ids, digests_of
-
-
-def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
-    """Read rankings back, equal to what was saved."""
-    bodies: dict[int, RankingBody] = {}
-    for block in blocks(sorted(set(ranking_ids))):
-        rows = connection.execute(sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id.in_(block)))
-        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
-    content: dict[int, Any] = {}
-    for block in blocks(sorted({chunk for body in bodies.values() for chunk in body.chunks})):
-        rows = connection.execute(
-            sa.select(chunks.c.id, chunks.c.chunk, chunks.c.document, chunks.c.text).where(chunks.c.id.in_(block))
-        )
-        content.update((row.id, row) for row in rows)
-    return {ranking_id: _ranking(body, content) for ranking_id, body in bodies.items()}
-
-
-def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
-    scale = 10**body.decimals
-    hits = [content[chunk] for chunk in body.chunks]
-    return Ranking(
-        ids=tuple([hit.chunk for hit in hits]),
-        documents=tuple([hit.document for hit in hits]),
-        texts=tuple([hit.text for hit in hits]),
-        scores=tuple([score / scale if isinstance(score, int) else score for score in body.scores]),
-        returned=body.returned,
-        updated=None if body.updated is None else tuple([at if at is None else float(at) for at in body.updated]),
-        relevance=body.relevance,
-    )
-
-
 def save_scores(connection: Connection, layout: int, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
     """Store what rankings scored: rows of (ranking id, canary version id, matched, vector)."""
     hold_content(connection)
@@ -226,6 +128,7 @@ _OPEN_STATES = (
         states.c.canary_version_id,
         states.c.ranking_id,
         rankings.c.hash,
+        rankings.c.content_hash,
         states.c.layout_id,
         states.c.reasons,
         states.c.top_score,

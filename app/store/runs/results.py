@@ -22,7 +22,8 @@ from app.domain.probing.views import ProbeSummary, StoredFinding
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, sql_literal
-from app.store.runs.recording import load_rankings, unpacked_positions
+from app.store.runs.ranking_rows import load_rankings
+from app.store.runs.recording import unpacked_positions
 from app.store.runs.shards import Failure
 from app.store.tables import (
     definitions,

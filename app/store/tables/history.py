@@ -43,6 +43,7 @@ rankings = Table(
     id_column(),
     Column("hash", LargeBinary, nullable=False, unique=True),
     Column("body", LargeBinary, nullable=False),
+    Column("content_hash", LargeBinary),  # of all but the scores; NULL in rows that earlier releases wrote
 )
 
 vectors = Table(
