@@ -43,11 +43,12 @@ from app.services.detection.detectors import (
     stored_learnable,
 )
 from app.store.detection import detectors, habit_refusals
-from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
+from app.store.detection.detectors import BaselineRow, ChoiceRow, DetectionRow, DetectorRow
 from app.store.engine import Connection, cached, to_us
 
 _BASELINE_BYTES: Final = 100
 """Of a canary, beside its failures."""
+_ROW_BYTES: Final = 300
 
 
 class OvertakenError(Exception):
@@ -268,12 +269,25 @@ def _index_change(connection: Connection, run: EndingRun, since_run: int | None)
 
 
 def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> StoredDrift | None:
-    baseline = None if baseline_id is None else detectors.find_baseline(connection, baseline_id)
+    if baseline_id is None:
+        return None
+    read = partial(_baseline_row, connection, baseline_id)
+    baseline = cached(connection, ("baseline row", baseline_id), read)
     if baseline is None:
         return None
     return score_drift.drift_of(
-        connection, run.check_id, run.inputs, run.ranking_ids, first_run=baseline.first_run, last_run=baseline.last_run
+        connection,
+        run.check_id,
+        run.inputs,
+        run.ranking_ids,
+        run.held_since,
+        first_run=baseline.first_run,
+        last_run=baseline.last_run,
     )
+
+
+def _baseline_row(connection: Connection, baseline_id: int) -> tuple[BaselineRow | None, int]:
+    return detectors.find_baseline(connection, baseline_id), _ROW_BYTES
 
 
 def _before(

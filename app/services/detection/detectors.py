@@ -195,6 +195,8 @@ class EndingRun:
     """The scores of its canaries."""
     ranking_ids: Sequence[int | None]
     """The stored rankings by position; None = not measured."""
+    held_since: Callable[[int], int | None]
+    """Gives the run with which the ranking of a position came; None = with this one."""
     index_version: str | None
 
 

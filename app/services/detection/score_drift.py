@@ -4,7 +4,7 @@ What counts as drift is decided in the domain.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -27,18 +27,28 @@ def drift_of(
     check_id: int,
     inputs: RunInputs,
     rankings: Sequence[int | None],
+    held_since: Callable[[int], int | None],
     *,
     first_run: int,
     last_run: int,
 ) -> StoredDrift | None:
     """Say how far a run's top scores are from those of the baseline of runs `first_run` to `last_run`.
 
-    `rankings` are the run's ranking ids by position, None = not measured. None = there is nothing to say: scores are
-    where they were, or are not known. Where half of the canaries still have the very rankings with which the baseline
-    ended their median distance is none, which one query shows. Of many canaries 200 are compared, evenly spaced
+    `rankings` are the run's ranking ids by position, None = not measured; `held_since` gives the run with which that
+    of a position came, None = with this one. None = there is nothing to say: scores are where they were, or are not
+    known. Where half of the canaries still have the very rankings with which the baseline ended their median distance
+    is none: for rankings that have held since, that needs no query. Of many canaries 200 are compared, evenly spaced
     over the suite; canaries that have changed since are left out.
     """
-    now = _sampled(inputs, rankings)
+    places = _sampled_places(rankings)
+    steady = sum((since := held_since(place)) is not None and since <= last_run for place in places)
+    if 2 * steady > len(places):
+        return None
+    now = {
+        inputs.canary_ids[place]: (inputs.version_ids[place], ranking_id)
+        for place in places
+        if (ranking_id := rankings[place]) is not None
+    }
     ended = ranking_heads.spans(connection, check_id, sorted(now), last_run, last_run)
     ended = [span for span in ended if span.canary_version_id == now[span.canary_id][0]]
     last = {span.canary_id: span.ranking_id for span in ended}
@@ -63,15 +73,10 @@ def drift_of(
     return drift.body() if drift.kind in {DriftKind.SCORES, DriftKind.RANKINGS} else None
 
 
-def _sampled(inputs: RunInputs, rankings: Sequence[int | None]) -> dict[int, tuple[int, int]]:
-    """Give version and ranking by canary id, of measured canaries evenly spaced over the suite."""
+def _sampled_places(rankings: Sequence[int | None]) -> Sequence[int]:
+    """Give the positions of measured canaries, evenly spaced over the suite."""
     measured = [position for position, ranking_id in enumerate(rankings) if ranking_id is not None]
-    step = max(1, -(-len(measured) // _SAMPLE))
-    return {
-        inputs.canary_ids[position]: (inputs.version_ids[position], ranking_id)
-        for position in measured[::step]
-        if (ranking_id := rankings[position]) is not None
-    }
+    return measured[:: max(1, -(-len(measured) // _SAMPLE))]
 
 
 def _before(held: Sequence[Span], runs: Sequence[int], heads: Mapping[int, Head]) -> dict[int, tuple[float, float]]:

@@ -277,9 +277,16 @@ def _run_detector(connection: Connection, plan: Plan, gathered: Gathered, scores
         inputs=plan.inputs,
         tally=scores.tally,
         ranking_ids=gathered.ranking_ids,
+        held_since=partial(_held_since, plan, gathered),
         index_version=gathered.index_version,
     )
     return detector_step.run_detector(connection, run)
+
+
+def _held_since(plan: Plan, gathered: Gathered, position: int) -> int | None:
+    """Return the run with which the ranking of a position came; None = with this one."""
+    state = plan.held[plan.inputs.canary_ids[position]] if position in gathered.responses.kept else None
+    return None if state is None else state.first_run
 
 
 def _facts(detection: DetectorStep | None, embedder: EmbedderRecord | None) -> HistoryFacts:

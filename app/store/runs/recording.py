@@ -41,6 +41,7 @@ class OpenState(msgspec.Struct, frozen=True, gc=False):
     ranking_id: int
     ranking_hash: bytes
     content_hash: bytes | None
+    first_run: int
     layout_id: int
     reasons: int
     top_score: float | None
@@ -129,6 +130,7 @@ _OPEN_STATES = (
         states.c.ranking_id,
         rankings.c.hash,
         rankings.c.content_hash,
+        states.c.first_run,
         states.c.layout_id,
         states.c.reasons,
         states.c.top_score,
