@@ -22,6 +22,10 @@ CONNECT_SECONDS = 5.0
 """A connection that takes longer than this will not come; short of it the request's own time-out rules."""
 
 
+Options = tuple[tuple[int, Any], ...]
+"""Of libcurl, with their values."""
+
+
 class Transfer:
     """A reusable easy handle and its request; options are set only where they change."""
 
@@ -44,7 +48,10 @@ class Transfer:
         "retries",
     )
 
-    def __init__(self, policy: AddressPolicy, proxy: str, auth: RequestAuth = NO_AUTH) -> None:
+    def __init__(
+        self, policy: AddressPolicy, proxy: str, auth: RequestAuth = NO_AUTH, options: Options | None = None
+    ) -> None:
+        """Prepare a handle; `options` are those of `options_of` the authentication, where they are at hand."""
         self._policy = policy
         self._auth = auth
         self._chunks: list[bytes] = []
@@ -59,7 +66,7 @@ class Transfer:
         self.request = _NOTHING
         self.retries = 0
         self.curl = pycurl.Curl()
-        for option, value in (*_OPTIONS, *_auth_options(auth)):
+        for option, value in options_of(auth) if options is None else options:
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HTTPHEADER, self._added)
         self.curl.setopt(pycurl.PROXY, proxy)
@@ -235,8 +242,12 @@ def blocked_text(reason: str) -> str:
     return f"not allowed to connect: {reason}"
 
 
+def options_of(auth: RequestAuth) -> Options:
+    """Return libcurl's options that are the same for all requests of one authentication."""
+    return (*_OPTIONS, *_auth_options(auth))
+
+
 def _auth_options(auth: RequestAuth) -> Iterator[tuple[int, Any]]:
-    """Yield libcurl's options that are the same for all requests of one authentication."""
     tls, sigv4 = auth.tls, auth.sigv4
     if tls is not None and tls.certificate:
         yield pycurl.SSLCERT_BLOB, tls.certificate.encode()
@@ -285,7 +296,7 @@ _AFTER_HANDSHAKE = frozenset(
 _TLS_REASON = re.compile(r"::([a-z0-9/ ]+)$")  # OpenSSL's name of the reason, behind numbers and "SSL routines"
 _BAD_KEY = 43  # CURLE_BAD_FUNCTION_ARGUMENT, which pycurl does not name
 
-_OPTIONS: tuple[tuple[int, Any], ...] = (
+_OPTIONS: Options = (
     (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),  # file:// would never meet the open-socket hook
     (pycurl.REDIR_PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
     (pycurl.FOLLOWLOCATION, 0),

@@ -11,15 +11,16 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import pycurl
 
 from app.adapters.file_descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits, Peer, Share
-from app.adapters.transfer import Transfer, blocked_text, parse_host
+from app.adapters.transfer import Transfer, blocked_text, options_of, parse_host
 from app.adapters.wire import NO_AUTH, Failure, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import LocalResourceError
@@ -65,8 +66,8 @@ def exchange(
     nothing new is started, what is under way goes on.
     """
     try:
-        transfers = [Transfer(policy, proxy, auth) for _ in range(concurrency)]
-        loop = _Loop(iter(requests), policy, transfers, proxy)
+        new_transfer = partial(Transfer, policy, proxy, auth, options_of(auth))
+        loop = _Loop(iter(requests), policy, new_transfer, concurrency, proxy)
     except OSError as error:
         if error.errno not in LOCAL_ERRORS:
             raise
@@ -96,7 +97,8 @@ class _Loop:
         self,
         requests: Iterator[Request],
         policy: AddressPolicy,
-        transfers: list[Transfer],
+        new_transfer: Callable[[], Transfer],
+        concurrency: int,
         proxy: str,
     ) -> None:
         self._requests = requests
@@ -122,8 +124,10 @@ class _Loop:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
-        self._multi.setopt(pycurl.M_MAXCONNECTS, len(transfers))
-        self._idle = transfers
+        self._multi.setopt(pycurl.M_MAXCONNECTS, concurrency)
+        self._new_transfer = new_transfer
+        self._concurrency = concurrency
+        self._idle: list[Transfer] = []
         self._active: dict[Any, Transfer] = {}
 
     def run(self) -> None:
@@ -196,7 +200,7 @@ class _Loop:
         refusals: Batch = []
         self._is_backlog_full = False
         self._next_turn = 0.0
-        while self._idle and not (self._exhausted and not self._retries):
+        while len(self._active) < self._concurrency and not (self._exhausted and not self._retries):
             if self._delivered_bytes - self._taken_bytes > BACKLOG_BYTES:
                 # The consumer moves `_taken` first and then looks here: so look once more, lest its wake-up be missed.
                 self._is_backlog_full = True
@@ -219,7 +223,7 @@ class _Loop:
                 self.share.undo()
                 refusals.append((request.tag, refusal))
                 continue
-            transfer = self._idle.pop()
+            transfer = self._idle.pop() if self._idle else self._new_transfer()
             transfer.prepare(request, retries)
             self._active[transfer.curl] = transfer
             self._multi.add_handle(transfer.curl)
@@ -257,7 +261,7 @@ class _Loop:
     def _wait_milliseconds(self) -> float | None:
         """Return the milliseconds to the next due step without any event; None = any number."""
         due = [] if self._timer is None else [self._timer]
-        if self._idle and not self._is_backlog_full:
+        if len(self._active) < self._concurrency and not self._is_backlog_full:
             may_start = max(self._paused_until, self._next_turn)
             if self._retries:
                 due.append(max(self._retries[0][0], may_start))

@@ -190,6 +190,8 @@ class Ranking:
     """Relevance of the first hit, in [0, 1], from a scorer outside the retriever; None = none measured it."""
     fingerprint: bytes | None = field(default=None, compare=False)
     """Equal for equal rankings; set once the scores are rounded, see rankings."""
+    content_fingerprint: bytes | None = field(default=None, compare=False)
+    """Equal where all but scores and relevance is; set with the other."""
 
     def __len__(self) -> int:
         """Count the distinct hits."""

@@ -23,9 +23,10 @@ def decimals_of(precision: float) -> int:
 
 
 def round_ranking(ranking: Ranking, decimals: int) -> Ranking:
-    """Return the ranking with rounded scores and relevance and its fingerprint: judged and stored alike."""
+    """Return the ranking with rounded scores and relevance and its fingerprints: judged and stored alike."""
     scores = tuple([None if score is None else round(score, decimals) + 0.0 for score in ranking.scores])
     relevance = None if ranking.relevance is None else round(ranking.relevance, RELEVANCE_DECIMALS)
+    whole, content = _fingerprints(ranking, scores, relevance)
     return Ranking(
         ids=ranking.ids,
         documents=ranking.documents,
@@ -34,13 +35,9 @@ def round_ranking(ranking: Ranking, decimals: int) -> Ranking:
         returned=ranking.returned,
         updated=ranking.updated,
         relevance=relevance,
-        fingerprint=_fingerprint(ranking, scores, relevance),
+        fingerprint=whole,
+        content_fingerprint=content,
     )
-
-
-def content_fingerprint(ranking: Ranking) -> bytes:
-    """Return 16 bytes: the hash of all of a ranking but its scores and its relevance."""
-    return _hash(ranking, [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,26 +94,25 @@ def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
     return (1 - p) / p * agreed + ((overlap - overlap_short) / len(long) + overlap_short / s) * weight
 
 
-def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...], relevance: float | None) -> bytes:
-    """Return 16 bytes: the hash of ids, documents, texts, scores and, where there are any, times and relevance.
+def _fingerprints(ranking: Ranking, scores: tuple[float | None, ...], relevance: float | None) -> tuple[bytes, bytes]:
+    """Return two hashes of 16 bytes: of all there is, scores and relevance included, and of all but these two.
 
-    Equal exactly for equal rounded rankings.
+    The first is equal exactly for equal rounded rankings. Each part's length is hashed too, so that no text can
+    imitate another split.
     """
-    return _hash(ranking, [math.nan if score is None else score for score in scores], relevance)
-
-
-def _hash(ranking: Ranking, numbers: Sequence[float], relevance: float | None = None) -> bytes:
-    """Return 16 bytes; each part's length is hashed too, so that no text can imitate another split."""
     parts = [*ranking.ids, *[text or "" for text in ranking.texts], *[document or "" for document in ranking.documents]]
     count = len(ranking.ids)
-    absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
-    head = pack(f"<2I{len(parts)}I{len(numbers)}d", ranking.returned, count, *map(len, parts), *numbers)
+    head = pack(f"<2I{len(parts)}I", ranking.returned, count, *map(len, parts))
+    numbers = pack(f"<{count}d", *[math.nan if score is None else score for score in scores])
+    times = b""
     if ranking.updated is not None:
-        times = [math.nan if moment is None else moment for moment in ranking.updated]
-        head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1, so 2 and 3 are unambiguous
-    if relevance is not None:
-        head += pack("<Bd", 3, relevance)
-    return blake2b(head + absent + "".join(parts).encode(), digest_size=HASH_BYTES).digest()
+        moments = [math.nan if moment is None else moment for moment in ranking.updated]
+        times = pack(f"<B{count}d", 2, *moments)  # flags of absence are 0 or 1, so 2 and 3 are unambiguous
+    relevant = b"" if relevance is None else pack("<Bd", 3, relevance)
+    absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
+    body = absent + "".join(parts).encode()
+    whole = blake2b(head + numbers + times + relevant + body, digest_size=HASH_BYTES).digest()
+    return whole, blake2b(head + times + body, digest_size=HASH_BYTES).digest()
 
 
 def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> bytes:

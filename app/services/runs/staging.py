@@ -9,7 +9,7 @@ import numpy as np
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
-from app.domain.runs.rankings import Scores, content_fingerprint, round_ranking, scores_hold
+from app.domain.runs.rankings import Scores, round_ranking, scores_hold
 from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
@@ -62,8 +62,8 @@ def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> Shar
             settled[position] = ranking if ranking.fingerprint else round_ranking(ranking, decimals)
     unscored = {position: answer.unscored for position, answer in answers.items() if answer.unscored is not None}
     ranking_ids = _held_rankings(connection, plan, settled, unscored.keys())
-    new = {position: ranking for position, ranking in settled.items() if position not in ranking_ids}
-    if new:
+    if len(ranking_ids) < len(settled):
+        new = {position: ranking for position, ranking in settled.items() if position not in ranking_ids}
         ranking_ids |= _stored_rankings(connection, plan, new)
     versions = [answers[position].index_version for position in settled if answers[position].index_version]
     return ShardBody(
@@ -95,7 +95,7 @@ def _held_rankings(
     """
     held_ids: dict[int, int] = {}
     jittered: dict[int, OpenState] = {}
-    unnamed: dict[int, bytes] = {}
+    unnamed: dict[int, bytes | None] = {}
     for position, ranking in settled.items():
         held = plan.held.get(plan.inputs.canary_ids[position])
         if held is None:
@@ -103,8 +103,8 @@ def _held_rankings(
         if held.ranking_hash == ranking.fingerprint:
             held_ids[position] = held.ranking_id
             if held.content_hash is None:
-                unnamed[held.ranking_id] = content_fingerprint(ranking)
-        elif held.content_hash == content_fingerprint(ranking):
+                unnamed[held.ranking_id] = ranking.content_fingerprint
+        elif held.content_hash is not None and held.content_hash == ranking.content_fingerprint:
             jittered[position] = held
     if unnamed:
         ranking_rows.save_content_hashes(connection, unnamed)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.model import Ranking
-from app.domain.runs.rankings import Scores, chunk_fingerprint, content_fingerprint
+from app.domain.runs.rankings import Scores, chunk_fingerprint
 from app.store.engine import blocks, hold_content, ids_of, insert_new
 from app.store.tables import chunks, rankings
 
@@ -52,7 +52,7 @@ def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ran
                     relevance=ranking.relevance,
                 )
             ),
-            content_fingerprint(ranking),
+            ranking.content_fingerprint,
         )
         for digest, ranking in missing.items()
     ]
@@ -86,7 +86,7 @@ def _save_chunks(
     return ids, digests_of
 
 
-def save_content_hashes(connection: Connection, content_hashes: Mapping[int, bytes]) -> None:
+def save_content_hashes(connection: Connection, content_hashes: Mapping[int, bytes | None]) -> None:
     """Fill in what earlier releases did not write, by ranking id."""
     rows = [{"ranking": ranking_id, "content": digest} for ranking_id, digest in content_hashes.items()]
     mine = sa.update(rankings).where(rankings.c.id == sa.bindparam("ranking"))
