@@ -120,10 +120,13 @@ class EndpointClient:
             raise InvalidInputError([Problem(path="headers", message=str(error))]) from None
 
 
+_SUCCESSFUL = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
+
+
 def response_problem(response: Response) -> tuple[Outcome, str] | None:
     """Return outcome and sentence where a response cannot be read; None = it can."""
     status = response.status
-    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+    if status is not None and status not in _SUCCESSFUL:
         return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
     if response.failure is not None:
         return OUTCOMES[response.failure], response.detail or "the exchange failed"

@@ -16,6 +16,8 @@ CACHE_BYTES = 32_000_000
 SHOWN_CHARACTERS = 200_000
 """How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
 
+_OK = Outcome.OK  # a member of an enumeration is slow to look up
+
 
 def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
     """Return the answer of a response: first its failure, then its status, then its shape."""
@@ -30,7 +32,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
     except MalformedError as error:
         return failed_answer(Outcome.MALFORMED, str(error), status, seconds)
     return Answer(
-        outcome=Outcome.OK,
+        outcome=_OK,
         latency_seconds=seconds,
         ranking=reading.ranking,
         http_status=status,

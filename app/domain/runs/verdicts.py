@@ -116,7 +116,8 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
     of `answered` ones among its measured canaries that are `answered` or have a relevance; absent with a scorer that
     does not measure relevance (`measures_relevance`).
     """
-    failures = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome != Outcome.OK]
+    ok = Outcome.OK
+    failures = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome != ok]
     measured = np.ones(len(outcomes), dtype=np.bool_)
     measured[[position for position, _ in failures]] = False
     counted = measured & expects

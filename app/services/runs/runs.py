@@ -147,7 +147,7 @@ def _batches(
     asks = [ask for ask in plan.inputs.asks if ask.position // SHARD not in answered]
     if not asks:
         return
-    left = len(asks)
+    left, sizes = len(asks), [len(plan.positions(number)) for number in range(plan.shard_count)]
     breaker = breaker_of(plan.inputs.retriever.breaker, answered)
     filling: dict[int, dict[int, Answer]] = {}
     full: dict[int, dict[int, Answer]] = {}
@@ -164,7 +164,7 @@ def _batches(
                 number = position // SHARD
                 shard = filling.setdefault(number, {})
                 shard[position] = answer
-                if len(shard) == len(plan.positions(number)):
+                if len(shard) == sizes[number]:
                     full[number] = filling.pop(number)
             left -= len(batch)
             breaker = breaker.after(answer for _, answer in batch)
