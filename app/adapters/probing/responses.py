@@ -11,8 +11,8 @@ from app.adapters.transport import PAUSE_SECONDS
 from app.adapters.wire import Request, RequestAuth, Response
 from app.domain.model import Answer, Exchange, Outcome, Step
 
-CACHE_BYTES = 32_000_000
-"""How many bytes of answers are remembered from one run to the next, of all retrievers together."""
+CACHE_BYTES = 48_000_000
+"""How large the bodies are, together, whose readings are remembered from one run to the next, of all retrievers."""
 SHOWN_CHARACTERS = 200_000
 """How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
 
@@ -91,11 +91,15 @@ def _masked_query(url: str, query: Mapping[str, str]) -> str:
 
 
 class CachingReader:
-    """A reader that keeps the readings of the run before: an equal body reads equal, so it is read once."""
+    """A reader that keeps the readings of the run before: an equal body reads equal, so it is read once.
+
+    Bodies are told apart by their length and Python's hash of 64 bits, which has a secret key of each process: among
+    ten thousand, one in 10 ** 15 bodies is taken for another.
+    """
 
     def __init__(self, reader: Reader, before: "CachingReader | None") -> None:
         self.reader = reader
-        self.now: dict[bytes, Reading] = {}
+        self.now: dict[tuple[int, int], Reading] = {}
         self._before = before.now if before is not None and before.reader.same_as(reader) else {}
         self.bytes = 0
 
@@ -107,8 +111,9 @@ class CachingReader:
         """Read one response; see `Reader.read`."""
         if self.reader.wants_headers:
             return self.reader.read(body, headers)
-        reading = self._before.get(body) or self.reader.read(body, headers)
-        if self.bytes + len(body) <= CACHE_BYTES // 2 and body not in self.now:
+        key = hash(body), len(body)
+        reading = self._before.get(key) or self.reader.read(body, headers)
+        if self.bytes + len(body) <= CACHE_BYTES // 2 and key not in self.now:
             self.bytes += len(body)
-            self.now[body] = reading
+            self.now[key] = reading
         return reading
