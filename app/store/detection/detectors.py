@@ -292,7 +292,7 @@ def alerted_rules(connection: Connection, check_id: int) -> set[str]:
 _ALERTED_RULES = sa.select(alerts.c.rule_key).where(
     alerts.c.check_id == sa.bindparam("check"),
     alerts.c.state != sql_literal("resolved"),  # uq_alerts_open
-    alerts.c.state.in_(("firing", "recovering")),
+    sa.or_(alerts.c.state == sql_literal("firing"), alerts.c.state == sql_literal("recovering")),  # no list to expand
     alerts.c.kind != "no_data",
 )
 
