@@ -70,6 +70,22 @@ def test_another_text_or_order_is_news_whatever_the_scores(world: World) -> None
     assert world.count("states", "rankings") == {"states": 3, "rankings": 3}
 
 
+@pytest.mark.databases
+def test_an_answer_that_flaps_and_jitters_is_stored_once_for_each_order(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([canary(key) for key in ("ant", "bee", "cat", "dog", "eel")]))
+    jitter = (0.0004, -0.0003, 0.0, 0.0005, -0.0006, 0.0002)
+    for number, moved in enumerate(jitter):
+        order = ("doc-ant", "near", "far") if number % 2 else ("near", "doc-ant", "far")
+        scores = (0.9 + moved, 0.9 + moved, 0.5 - moved)
+        world.probe.answers["ant"] = answered(hits(*order, scores=scores))
+        shown = world.results(world.run())["ant"]["ranking"]
+        assert [hit["id"] for hit in shown] == list(order)
+        assert shown[0]["score"] == 0.9 + jitter[number % 2]
+    assert world.count("rankings") == {"rankings": 6}
+    assert world.count("states") == {"states": 4 + len(jitter)}
+
+
 def test_whoever_wants_every_move_gets_it(store: Store) -> None:
     world = World(store=store)
     world.apply({**page([canary("ant")]), "retrievers": [{**RETRIEVER, "score_tolerance": 0}]})

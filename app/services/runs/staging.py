@@ -14,10 +14,13 @@ from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
 from app.store.engine import Connection, Store, blocks
-from app.store.runs import ranking_rows
+from app.store.runs import ranking_rows, recording
 from app.store.runs.recording import OpenState
 from app.store.runs.shards import Failure, ShardBody
 
+_FLAPPING: Final = 0.2
+"""Share of changed answers up to which they are compared with earlier ones too: of an approximate index some flap
+between two orders, while a new index changes most for good."""
 _READ_AT_ONCE: Final = 1_000
 """Rankings of a run that are read back together."""
 
@@ -87,35 +90,55 @@ def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> Shar
 def _held_rankings(
     connection: Connection, plan: Plan, settled: Mapping[int, Ranking], unscored: Collection[int]
 ) -> dict[int, int]:
-    """Return the stored rankings, by position, of the answers that are what their canary has already.
+    """Return the stored rankings, by position, of the answers that are what their canary has already, or had lately.
 
     So is one whose scores alone have moved, by less than the retriever's tolerance: scores jitter. So is one nobody
     could score: a scorer that is away for a while is not news of every canary; that its relevance is not of this run
     is noted beside, by position.
     """
-    held_ids: dict[int, int] = {}
-    jittered: dict[int, OpenState] = {}
+    held_ids, candidates = _equal_and_similar(connection, plan, settled)
+    known = {ranking_id for ranking_ids in candidates.values() for ranking_id in ranking_ids}
+    before = ranking_rows.load_scores(connection, known) if known else {}
+    for position, ranking_ids in candidates.items():
+        ranking, held = settled[position], plan.held[plan.inputs.canary_ids[position]]
+        for ranking_id in ranking_ids:
+            content_hash, scores = before[ranking_id]
+            lacks_relevance = position in unscored and plan.still_holds(held, ranking_id, position)
+            now = Scores(of_hits=ranking.scores, relevance=scores.relevance if lacks_relevance else ranking.relevance)
+            is_same = content_hash is not None and content_hash == ranking.content_fingerprint
+            if is_same and scores_hold(scores, now, plan.inputs.retriever.score_tolerance):
+                held_ids[position] = ranking_id
+                break
+    return held_ids
+
+
+def _equal_and_similar(
+    connection: Connection, plan: Plan, settled: Mapping[int, Ranking]
+) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
+    """Return, by position, the stored ranking that an answer equals, and those that it may be but for its scores."""
+    equal: dict[int, int] = {}
+    similar: dict[int, Sequence[int]] = {}
+    others: dict[int, int] = {}
     unnamed: dict[int, bytes | None] = {}
     for position, ranking in settled.items():
-        held = plan.held.get(plan.inputs.canary_ids[position])
+        canary_id = plan.inputs.canary_ids[position]
+        held = plan.held.get(canary_id)
         if held is None:
             continue
         if held.ranking_hash == ranking.fingerprint:
-            held_ids[position] = held.ranking_id
+            equal[position] = held.ranking_id
             if held.content_hash is None:
                 unnamed[held.ranking_id] = ranking.content_fingerprint
         elif held.content_hash is not None and held.content_hash == ranking.content_fingerprint:
-            jittered[position] = held
+            similar[position] = (held.ranking_id,)
+        else:
+            others[position] = canary_id
     if unnamed:
         ranking_rows.save_content_hashes(connection, unnamed)
-    scores = ranking_rows.load_scores(connection, {held.ranking_id for held in jittered.values()}) if jittered else {}
-    for position, held in jittered.items():
-        before, ranking = scores[held.ranking_id], settled[position]
-        lacks_relevance = position in unscored and plan.still_holds(held, held.ranking_id, position)
-        now = Scores(of_hits=ranking.scores, relevance=before.relevance if lacks_relevance else ranking.relevance)
-        if scores_hold(before, now, plan.inputs.retriever.score_tolerance):
-            held_ids[position] = held.ranking_id
-    return held_ids
+    if 0 < len(others) <= _FLAPPING * len(settled):
+        lately = recording.rankings_lately(connection, plan.run.check_id, list(others.values()))
+        similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
+    return equal, similar
 
 
 def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:

@@ -93,17 +93,19 @@ def save_content_hashes(connection: Connection, content_hashes: Mapping[int, byt
     connection.execute(mine.values(content_hash=sa.bindparam("content")), rows)
 
 
-def load_scores(connection: Connection, ranking_ids: Collection[int]) -> dict[int, Scores]:
-    """Read the scores of rankings, by ranking id."""
-    found: dict[int, Scores] = {}
+def load_scores(connection: Connection, ranking_ids: Collection[int]) -> dict[int, tuple[bytes | None, Scores]]:
+    """Read what tells whether only scores differ, by ranking id: the hash of all else, and the scores."""
+    found: dict[int, tuple[bytes | None, Scores]] = {}
     for block in blocks(sorted(ranking_ids)):
-        for ranking_id, packed in connection.execute(_BODIES, {"ids": block}):
+        for ranking_id, packed, content_hash in connection.execute(_BODIES, {"ids": block}):
             body = msgspec.msgpack.decode(packed, type=RankingBody)
-            found[ranking_id] = Scores(of_hits=_scores(body), relevance=body.relevance)
+            found[ranking_id] = content_hash, Scores(of_hits=_scores(body), relevance=body.relevance)
     return found
 
 
-_BODIES = sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id.in_(sa.bindparam("ids", expanding=True)))
+_BODIES = sa.select(rankings.c.id, rankings.c.body, rankings.c.content_hash).where(
+    rankings.c.id.in_(sa.bindparam("ids", expanding=True))
+)
 
 
 def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:

@@ -17,9 +17,10 @@ from sqlalchemy import Connection
 
 from app.domain.history.run_views import RunDetails
 from app.domain.runs.rankings import HASH_BYTES
-from app.store.engine import cached, hold_content, ids_of, insert_new, upsert
+from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
 from app.store.row_tables import numbers
 from app.store.tables import (
+    canaries,
     latest,
     layouts,
     marks,
@@ -151,6 +152,25 @@ _OPEN_STATES = (
     .join(vectors, vectors.c.id == scores.c.vector_id)
     .where(states.c.check_id == sa.bindparam("check"), states.c.last_run.is_(None))
 )
+
+
+def rankings_lately(connection: Connection, check_id: int, canary_ids: Sequence[int]) -> dict[int, list[int]]:
+    """Read the rankings that canaries had before the one they have, the newest two, by canary id."""
+    found: dict[int, list[int]] = {}
+    for block in blocks(canary_ids):
+        for canary_id, *ranking_ids in connection.execute(_LATELY, {"check": check_id, "canaries": block}):
+            found[canary_id] = [one for one in ranking_ids if one is not None]
+    return found
+
+
+_MINE = sa.select(states.c.ranking_id).where(
+    states.c.check_id == sa.bindparam("check"), states.c.canary_id == canaries.c.id
+)
+_LATELY = sa.select(
+    canaries.c.id,
+    *(_MINE.order_by(states.c.first_run.desc()).limit(1).offset(back).scalar_subquery() for back in (1, 2)),
+).where(canaries.c.id.in_(sa.bindparam("canaries", expanding=True)))
+"""Along ix_states_timeline, however many states a canary has had."""
 
 
 def change_states(
