@@ -9,22 +9,17 @@ figures are held against what both rankings are, asked directly, and simulated p
 relevant chunk stands higher, compare the most different pairs. About three minutes.
 """
 
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
-
-import httpx2
+from typing import Any, Final
 
 from app.domain.experiments.shadow import SHOWN, compare_pair, is_asked
 from benchmarks.chroma_collection import MODEL, NAME, Chunk, Embedder
 from benchmarks.chroma_collection import Collection as Chroma
-from benchmarks.idle import environment, wait_until_ready
+from benchmarks.service_process import Service
 from benchmarks.text_indexes import Collection, rank_bm25, read_collection
 
 DEPTH: Final = 10
@@ -43,7 +38,7 @@ def main(folder: str = "../shared/data/xquad_en") -> None:
     with (
         tempfile.TemporaryDirectory() as home,
         Chroma(folder=Path(home), embedders=[embedder], chunks=chunks).running() as chroma,
-        _Service(Path(home) / "data") as service,
+        Service(Path(home) / "data") as service,
     ):
         service.put("/v1/suites/xquad", {})
         described = {
@@ -63,7 +58,7 @@ def main(folder: str = "../shared/data/xquad_en") -> None:
         _compare(service, slug, collection)
 
 
-def _send(service: "_Service", slug: str, collection: Collection, users: Sequence[Sequence[int]]) -> None:
+def _send(service: Service, slug: str, collection: Collection, users: Sequence[Sequence[int]]) -> None:
     """Send what users got, each part twice with the same Idempotency-Key."""
     pairs = [
         {"query": query.text, "a": [{"id": str(one), "text": collection.texts[one]} for one in found]}
@@ -75,7 +70,7 @@ def _send(service: "_Service", slug: str, collection: Collection, users: Sequenc
             service.post(f"/v1/shadows/{slug}/pairs", pairs[start : start + _PART], headers=headers)
 
 
-def _wait(service: "_Service", slug: str, *, kills: int) -> Mapping[str, Any]:
+def _wait(service: Service, slug: str, *, kills: int) -> Mapping[str, Any]:
     """Wait until everything is asked, and kill the service so often meanwhile."""
     began = time.monotonic()
     killed_at: list[int] = []
@@ -100,7 +95,7 @@ def _hold(
     collection: Collection,
     users: Sequence[Sequence[int]],
     asked: Sequence[int],
-    service: "_Service",
+    service: Service,
 ) -> None:
     """Hold the figures of a shadow against both rankings, asked one by one."""
     overlaps = []
@@ -116,7 +111,7 @@ def _hold(
         raise SystemExit("the figures of the shadow are not those of the rankings")
 
 
-def _compare(service: "_Service", slug: str, collection: Collection) -> None:
+def _compare(service: Service, slug: str, collection: Collection) -> None:
     """Let a simulated person compare the most different pairs, and print what is preferred."""
     relevant = {query.text: {collection.texts[one] for one in query.relevant} for query in collection.queries}
     task = "/v1/tasks/sides"
@@ -138,46 +133,6 @@ def _compare(service: "_Service", slug: str, collection: Collection) -> None:
 
 def _rank(texts: Sequence[str], relevant: set[str]) -> int:
     return next((rank for rank, text in enumerate(texts) if text in relevant), SHOWN)
-
-
-class _Service:
-    """The real service, which can be killed and started again over its data."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._port = 18_700 + os.getpid() % 1_000
-        self._client = httpx2.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=120, trust_env=False)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(60)
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(self._port), "--data-dir", str(self._data)]
-        self._process = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)  # noqa: S603 - our own
-        wait_until_ready(self._port, self._process)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(60)
-
-    def get(self, path: str, **parameters: str) -> Any:
-        """Ask for JSON."""
-        return self._client.get(path, params=parameters).raise_for_status().json()
-
-    def put(self, path: str, body: Any) -> Any:
-        """Put JSON."""
-        return self._client.put(path, json=body).raise_for_status().json()
-
-    def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        """Post JSON."""
-        return self._client.post(path, json=body, headers=headers).raise_for_status().json()
 
 
 if __name__ == "__main__":
