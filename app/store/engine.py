@@ -284,12 +284,6 @@ def ids_of(connection: Connection, table: Table, hashes: Sequence[bytes]) -> dic
     return found
 
 
-def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int, count: int) -> Any:
-    """Cut `count` bytes out of a bytes column inside the database, `start` counting from 0."""
-    function = sa.func.substr if connection.dialect.name == "sqlite" else sa.func.substring
-    return function(column, start + 1, count, type_=sa.LargeBinary)
-
-
 def new_ids(connection: Connection, table: Table, place: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """Give the ids of rows to be inserted, counted by their `place` from 1."""
     if connection.dialect.name == "sqlite":  # the one writer: nobody else takes them meanwhile

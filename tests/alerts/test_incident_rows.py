@@ -448,7 +448,8 @@ def _as_before_incidents(store: Store, keys: Mapping[str, str]) -> None:
             connection.execute(sa.text(f"ALTER TABLE rescorings DROP COLUMN {column}"))
         for table in (*_SINCE, "next_runs", "jobs", "rates"):
             connection.execute(sa.text(f"DROP TABLE {table}"))
-        for table, column in (("shards", "staged_at"), ("rankings", "content_hash")):
+        added = {"shards": "staged_at", "rankings": "content_hash", "runs": "figures"}
+        for table, column in {**added, "run_probes": "paces", "detections": "words"}.items():
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         if store.dialect == "postgresql":
             connection.execute(sa.text("DROP SCHEMA procrastinate CASCADE"))

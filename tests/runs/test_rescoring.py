@@ -475,7 +475,7 @@ def test_two_who_work_at_one_rescoring_count_every_run_once(world: World) -> Non
     race(3, work)  # none holds it: each writes a batch and lets go
     assert _carry_on(world, rescoring_id)
     with world.store.read() as connection:
-        days = sa.select(sa.func.sum(rescored_rollups.c.runs)).where(rescored_rollups.c.seconds == 86_400)
+        days = sa.select(sa.func.sum(rescored_rollups.c.runs)).where(rescored_rollups.c.seconds == -86_400)
         assert connection.execute(days).scalar_one() == 6
     assert world.count("rescored_runs") == {"rescored_runs": 6}
 
@@ -541,7 +541,7 @@ def test_rescored_runs_go_with_their_runs_and_the_rest_reads_as_before(world: Wo
     world.clock.now += timedelta(days=800)
     retention.prune(world.store, world.clock(), days=10)
     with world.store.read() as connection:
-        assert set(connection.execute(sa.select(rescored_rollups.c.seconds)).scalars()) == {86_400}
+        assert set(connection.execute(sa.select(rescored_rollups.c.seconds)).scalars()) == {-86_400}
 
 
 def test_a_release_that_knows_no_rescoring_can_still_delete_runs(world: World) -> None:

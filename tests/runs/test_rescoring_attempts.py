@@ -133,7 +133,7 @@ def _put_off_until(world: World) -> datetime:
 
 def _write_latencies(world: World, latencies: bytes) -> None:
     with world.store.write() as connection:
-        connection.execute(sa.update(run_probes).values(latencies=latencies))
+        connection.execute(sa.update(run_probes).values(latencies=latencies, paces=None))
 
 
 def _worker(world: World) -> Worker:

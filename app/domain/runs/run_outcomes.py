@@ -203,7 +203,7 @@ def _rule_facts(
     places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
     return replace(
         facts,
-        latencies=latency_summary(latencies) if has_kind(rules, RuleKind.LATENCY) else {},
+        latencies=(responses.percentiles or latency_summary(latencies)) if has_kind(rules, RuleKind.LATENCY) else {},
         canaries={
             key: None
             if place in responses.failures

@@ -39,6 +39,8 @@ class RunResponses:
     """Of `kept`, where no canary found what it expects: see `named_by`."""
     latencies: NDArray[np.float16]
     """Seconds in the precision of stored runs; meaningless for failed probes."""
+    percentiles: Mapping[str, float | None] | None = None
+    """Of latency, as the run had them; None = those of `latencies`, which are less exact once they are stored."""
     failures: Mapping[int, FailedProbe]
     """Probes that measured nothing."""
     unscored: Collection[int] = ()

@@ -5,9 +5,9 @@ How many bad runs open an alert is decided in the domain, by `alert_state`.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates
 from app.domain.alerts.alert_state import Observation, window_length
@@ -136,9 +136,8 @@ def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int
 def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
     """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
     rows = results.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
-    probes = results.probes_of_runs(connection, [row.id for row in rows if row.verdict != Verdict.UNKNOWN])
-    latencies = [_latencies(*one)[percentile] for one in probes.values()]
-    values = [value for value in latencies if value is not None]
+    latencies = _latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
+    values = [value for one in latencies.values() if (value := one[percentile]) is not None]
     return float(np.median(values)) if values else None
 
 
@@ -192,13 +191,13 @@ def _read_facts(
     if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
         detections = detectors.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
-    probes = results.probes_of_runs(connection, [run.id for run in runs] if has_kind(rules, RuleKind.LATENCY) else [])
+    latencies = _latencies(connection, runs) if has_kind(rules, RuleKind.LATENCY) else {}
     return {
         run.id: RunFacts(
             alarm=_alarm(detections[run.id]) if run.id in detections else None,
             drops=_drops(detections[run.id], before=run.id <= compared_since) if run.id in detections else {},
             warm_up=_warm_up(detections[run.id], before=run.id <= compared_since) if run.id in detections else None,
-            latencies=_latencies(*probes[run.id]) if run.id in probes else {},
+            latencies=latencies.get(run.id, {}),
             canaries=canaries.get(run.id, {}),
         )
         for run in runs
@@ -244,8 +243,11 @@ def _warm_up(detection: DetectionRow, *, before: bool = False) -> WarmUp | None:
     return None if first is None else WarmUp(over=False, first=first)
 
 
-def _latencies(latencies: NDArray[np.float16], failures: Collection[int]) -> dict[str, float | None]:
-    return latency_summary(measured_latencies(latencies, failures))
+def _latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, float | None]]:
+    """Percentiles of latency by run id, as the runs had them: single latencies are stored less exactly."""
+    kept = {row.id: cast("Mapping[str, float | None]", row.probes["latency_seconds"]) for row in rows if row.probes}
+    older = results.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
+    return kept | {run_id: latency_summary(measured_latencies(*one)) for run_id, one in older.items()}
 
 
 def _canaries(

@@ -35,6 +35,7 @@ from app.store.generation import answers
 from app.store.generation.answers import StagedAnswer
 from app.store.jobs.jobs import defer
 from app.store.jobs.values import JobKind, NewJob
+from app.store.packed import pack_figures
 from app.store.runs import queue, recording, rollups, shards
 from app.store.runs.queue import ClaimedRun
 from app.store.runs.shards import ShardBody
@@ -137,7 +138,8 @@ def _end(
     aggregates = outcome.aggregates
     closed, opened = changed_states(plan, gathered, outcome)
     body = run_body(inputs, responses, outcome)
-    probes = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
+    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
+    figures, probes = pack_figures(outcome.vector.tobytes(), summary, aggregates.measured)
     with store.write() as connection:
         definitions.lock_definition(connection, check_id)
         if not recording.finish_run(
@@ -155,16 +157,16 @@ def _end(
             undefined=aggregates.undefined,
             degraded=aggregates.degraded,
             degraded_positions=outcome.degraded.astype("<u4").tobytes() or None,
-            aggregates=outcome.vector.tobytes(),
-            probes=json.dumps(probes),
+            figures=figures,
+            probes=json.dumps(probes) if probes else None,
             layout_id=plan.vector_layout_id,
         ):
             return None
         recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
         if responses.rankings:
             outdate_returned(connection, check_id, partial(_changed_ranking, inputs, responses), at=to_us(now))
-        latencies = responses.latencies.tobytes()
-        recording.save_probes(connection, run_id, latencies, responses.failures, list(responses.unscored))
+        unscored, is_limited = list(responses.unscored), _limits_latency(inputs)
+        recording.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
         rollups.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
@@ -259,6 +261,11 @@ def _defer_answers(connection: Connection, run_id: int, inputs: RunInputs, gathe
     answers.stage_answers(connection, run_id, came)
     lock = f"retriever-answers:{inputs.retriever.slug}" if inputs.judge is None else f"judge:{inputs.judge}"
     defer(connection, [NewJob(JobKind.ANSWERS, run_id, lock=lock)])
+
+
+def _limits_latency(inputs: RunInputs) -> bool:
+    """Whether a canary has a maximum of latency, by which a re-scoring must judge as the run did."""
+    return any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
 
 
 def _needs_diagnosis(run_id: int, outcome: RunOutcome, cause: RunCause | None) -> bool:

@@ -7,9 +7,7 @@ are stored here.
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-import numpy as np
+from typing import Final, cast
 
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
@@ -261,7 +259,8 @@ def _responses(table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failu
     return RunResponses(
         started_at=from_us(run.started_at),
         aged=table.aged,
-        latencies=np.frombuffer(run.latencies, dtype=np.float16),
+        latencies=run.latency_seconds,
+        percentiles=None if run.probes is None else cast("Mapping[str, float | None]", run.probes["latency_seconds"]),
         failures={**dict.fromkeys(lost, _LOST), **failures},
         unscored=run.unscored_at,
         too_few_scored=next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None),

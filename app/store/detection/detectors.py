@@ -6,7 +6,7 @@ What canaries did in past runs, of which baselines are learned, is read by past.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -16,6 +16,7 @@ from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, insert_new, sql_literal, upsert
+from app.store.packed import pack_words, unpack_words
 from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, layouts, marks, runs
 
 
@@ -180,14 +181,14 @@ def append_choice(connection: Connection, *, check_id: int, means: bytes | None,
 def save_detection(connection: Connection, row: DetectionRow) -> None:
     """Write what the detector made of a run."""
     values = {name: getattr(row, name) for name in DetectionRow.__dataclass_fields__ if name != "body"}
-    body = json.dumps(row.body) if row.body else None
-    insert_new(connection, detections, (*values, "body"), [(*values.values(), body)])
+    values |= _stored(row.body)
+    insert_new(connection, detections, tuple(values), [tuple(values.values())])
 
 
 def withhold_detection(connection: Connection, run_id: int, *, body: StoredReading) -> None:
     """Keep baselines from being learned of a run after all, once its alerts are known."""
     mine = sa.update(detections).where(detections.c.run_id == run_id)
-    connection.execute(mine.values(learns=False, body=json.dumps(body)))
+    connection.execute(mine.values(learns=False, **_stored(body)))
 
 
 def nth_newest_run(connection: Connection, check_id: int, number: int) -> int | None:
@@ -299,4 +300,10 @@ _ALERTED_RULES = sa.select(alerts.c.rule_key).where(
 
 def _detection(row: Any) -> DetectionRow:
     values = {name: getattr(row, name) for name in DetectionRow.__dataclass_fields__ if name != "body"}
-    return DetectionRow(body=json.loads(row.body) if row.body else {}, **values)
+    decisive = json.loads(row.body) if row.body else {}
+    return DetectionRow(body=cast("StoredReading", {**unpack_words(row.words), **decisive}), **values)
+
+
+def _stored(body: StoredReading) -> dict[str, Any]:
+    words, decisive = pack_words(body)
+    return {"body": json.dumps(decisive) if decisive else None, "words": words}

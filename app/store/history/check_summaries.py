@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from struct import unpack_from
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import blocks, sql_literal
+from app.store.packed import number_at
 from app.store.runs.queue import due
 from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.store.tables import definitions, deliveries, latest, runs
@@ -89,7 +89,7 @@ def recent_runs(
         for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
             if row.layout_id not in places:
                 places[row.layout_id] = _place(connection, row.layout_id, name)
-            value = _value(row.aggregates, places[row.layout_id])
+            value = number_at(places[row.layout_id], row.aggregates, row.figures)
             found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
     return {check_id: newest[::-1] for check_id, newest in found.items()}
 
@@ -118,6 +118,7 @@ def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
             runs.c.status,
             runs.c.layout_id,
             runs.c.aggregates,
+            runs.c.figures,
         )
         newest = sa.select(*columns).where(mine).order_by(runs.c.id.desc()).limit(limit).subquery()
         parts.append(sa.select(newest))
@@ -127,10 +128,3 @@ def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
 def _place(connection: Connection, layout: int, name: str) -> int | None:
     names = layout_names(connection, layout)
     return names.index(name) if name in names else None
-
-
-def _value(aggregates: bytes | None, place: int | None) -> float | None:
-    if aggregates is None or place is None:
-        return None
-    value: float = unpack_from("=d", aggregates, 8 * place)[0]
-    return value if value == value else None  # noqa: PLR0124 - NaN: not measured

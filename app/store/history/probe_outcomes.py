@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.runs.recording import unpacked_positions
+from app.store.packed import unpacked_positions
 from app.store.runs.results import ENDED
 from app.store.runs.shards import Failure
 from app.store.tables import run_probes, runs

@@ -210,7 +210,7 @@ def old_hours(connection: Connection, limit: int, *, table: sa.Table, horizon: i
     owner = table.primary_key.columns[0]
     owners = sa.select(definitions.c.id if table is rollups else rescorings.c.id)
     old = sa.select(*table.primary_key.columns).where(
-        owner.in_(owners), table.c.seconds == HOUR, table.c.bucket < horizon
+        owner.in_(owners), table.c.seconds.in_((HOUR, -HOUR)), table.c.bucket < horizon
     )
     return [tuple(row) for row in connection.execute(old.limit(limit))]
 

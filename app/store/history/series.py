@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
-from app.store.engine import bytes_at
+from app.store.packed import number_at, vector_columns
 from app.store.runs.results import layout_names
-from app.store.runs.rollups import HOUR
+from app.store.runs.rollups import HOUR, unpack_bucket
 from app.store.tables import alerts, detections, marks, rescored_rollups, rescored_runs, rollups, runs
 
 _UNKNOWN = "unknown"
-_NOT_MEASURED = np.array([np.nan]).tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +78,11 @@ def kept_since(connection: Connection, source: Source) -> int:
     if begun is None:
         return 0
     buckets = source.buckets
-    older = sa.and_(source.bucketed, buckets.c.seconds == HOUR, buckets.c.bucket <= begun - HOUR * 1_000_000)
-    statement = sa.select(buckets.c.bucket).where(older).order_by(buckets.c.bucket.desc()).limit(1)
-    forgotten: int | None = connection.execute(statement).scalar_one_or_none()
-    return 0 if forgotten is None else forgotten + 1
+    newest = sa.select(sa.func.max(buckets.c.bucket))
+    older = sa.and_(source.bucketed, buckets.c.bucket <= begun - HOUR * 1_000_000)
+    each = [newest.where(older, buckets.c.seconds == kind) for kind in (HOUR, -HOUR)]  # along the key
+    forgotten = [bucket for one in each if (bucket := connection.execute(one).scalar_one()) is not None]
+    return max(forgotten) + 1 if forgotten else 0
 
 
 def series_of_runs(
@@ -92,19 +91,15 @@ def series_of_runs(
     """Read one aggregate of every run of a period, in order of time; and the runs without it, as (time, run id)."""
     numbers = source.numbers
     period = runs.c.finished_at.between(start, end)
-    layouts = source.select(numbers.c.layout_id).where(period, numbers.c.aggregates.is_not(None)).distinct()
-    values = [
-        (numbers.c.layout_id == layout, bytes_at(connection, numbers.c.aggregates, 8 * position, 8))
-        for layout, position in _positions(connection, layouts, name)
-    ]
-    value = sa.case(*values) if values else sa.null()
-    statement = source.select(runs.c.id, runs.c.finished_at, runs.c.verdict, value).where(period)
-    rows = connection.execute(statement.order_by(runs.c.finished_at, runs.c.id)).all()
-    means = np.frombuffer(b"".join([_NOT_MEASURED if raw is None else bytes(raw) for *_, raw in rows])).tolist()
+    layouts = source.select(numbers.c.layout_id).where(period, numbers.c.layout_id.is_not(None)).distinct()
+    places = dict(_positions(connection, layouts, name))
+    columns = (runs.c.id, runs.c.finished_at, runs.c.verdict, numbers.c.layout_id, *vector_columns(numbers))
+    statement = source.select(*columns).where(period)
     points: list[Point] = []
     silent: list[tuple[int, int]] = []
-    for (run, at, verdict, _), mean in zip(rows, means, strict=True):
-        if mean != mean:  # noqa: PLR0124 - NaN: not measured in that run
+    for run, at, verdict, layout, *stored in connection.execute(statement.order_by(runs.c.finished_at, runs.c.id)):
+        mean = number_at(places.get(layout), *stored)
+        if mean is None:
             silent.append((at, run))
             continue
         unknown = verdict == _UNKNOWN
@@ -119,16 +114,16 @@ def values_learned(
 
     As far as they are still there and measured it; in no order.
     """
-    numbers, values = source.numbers, list[float]()
+    numbers, values = source.numbers, list[float | None]()
     mine = sa.and_(detections.c.check_id == source.check_id, detections.c.learns)
     learnable = sa.select(detections.c.run_id).where(mine, detections.c.run_id.between(since, until))
     newest = learnable.order_by(detections.c.run_id.desc()).limit(limit).subquery()
-    learned = sa.and_(runs.c.id.in_(sa.select(newest.c.run_id)), numbers.c.aggregates.is_not(None))
+    learned = sa.and_(runs.c.id.in_(sa.select(newest.c.run_id)), numbers.c.layout_id.is_not(None))
     for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(learned).distinct(), name):
-        value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
-        rows = connection.execute(source.select(value).where(learned, numbers.c.layout_id == layout)).scalars()
-        values += np.frombuffer(b"".join(bytes(raw) for raw in rows)).tolist()
-    return [value for value in values if value == value]  # noqa: PLR0124 - as above
+        mine = sa.and_(learned, numbers.c.layout_id == layout)
+        rows = connection.execute(source.select(*vector_columns(numbers)).where(mine))
+        values += [number_at(position, *stored) for stored in rows]
+    return [value for value in values if value is not None]
 
 
 def spans_with_runs(connection: Connection, check_id: int, spans: Sequence[tuple[int, int]]) -> set[int]:
@@ -147,11 +142,13 @@ def series_of_rollups(
     """Read one aggregate of a period by hour or by day, in order of time."""
     points: dict[int, Point] = {}
     buckets = source.buckets
-    place = sa.and_(source.bucketed, buckets.c.seconds == seconds, buckets.c.bucket.between(start, end))
+    kinds = buckets.c.seconds.in_((seconds, -seconds))
+    place = sa.and_(source.bucketed, kinds, buckets.c.bucket.between(start, end))
     for layout, position in _positions(connection, sa.select(buckets.c.layout_id).where(place).distinct(), name):
-        statement = sa.select(buckets.c.bucket, buckets.c.body).where(place, buckets.c.layout_id == layout)
-        for bucket, body in connection.execute(statement):
-            total, count, least, most = np.frombuffer(body).reshape(4, -1)[:, position].tolist()
+        columns = (buckets.c.bucket, buckets.c.seconds, buckets.c.body)
+        statement = sa.select(*columns).where(place, buckets.c.layout_id == layout)
+        for bucket, kind, body in connection.execute(statement):
+            total, count, least, most = unpack_bucket(kind, body)[:, position].tolist()
             if not count:
                 continue
             point = Point(at=bucket, mean=total / count, min=least, max=most, runs=int(count))

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.history.run_views import RunDetails
 from app.domain.runs.rankings import HASH_BYTES
 from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
+from app.store.packed import pack_latencies, packed_positions, unpack_vector, with_vector
 from app.store.row_tables import numbers
 from app.store.tables import (
     canaries,
@@ -223,42 +225,36 @@ _FINISH = sa.update(runs).where(
 
 def fill_aggregates(connection: Connection, run_id: int, names: Sequence[str], values: Mapping[str, float]) -> None:
     """Write numbers of an ended run that were not known when it ended; `names` are those of its vector."""
-    stored = connection.execute(sa.select(runs.c.aggregates).where(runs.c.id == run_id)).scalar_one()
+    aggregates, figures = connection.execute(
+        sa.select(runs.c.aggregates, runs.c.figures).where(runs.c.id == run_id)
+    ).one()
+    stored = unpack_vector(aggregates, figures)
     if stored is None:
         return
     vector = np.frombuffer(stored).copy()
     for place, name in enumerate(names):
         if name in values:
             vector[place] = values[name]
-    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(aggregates=vector.tobytes()))
+    filled = vector.tobytes()
+    packed = {"aggregates": filled} if figures is None else {"figures": with_vector(figures, filled)}
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(packed))
 
 
 def save_probes(
     connection: Connection,
     run_id: int,
-    latencies: bytes,
+    latencies: NDArray[np.float16],
     failures: Mapping[int, Any],
     unscored: Sequence[int] = (),
+    *,
+    exact: bool = False,
 ) -> None:
-    """Store how the probes of a run ended, by position in its suite version."""
+    """Store how the probes of a run ended, by position in its suite version; latencies within 1 % unless `exact`."""
     packed = msgspec.msgpack.encode(failures) if failures else None
-    columns = ("run_id", "latencies", "failures", "unscored")
-    insert_new(connection, run_probes, columns, [(run_id, latencies, packed, packed_positions(unscored))])
-
-
-def packed_positions(positions: Sequence[int]) -> bytes | None:
-    """Pack positions to bits; None = there are none."""
-    if not positions:
-        return None
-    bits = np.zeros(max(positions) + 1, dtype=np.bool_)
-    bits[list(positions)] = True
-    return np.packbits(bits).tobytes()
-
-
-def unpacked_positions(packed: bytes | None) -> list[int]:
-    """Unpack what `packed_positions` packed, in order."""
-    places: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(packed or b"", dtype=np.uint8))).tolist()
-    return places
+    paces = None if exact else pack_latencies(latencies)
+    columns = ("run_id", "latencies", "failures", "unscored", "paces")
+    row = (run_id, b"" if paces else latencies.tobytes(), packed, packed_positions(unscored), paces)
+    insert_new(connection, run_probes, columns, [row])
 
 
 def save_latest(connection: Connection, check_id: int, run_id: int, body: RunDetails) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.runs.views import RescoringSide, RescoringTotals
-from app.store.engine import blocks, bytes_at, hold_content, insert_new
+from app.store.engine import blocks, hold_content, insert_new
+from app.store.packed import number_at, vector_columns
 from app.store.runs.results import layout_names
 from app.store.runs.rollups import fold
 from app.store.tables import rankings, rescored_rollups, rescored_runs, rescorings, runs, states
@@ -158,16 +159,14 @@ def _side(connection: Connection, rescoring_id: int, table: sa.Table) -> Rescori
     layouts = connection.execute(select(table.c.layout_id).distinct()).scalars().all()
 
     def mean(name: str) -> float | None:
-        parts: list[NDArray[np.float64]] = [np.zeros(0)]
+        values: list[float] = []
         for layout in layouts:
             names = layout_names(connection, layout)
             if name in names:
-                value = bytes_at(connection, table.c.aggregates, 8 * names.index(name), 8)
-                raw = connection.execute(select(value).where(table.c.layout_id == layout)).scalars()
-                parts.append(np.frombuffer(b"".join(map(bytes, raw))))
-        values = np.concatenate(parts)
-        values = values[~np.isnan(values)]
-        return float(values.mean()) if len(values) else None
+                place = names.index(name)
+                stored = connection.execute(select(*vector_columns(table)).where(table.c.layout_id == layout))
+                values += [number for one in stored if (number := number_at(place, *one)) is not None]
+        return float(np.mean(values)) if values else None
 
     return {
         "runs": sum(count for _, count in verdicts),

@@ -10,16 +10,18 @@ from functools import cache
 from typing import Any
 
 import msgspec
+import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.domain.probing.views import StoredFinding
+from app.domain.probing.views import ProbeSummary, StoredFinding
 from app.domain.runs.run_inputs import RunVersions
 from app.domain.runs.views import RescoringTotals
 from app.store.engine import NOW, Moment, blocks, insert_one
 from app.store.jobs.jobs import at_hand, defer
 from app.store.jobs.values import JobKind, NewJob
-from app.store.runs.recording import unpacked_positions
+from app.store.packed import stored_summary, unpack_latencies, unpacked_positions
 from app.store.runs.shards import Failure
 from app.store.tables import (
     definitions,
@@ -74,6 +76,9 @@ class PendingRun:
     reasons: Sequence[str]
     embedder: StoredFinding | None
     latencies: bytes
+    paces: bytes | None
+    probes: ProbeSummary | None
+    """What its probes come to; None = a release before did not store it."""
     failures: bytes | None
     unscored: bytes | None
 
@@ -81,6 +86,11 @@ class PendingRun:
     def failed(self) -> dict[int, Failure]:
         """How the probes ended that did not measure, by position."""
         return msgspec.msgpack.decode(self.failures, type=dict[int, Failure]) if self.failures else {}
+
+    @property
+    def latency_seconds(self) -> NDArray[np.float16]:
+        """How long the probes took, by position."""
+        return unpack_latencies(self.latencies, self.paces)
 
     @property
     def unscored_at(self) -> list[int]:
@@ -246,6 +256,7 @@ def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit
             runs,
             embedder_findings.c.body.label("embedder"),
             run_probes.c.latencies,
+            run_probes.c.paces,
             run_probes.c.failures,
             run_probes.c.unscored,
         )
@@ -267,6 +278,8 @@ def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit
             reasons=json.loads(row.reasons) if row.reasons else (),
             embedder=json.loads(row.embedder) if row.embedder else None,
             latencies=row.latencies or b"",
+            paces=row.paces,
+            probes=stored_summary(row.probes, row.figures, row.measured),
             failures=row.failures,
             unscored=row.unscored,
         )
@@ -296,7 +309,7 @@ def _wanted(rescoring: Rescoring) -> sa.ColumnElement[bool]:
     ended = sa.and_(
         runs.c.check_id == rescoring.check_id,
         runs.c.status.in_(("finished", "partial")),
-        runs.c.aggregates.is_not(None),
+        sa.or_(runs.c.aggregates.is_not(None), runs.c.figures.is_not(None)),
     )
     return ended if rescoring.since is None else sa.and_(ended, runs.c.finished_at >= rescoring.since)
 

@@ -22,8 +22,8 @@ from app.domain.probing.views import ProbeSummary, StoredFinding
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, sql_literal
+from app.store.packed import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.store.runs.ranking_rows import load_rankings
-from app.store.runs.recording import unpacked_positions
 from app.store.runs.shards import Failure
 from app.store.tables import (
     definitions,
@@ -236,7 +236,7 @@ def probes_of_runs(
 
 def _probes(row: Any) -> tuple[NDArray[np.float16], dict[int, Failure]]:
     failures = msgspec.msgpack.decode(row.failures, type=dict[int, Failure]) if row.failures else {}
-    return np.frombuffer(row.latencies, dtype=np.float16), failures
+    return unpack_latencies(row.latencies, row.paces), failures
 
 
 def unmeasured_at(connection: Connection, run_ids: Sequence[int]) -> dict[int, tuple[Collection[int], Collection[int]]]:
@@ -298,11 +298,12 @@ def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
 
 def _run(row: Any) -> RunRow:
     values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in _PACKED}
+    vector = unpack_vector(row.aggregates, row.figures)
     return RunRow(
         reasons=json.loads(row.reasons) if row.reasons else [],
-        aggregates=named_aggregates(_names(row.names), row.aggregates) if row.aggregates else {},
+        aggregates=named_aggregates(_names(row.names), vector) if vector else {},
         embedder=json.loads(row.embedder) if row.embedder else None,
-        probes=json.loads(row.probes) if row.probes else None,
+        probes=stored_summary(row.probes, row.figures, row.measured),
         **values,
     )
 

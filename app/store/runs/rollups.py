@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
 from app.store.engine import blocks, upsert_many
+from app.store.packed import pack_numbers, unpack_numbers
 from app.store.tables import rollups
 
 HOUR, DAY = 3_600, 86_400
+"""Rows of these seconds are from before they were packed; the others have them below zero."""
 
 
 def add_to_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
@@ -24,12 +26,15 @@ def fill_rollups(connection: Connection, check_id: int, layout: int, at: int, ve
     """Add numbers of a run that came after it ended, NaN for all others, to the hour and day that count it already."""
     whose = {"check_id": check_id, "layout_id": layout}
     places = [(seconds, at - at % (seconds * 1_000_000)) for seconds in (HOUR, DAY)]
-    statement = _rollups_at(rollups, tuple(whose))
-    stored = connection.execute(statement, {**whose, "buckets": [bucket for _, bucket in places]}).all()
+    statement, buckets = _rollups_at(rollups, tuple(whose)), [bucket for _, bucket in places]
+    stored: dict[tuple[int, int], Any] = {}
+    for kinds in ((HOUR, DAY), (-HOUR, -DAY)):  # of an hour that has both kinds, either will do
+        rows = connection.execute(statement, {**whose, "kinds": kinds, "buckets": buckets})
+        stored |= {(abs(row.seconds), row.bucket): row for row in rows}
     folded = [
-        (*whose.values(), row.seconds, row.bucket, row.runs, _folded(row, [vector])[1])
-        for row in stored
-        if (row.seconds, row.bucket) in places
+        (*whose.values(), row.seconds, row.bucket, row.runs, _folded(row, [vector], row.seconds)[1])
+        for place in places
+        if (row := stored.get(place)) is not None
     ]
     keys = (*whose, "seconds", "bucket")
     upsert_many(connection, rollups, keys, (*keys, "runs", "body"), folded)
@@ -38,16 +43,21 @@ def fill_rollups(connection: Connection, check_id: int, layout: int, at: int, ve
 def fold(
     connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
 ) -> None:
-    """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series."""
+    """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series.
+
+    Where an hour or day has a row that is not packed, it gets another beside it: the previous release reads the former.
+    """
     buckets: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
     for at, vector in vectors:
         for seconds in (HOUR, DAY):
-            buckets.setdefault((seconds, at - at % (seconds * 1_000_000)), []).append(vector)
+            buckets.setdefault((-seconds, at - at % (seconds * 1_000_000)), []).append(vector)
     before: dict[tuple[int, int], Any] = {}
     for block in blocks(sorted({bucket for _, bucket in buckets})):
-        rows = connection.execute(_rollups_at(table, tuple(whose)), {**whose, "buckets": block})
+        rows = connection.execute(_rollups_at(table, tuple(whose)), {**whose, "kinds": (-HOUR, -DAY), "buckets": block})
         before.update(((row.seconds, row.bucket), row) for row in rows)
-    folded = [(*whose.values(), *place, *_folded(before.get(place), members)) for place, members in buckets.items()]
+    folded = [
+        (*whose.values(), *place, *_folded(before.get(place), members, place[0])) for place, members in buckets.items()
+    ]
     keys = (*whose, "seconds", "bucket")
     upsert_many(connection, table, keys, (*keys, "runs", "body"), folded)
 
@@ -55,12 +65,21 @@ def fold(
 @cache
 def _rollups_at(table: Table, whose: tuple[str, ...]) -> sa.Select[Any]:
     here = [table.c[name] == sa.bindparam(name) for name in whose]
-    both = table.c.seconds.in_((HOUR, DAY))  # as the key has it, before the bucket
+    both = table.c.seconds.in_(sa.bindparam("kinds", expanding=True))  # as the key has it, before the bucket
     of_buckets = table.c.bucket.in_(sa.bindparam("buckets", expanding=True))
     return sa.select(table.c.seconds, table.c.bucket, table.c.runs, table.c.body).where(*here, both, of_buckets)
 
 
-def _folded(before: Any, members: Sequence[NDArray[np.float64]]) -> tuple[int, bytes]:
+def unpack_bucket(seconds: int, body: bytes) -> NDArray[np.float64]:
+    """Give the sum, count, min and max of each number of an hour or day."""
+    return np.frombuffer(unpack_numbers(body) if seconds < 0 else body).reshape(4, -1)
+
+
+def _pack_bucket(seconds: int, figures: NDArray[np.float64]) -> bytes:
+    return pack_numbers(figures.tobytes()) if seconds < 0 else figures.tobytes()
+
+
+def _folded(before: Any, members: Sequence[NDArray[np.float64]], seconds: int) -> tuple[int, bytes]:
     """Return how many runs a bucket holds with these, and their numbers."""
     rows = np.stack(members)
     measured = ~np.isnan(rows)
@@ -73,7 +92,7 @@ def _folded(before: Any, members: Sequence[NDArray[np.float64]]) -> tuple[int, b
         ]
     )
     if before is None:
-        return len(rows), now.tobytes()
-    then = np.frombuffer(before.body).reshape(4, -1)
+        return len(rows), _pack_bucket(seconds, now)
+    then = unpack_bucket(seconds, before.body)
     body = np.vstack([then[:2] + now[:2], np.minimum(then[2:3], now[2:3]), np.maximum(then[3:], now[3:])])
-    return before.runs + len(rows), body.tobytes()
+    return before.runs + len(rows), _pack_bucket(seconds, body)

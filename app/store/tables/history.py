@@ -96,14 +96,15 @@ states = Table(
     ),
 )
 
-# What differs in every run, by position in the suite version: latency (float16 seconds) and how the probe ended.
+# What differs in every run, by position in the suite version: latency and how the probe ended.
 run_probes = Table(
     "run_probes",
     metadata,
     Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
-    Column("latencies", LargeBinary, nullable=False),
+    Column("latencies", LargeBinary, nullable=False),  # float16 seconds; empty where there are paces
     Column("failures", LargeBinary),  # msgpack {position: [outcome, http_status, detail, step]}; NULL = all ok
     Column("unscored", LargeBinary),  # one bit a position: relevance was to be measured and was not; NULL = none
+    Column("paces", LargeBinary),  # latencies within 1 %, see packed; NULL = latencies has them
 )
 
 # The newest ended run of each check in full, so that health and /metrics never look further.
@@ -119,11 +120,11 @@ rollups = Table(
     "rollups",
     metadata,
     Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
-    Column("seconds", Integer, primary_key=True, autoincrement=False),  # 3600 or 86400
+    Column("seconds", Integer, primary_key=True, autoincrement=False),  # 3600 or 86400; below zero, the body is packed
     Column("bucket", BigInteger, primary_key=True, autoincrement=False),
     Column("layout_id", Id, ForeignKey("layouts.id"), primary_key=True, autoincrement=False),
     Column("runs", Integer, nullable=False),
-    Column("body", LargeBinary, nullable=False),  # float64 (4, n): sum, count, min, max
+    Column("body", LargeBinary, nullable=False),  # float64 (4, n): sum, count, min, max; see packed
 )
 
 marks = Table(

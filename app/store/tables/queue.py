@@ -35,8 +35,9 @@ runs = Table(
     Column("undefined", Integer),
     Column("degraded", Integer),
     Column("degraded_positions", LargeBinary),  # uint32 places in the suite version; NULL = none
-    Column("aggregates", LargeBinary),  # float64, named by the layout; NaN = nothing measured
-    Column("probes", Text),  # JSON, see summaries.probe_summary; NULL = not executable, or of a release before
+    Column("aggregates", LargeBinary),  # float64, named by the layout; NaN = nothing measured; NULL = see figures
+    Column("probes", Text),  # JSON, see probe_summary; NULL = in figures, not executable, or of a release before
+    Column("figures", LargeBinary),  # see packed; NULL = nothing measured, or in aggregates, of a release before
     UniqueConstraint("check_id", "scheduled_for"),  # N replicas tick, one inserts
     Index("ix_runs_check_id", "check_id", "id"),  # newest runs of a check
     Index("ix_runs_check_finished", "check_id", "finished_at"),  # newest ended run, series
