@@ -4,13 +4,13 @@ A client of `watched` is checked with every answer it gets, so that each test of
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 JSON = "application/json"
 
@@ -66,9 +66,13 @@ class Description:
         if validator is None:
             return [f"{method} {template}: status {status} has no description"]
         return [
-            f"{method} {template} {status} at {error.json_path}: {error.message[:300]}"
+            f"{method} {template} {status} at {_place(error.instance_path)}: {error.message[:300]}"
             for error in validator.iter_errors(body)
         ]
+
+
+def _place(path: Sequence[str | int]) -> str:
+    return "$" + "".join(f"[{part!r}]" for part in path)
 
 
 _MADE: list[Description] = []
