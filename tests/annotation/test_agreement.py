@@ -19,10 +19,6 @@ from app.domain.annotation.agreement import (
     measure_agreement,
 )
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from nltk.metrics.agreement import AnnotationTask
-
 Floats = NDArray[np.float64]
 NONE = math.nan
 
@@ -49,6 +45,10 @@ def random_grades(seed: int, items: int, annotators: int, *, missing: float = 0.
 
 def nltk_kappa(a: Floats, b: Floats, *, quadratic: bool = False) -> float:
     """Return Cohen's kappa as nltk has it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from nltk.metrics.agreement import AnnotationTask  # noqa: PLC0415 - brings SciPy along: a second of every worker
+
     rows = [(name, item, int(grade)) for name, column in (("a", a), ("b", b)) for item, grade in enumerate(column)]
     if not quadratic:
         return float(AnnotationTask(data=rows).kappa_pairwise("a", "b"))

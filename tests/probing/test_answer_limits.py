@@ -9,6 +9,7 @@ import json
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from app.domain.probing.retrievers import (
     Scorer,
     ScorerKind,
 )
-from tests.support.http_servers import peer, reply
+from tests.support.http_servers import Reply, peer, reply
 from tests.support.mcp_peers import Tool, result
 
 ADAPTERS = Path(__file__).parents[2] / "app/adapters"
@@ -54,14 +55,22 @@ CLIENT = EndpointClient(policy=ANYWHERE, keyring=KEYRING, user_agent=AGENT)
 MOST_MEMORY = 90_000_000
 """Bytes a process may take for one answer: of 5 MB, the bytes in several copies and what counts them."""
 FLOOD = b"[" + b"{}," * 1_600_000 + b"{}]"
-ANSWERS = {
-    "a flood of small objects": reply(FLOOD),
-    "a flood of small objects in a field": reply(b'{"results":' + FLOOD + b',"answer":' + FLOOD[:9] + b"}]}"),
-    "lists in lists without end": reply(b'{"results":' + b"[" * 4_000_000),
-    "more bytes than it may have": reply(b'{"results": "' + b"x" * 50_000_000 + b'"}'),
-    "a little that unpacks to a lot": reply(gzip.compress(bytes(300_000_000), 1), headers={"content-encoding": "gzip"}),
+ANSWERS: dict[str, Callable[[], Reply]] = {
+    "a flood of small objects": lambda: reply(FLOOD),
+    "a flood of small objects in a field": lambda: reply(b'{"results":' + FLOOD + b',"answer":' + FLOOD[:9] + b"}]}"),
+    "lists in lists without end": lambda: reply(b'{"results":' + b"[" * 4_000_000),
+    "more bytes than it may have": lambda: reply(b'{"results": "' + b"x" * 50_000_000 + b'"}'),
+    "a little that unpacks to a lot": lambda: reply(
+        gzip.compress(bytes(300_000_000), 1), headers={"content-encoding": "gzip"}
+    ),
 }
 """What hostile services answer to everything."""
+
+
+@cache
+def made(hostile: str) -> Reply:
+    """Make an answer where it is first sent, and not in every worker that collects tests: unpacked it is 300 MB."""
+    return ANSWERS[hostile]()
 
 
 def ask(url: str, **changes: Any) -> str | None:
@@ -172,7 +181,7 @@ def peak_of(work: Callable[[], Any]) -> tuple[Any, int]:
 @pytest.mark.parametrize("who", [*ASKS, *NOT_PARSED])
 def test_a_hostile_answer_is_no_burden(who: str, hostile: str) -> None:
     _, asking = (ASKS | NOT_PARSED)[who]
-    with peer(ANSWERS[hostile]) as server:
+    with peer(made(hostile)) as server:
         detail, peak = peak_of(lambda: asking(server.url))
     assert (detail is not None) or who in NOT_PARSED
     assert peak < MOST_MEMORY, f"{peak:,} bytes"
