@@ -4,13 +4,16 @@ They take qrels and runs as dictionaries and sort hits by score. Topics are name
 because gdeval, one of the programs within ir_measures, reads numbers only.
 """
 
+import atexit
 import json
 import os
 import pkgutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import IO
 
 import ir_measures
 import numpy as np
@@ -75,11 +78,28 @@ def by_pytrec_eval(qrels: Qrels, run: Run, names: Sequence[str]) -> Floats:
 
 _RANX = """
 import json, sys, ranx
-qrels, run, names = json.load(sys.stdin)
-qrels, run = ranx.Qrels(qrels), ranx.Run(run)
-scores = ranx.evaluate(qrels, run, names, return_mean=False, make_comparable=True)
-json.dump([scores[name].tolist() for name in names], sys.stdout)
+for line in sys.stdin:
+    qrels, run, names = json.loads(line)
+    qrels, run = ranx.Qrels(qrels), ranx.Run(run)
+    scores = ranx.evaluate(qrels, run, names, return_mean=False, make_comparable=True)
+    print(json.dumps([scores[name].tolist() for name in names]), flush=True)
 """
+
+
+@cache
+def _ranx() -> tuple[IO[str], IO[str]]:
+    """Start ranx once, which takes two seconds to import; it ends with us."""
+    process = subprocess.Popen(  # noqa: S603 - our own words
+        [sys.executable, "-c", _RANX],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(process.communicate)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout
 
 
 def by_ranx(qrels: Qrels, run: Run, names: Sequence[str]) -> Floats:
@@ -89,15 +109,10 @@ def by_ranx(qrels: Qrels, run: Run, names: Sequence[str]) -> Floats:
     Numba decides once, when it is imported, whether to compile: hence a process of its own.
     """
     theirs = {"RR": "mrr", "AP": "map", **_cut(RANX, names)}
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", _RANX],
-        input=json.dumps([qrels, run, [theirs[name] for name in names]]),
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    by_name = np.array(json.loads(done.stdout)).T
+    asked, answers = _ranx()
+    asked.write(json.dumps([qrels, run, [theirs[name] for name in names]]) + "\n")
+    asked.flush()
+    by_name = np.array(json.loads(answers.readline())).T
     order = sorted(qrels)
     return np.asarray(by_name[[order.index(topic) for topic in qrels]])
 
