@@ -10,9 +10,10 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from jsonschema_rs import Draft202012Validator
+from jsonschema_rs import Draft202012Validator, Registry
 
 JSON = "application/json"
+_NAME = "urn:description"
 
 
 def closed(schema: Any) -> Any:
@@ -27,12 +28,24 @@ def closed(schema: Any) -> Any:
     return whole
 
 
+def _of_the_description(schema: Any) -> Any:
+    """Give the schema of a route with references that lead into the description from anywhere."""
+    if isinstance(schema, list):
+        return [_of_the_description(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: f"{_NAME}{part}" if name == "$ref" and isinstance(part, str) else _of_the_description(part)
+        for name, part in schema.items()
+    }
+
+
 class Description:
     """The description of an app, by which answers are judged."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
-        self._closed = {"components": closed(document["components"])}
+        self._components = Registry([(_NAME, {"components": closed(document["components"])})])
         # Templates with fewer parameters first: `/runs/{id}` does not swallow a fixed name.
         ordered = sorted(document["paths"], key=lambda path: path.count("{"))
         self._paths = [(re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path)), path) for path in ordered]
@@ -59,9 +72,7 @@ class Description:
             return []
         name = (method, template, str(status))
         if name not in self._validators:
-            schema = self.schemas().get(name)
-            whole = None if schema is None else {**self._closed, **closed(schema)}
-            self._validators[name] = None if whole is None else Draft202012Validator(whole)
+            self._validators[name] = self._validator(self.schemas().get(name))
         validator = self._validators[name]
         if validator is None:
             return [f"{method} {template}: status {status} has no description"]
@@ -69,6 +80,11 @@ class Description:
             f"{method} {template} {status} at {_place(error.instance_path)}: {error.message[:300]}"
             for error in validator.iter_errors(body)
         ]
+
+    def _validator(self, schema: Mapping[str, Any] | None) -> Draft202012Validator | None:
+        if schema is None:
+            return None
+        return Draft202012Validator(_of_the_description(closed(schema)), registry=self._components)
 
 
 def _place(path: Sequence[str | int]) -> str:
