@@ -10,7 +10,7 @@ SERVERS := .venv-servers
 BENCH := .venv-bench
 NPM := tests/npm
 BENCH_NPM := benchmarks/npm
-PYTEST := $(BIN)/pytest --numprocesses 2
+PYTEST := $(BIN)/pytest
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
 # The tests start hundreds of processes of ours; where this is set each compiles every module again.
@@ -37,12 +37,13 @@ test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## for
 types:
 	$(BIN)/mypy
 
+# Three on two cores: a third of their time they wait, for PostgreSQL, a browser or a program they started.
 tests:
-	$(PYTEST) --dist worksteal -m 'not systems'
+	$(PYTEST) --numprocesses 3 --dist worksteal -m 'not systems'
 
 # By file: what the tests of one share, such as a server or a walk over the boards, is started once.
 test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems $(NPM)/node_modules/.installed ## the tests that walk through other programs (retrievers, Prometheus, Alertmanager, image, docs) and through faults
-	$(PYTEST) --dist loadfile -m systems
+	$(PYTEST) --numprocesses 2 --dist loadfile -m systems
 
 faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs/reliability.md says (hours), and print its table
 	$(BIN)/python -m tests.faults $(FAULTS)
