@@ -30,7 +30,7 @@ def test_rescaled_scores_are_a_drift_of_scores_alone() -> None:
     drift = score_drift([0.8, 0.7, 0.6], [0.0, 0.0, 0.0], [0.64, 0.56, 0.48], [1.0, 1.0, 1.0])
     assert drift.kind is DriftKind.SCORES
     assert drift.median_z == pytest.approx(40)  # 20 % away, with half a percent for a deviation
-    assert "rankings did not" in drift.reason
+    assert "what is found did not" in drift.reason
 
 
 def test_another_model_is_a_drift_of_scores_and_rankings() -> None:

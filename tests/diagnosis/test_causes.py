@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.diagnosis.causes import classify
+from app.domain.diagnosis.causes import classify, is_overcome
 from app.domain.diagnosis.quality.evidence import Answered, chunks_of
 from app.domain.diagnosis.quality.vocabulary import vocabulary
 from app.domain.diagnosis.questions import questions
@@ -621,3 +621,13 @@ def test_whatever_is_remembered_and_answered_there_is_a_cause_with_a_reason(
         assert proposed.proposals
         assert all(new.grade == proposed.judgment.grade and new != proposed.judgment for new in proposed.proposals)
         assert 0 < proposed.similarity <= 1
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "overcome"),
+    [(None, 1, True), (2, 1, True), (2, 2, False), (2, 3, False), (2, None, False), (None, None, False), (1, 1, False)],
+)
+def test_a_diagnosis_is_overcome_once_the_expected_chunk_ranks_higher(
+    then: int | None, now: int | None, *, overcome: bool
+) -> None:
+    assert is_overcome(then, now) is overcome

@@ -12,6 +12,7 @@ from app.adapters.probing.hit_columns import compile_typed_reader
 from app.adapters.probing.jmespath_paths import MalformedError, Paths
 from app.adapters.probing.response_mapping import ID_LENGTH, TEXT_LENGTH, Reader, Reading
 from app.domain.model import Ranking
+from app.domain.probing.relevance import SCALE_RANGES
 from app.domain.probing.retrievers import ResponseMapping, Scale
 
 FULL = ResponseMapping(
@@ -223,7 +224,7 @@ def test_score_outside_its_scale_is_malformed(scale: Scale, good: list[float], b
         assert read([hit(score=score)], BARE, scale=scale).ranking.scores == (score,)
     for score in bad:
         sentence = complaint([hit(score=good[0]), hit(score=score)], BARE, scale=scale)
-        assert sentence == f"[1].score: outside the declared scale, {scale}"
+        assert sentence == f"[1].score: outside the declared scale, {scale}, which is {SCALE_RANGES[scale]}"
 
 
 def test_what_databases_refuse_is_replaced() -> None:

@@ -111,7 +111,7 @@ def test_good_answer_is_a_measurement() -> None:
             reply(b'{"results": [{"id": "a", "score": 7.25}]}'),
             Outcome.MALFORMED,
             200,
-            "results[0].score: outside the declared scale, similarity",
+            "results[0].score: outside the declared scale, similarity, which is 0 to 1 (cosine: -1 to 1)",
         ),
         (Reply(raw=b"SSH-2.0-secret\r\n", close=True), Outcome.MALFORMED, None, "the answer is not HTTP"),
         (

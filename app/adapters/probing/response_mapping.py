@@ -10,7 +10,7 @@ from typing import Any
 from app.adapters.probing.hit_columns import Columns, compile_typed_reader, read_generically
 from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
 from app.domain.model import Ranking
-from app.domain.probing.relevance import in_scale
+from app.domain.probing.relevance import SCALE_RANGES, in_scale
 from app.domain.probing.retrievers import ResponseMapping, Scale
 from app.domain.runs.rankings import round_ranking
 from app.domain.timestamps import parse_timestamp
@@ -113,7 +113,8 @@ def _check_scale(scores: Sequence[float], paths: Paths, scale: Scale | None) -> 
     if scale is None or (in_scale(scale, min(scores)) and in_scale(scale, max(scores))):
         return
     index = next(index for index, score in enumerate(scores) if not in_scale(scale, score))
-    raise MalformedError(f"{paths.place(index, paths.score)}: outside the declared scale, {scale}")
+    place = paths.place(index, paths.score)
+    raise MalformedError(f"{place}: outside the declared scale, {scale}, which is {SCALE_RANGES[scale]}")
 
 
 def _check_names(names: Sequence[str | None], paths: Paths, path: Path | None) -> None:

@@ -98,7 +98,9 @@ def _kind_and_reason(z: float, overlap: float | None) -> tuple[DriftKind, str]:
     moved = f"the median canary's top score is {z:.1f} standard deviations from its baseline"
     if overlap is None:
         return DriftKind.SCORES, f"scores moved, rankings are unknown: {moved}"
-    sentence = f"{moved}, and {percent_text(overlap)} of the top {OVERLAP_DEPTH} are those of the baseline"
+    sentence = (
+        f"{moved}, and {percent_text(overlap)} of the top {OVERLAP_DEPTH} are those of the baseline, in any order"
+    )
     if overlap >= SAME_OVERLAP:
-        return DriftKind.SCORES, f"scores moved, rankings did not: {sentence}"
-    return DriftKind.RANKINGS, f"scores and rankings moved: {sentence}"
+        return DriftKind.SCORES, f"scores moved, what is found did not: {sentence}"
+    return DriftKind.RANKINGS, f"scores moved, and what is found too: {sentence}"

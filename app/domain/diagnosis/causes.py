@@ -39,6 +39,14 @@ def classify(case: Case, questions: Sequence[Question], answers: Sequence[Answer
     )
 
 
+def is_overcome(rank_then: int | None, rank_now: int | None) -> bool:
+    """Whether an expected chunk ranks higher by now than when it was diagnosed; None = it is not within k.
+
+    Then the diagnosis tells of the past: whatever degrades the canary by now is something else.
+    """
+    return rank_now is not None and (rank_then is None or rank_now < rank_then)
+
+
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     answer_causes.retriever_error,
     chunk_causes.wrong_field,

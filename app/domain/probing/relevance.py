@@ -69,6 +69,16 @@ def is_external(scorer: Scorer) -> bool:
     return scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
 
 
+SCALE_RANGES: Final = {
+    Scale.SIMILARITY: "0 to 1 (cosine: -1 to 1)",
+    Scale.COSINE: "-1 to 1",
+    Scale.DISTANCE: "0 and more",
+    Scale.UNBOUNDED: "0 and more",
+    Scale.LOGIT: "any number",
+}
+"""Which scores a scale has, in words."""
+
+
 def in_scale(scale: Scale, score: float) -> bool:
     """Whether a score may occur on this scale, give or take rounding; NaN and infinity occur on none."""
     if not math.isfinite(score):

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.domain.alerts.views import AlertView, FleetView
 from app.domain.catalog.schedules import next_due, spread
+from app.domain.diagnosis.causes import is_overcome
 from app.domain.history.run_views import ResultView, RunView
 from app.domain.model import Verdict
 from app.domain.probing.relevance import measures_relevance
@@ -286,12 +287,20 @@ def _degraded(
             "rank_before": canary["rank_before"],
             "rank_now": canary["rank_now"],
             "degraded_since": since.get(canary["key"]),
-            "diagnosis": why.diagnoses.get(canary["key"]) if why is not None else None,
+            "diagnosis": _standing(
+                why, canary["key"], canary["rank_now"] if by_key[canary["key"]]["any_match"] else None
+            ),
         }
         for canary in worst
         if canary["key"] in by_key
     ]
     return degraded, why.fleet_view if why is not None and begun and why.fleet.fallen else None
+
+
+def _standing(why: Explanation | None, key: str, rank_now: int | None) -> DiagnosisRow | None:
+    """Return the diagnosis of a canary unless it is overcome; None = there is none."""
+    diagnosis = None if why is None else why.diagnoses.get(key)
+    return None if diagnosis is None or is_overcome(diagnosis.evidence.get("rank_now"), rank_now) else diagnosis
 
 
 def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) -> dict[str, str]:

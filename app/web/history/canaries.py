@@ -16,6 +16,7 @@ from app.api.diagnosis.diagnoses import DIAGNOSES, run_diagnosis
 from app.api.probing.trials import PROBE_LIMITER
 from app.api.request_limits import expensive
 from app.api.schemas import BaselineRequest, NotNormalRequest
+from app.domain.diagnosis.causes import is_overcome
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Cause
@@ -152,7 +153,7 @@ def _canary(
         definition=detail.definition,
         band=layout_band(detail.history, detail.gaps, now),
         diagnosis=diagnosis,
-        stands=diagnosis is not None and _is_current(int(diagnosis.run_id), detail),
+        stands=diagnosis is not None and _is_current(diagnosis, detail),
         probed=diagnosis_sentences.probed(diagnosis.evidence) if diagnosis else [],
         findings=diagnosis_sentences.findings(diagnosis.evidence) if diagnosis else [],
         wrong_field_advice=diagnosis_sentences.advice(Cause.WRONG_FIELD),
@@ -164,11 +165,16 @@ def _canary(
     )
 
 
-def _is_current(asked_about: int, detail: CanaryDetail) -> bool:
-    """Whether a diagnosis of a run still applies: the canary has been neither healthy nor failed since."""
+def _is_current(diagnosis: DiagnosisView, detail: CanaryDetail) -> bool:
+    """Whether a diagnosis still applies: since its run the canary has neither been healthy, failed nor found better."""
+    asked_about = int(diagnosis.run_id)
     if detail.failure is not None:
         return asked_about >= int(detail.failure.first_run)
     if detail.now is None or not detail.now.reasons:
+        return False
+    places = [one.now for one in detail.expected if one.now is not None and one.judgment["grade"] >= 1]
+    ranks = [place.rank for place in places if place.rank is not None and place.rank <= detail.k]
+    if is_overcome(diagnosis.rank_now, min(ranks, default=None)):
         return False
     well = detail.well
     return well is None or well.last_run is None or asked_about > int(well.last_run)
