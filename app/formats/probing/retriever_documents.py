@@ -120,8 +120,17 @@ class RetrieverDocument(Document):
     max_body_bytes: Annotated[Whole, Field(ge=1_000, le=100_000_000)] = 5_000_000
     score_precision: Annotated[Number, Field(ge=0, le=1)] = 1e-6
     """Scores are rounded to its digits."""
-    score_tolerance: Annotated[Number, Field(ge=0, le=0.1)] = 0.002
-    """An answer whose chunks stay while its scores move by less, as a share of its largest, counts as unchanged."""
+    score_tolerance: Annotated[
+        Number,
+        Field(
+            ge=0,
+            le=0.1,
+            title="Score tolerance",
+            description="Scores that move by less hold as they were: a share of the answer's largest score. "
+            "0 = every move counts.",
+        ),
+        Widget(placeholder="0.002", length=12),
+    ] = 0.002
 
     @model_validator(mode="before")
     @classmethod
