@@ -89,8 +89,14 @@ def vector_columns(table: sa.FromClause) -> tuple[sa.ColumnElement[Any], sa.Colu
 
 def number_at(place: int | None, aggregates: bytes | None, figures: bytes | None) -> float | None:
     """Give one number of a vector; None = it has none, or it was not measured."""
-    vector = None if place is None else unpack_vector(aggregates, figures)
-    if place is None or vector is None:
+    if place is None:
+        return None
+    if figures is None:
+        vector = aggregates
+    else:  # no further than the number
+        content = memoryview(figures)[_start(figures) :]
+        vector = zlib.decompressobj(-zlib.MAX_WBITS, zdict=_COMMON).decompress(content, 8 * place + 8)
+    if vector is None:
         return None
     number: float = unpack_from("=d", vector, 8 * place)[0]
     return None if number != number else number  # noqa: PLR0124 - NaN: not measured
