@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from app.domain.detection import Change, Members, Settings
 from app.domain.detection.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest, bet, paid
 from app.domain.detection.check_tracker import RELEARN_RUNS
+from app.domain.detection.joint_account import joint_balance, nothing_recent, remembered
 from app.domain.detection.learning import learn, worse_than
 from app.domain.detection.replay import Runs, replay
 from app.domain.detection.values import UNMEASURED, Baseline, grouped
@@ -346,7 +347,8 @@ def screened(members: Members, histories: Sequence[Runs]) -> list[float]:
     }
     everybody = Members(keys=tuple(range(many * count)), groups=groups)
     canaries, grouped_level = at_rest(len(CANARY_BETS), many * count), at_rest(len(GROUP_SHIFTS), len(groups))
-    fleet = at_rest(len(FLEET_SHIFTS), many)
+    fleet, recent = at_rest(len(FLEET_SHIFTS), many), nothing_recent(2, many * count)
+    parts = [slice(number * count, (number + 1) * count) for number in range(many)]
     baseline, last = _learned_apart(lost[:BASE], ndcg[:BASE], count, many), None
     highest = np.zeros(many)
     for run in range(BASE, len(lost)):
@@ -357,14 +359,18 @@ def screened(members: Members, histories: Sequence[Runs]) -> list[float]:
         bets = bet(baseline.rates, baseline.known, last, now, everybody)
         canaries, grouped_level = paid(canaries, bets.canaries), paid(grouped_level, bets.groups)
         fleet = paid(fleet, _fleets(baseline, last, now, count, many))
+        recent = remembered(recent, baseline.known, last, now)
         last = np.where(now == UNMEASURED, last, now)
         scopes = [canaries.accounts.reshape(2, -1, many, count).mean(axis=(0, 1, 3), dtype=np.float64)]
         if groups:
             scopes.append(grouped_level.accounts.reshape(2, len(GROUP_SHIFTS), many, -1).mean(axis=(0, 1, 3)))
         scopes.append(fleet.accounts.mean(axis=(0, 1), dtype=np.float64))
+        each = [joint_balance(recent[:, one], baseline.rates[:, :, one], baseline.known[one]) for one in parts]
+        scopes.append(np.array(each))
         highest = np.maximum(highest, np.mean(scopes, axis=0))
         if (run - BASE + 1) % RELEARN_RUNS == 0:
             baseline = _learned_apart(lost[run + 1 - BASE : run + 1], ndcg[run + 1 - BASE : run + 1], count, many)
+            recent = nothing_recent(2, many * count)
     peaks: list[float] = highest.tolist()
     return peaks
 

@@ -84,7 +84,7 @@ def test_what_was_learned_is_shown(world: World) -> None:
     assert detector.open
     assert detector.threshold == pytest.approx(10_000)
     assert present(detector.evidence) >= detector.threshold
-    assert set(detector.scopes) == {"canaries", "groups", "check"}
+    assert set(detector.scopes) == {"canaries", "several", "groups", "check"}
     assert detector.culprits["total"] == len(detector.culprits["named"])
 
 

@@ -98,6 +98,7 @@ def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligib
 def learned(follower: Follower, baseline: Baseline) -> Follower:
     """Return the follower with a newly learned baseline: the accounts stay, the warm-up ends.
 
+    Only that of several canaries begins anew: its bets are paid by the rates of one baseline.
     With a baseline of full length, no canary counts as restless any more. Raises ValueError where it has other
     canaries.
     """
@@ -116,6 +117,7 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
         closings=0 if full else state.closings,
         named=np.zeros(len(state.keys), np.int8) if full else state.named,
         longest=0 if full else state.longest,
+        recent=np.zeros_like(state.recent),
     )
     return replace(follower, state=warmed, baseline=baseline)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from app.domain.detection import warm_up
 from app.domain.detection.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest
 from app.domain.detection.evidence import LOST, WORSE, RunEvidence, age, standing_out, strongest_signal, weigh
+from app.domain.detection.joint_account import nothing_recent
 from app.domain.detection.learning import FULL_RUNS, usual, usual_count
 from app.domain.detection.sentences import Why, reason_of, warming_note
 from app.domain.detection.values import (
@@ -68,6 +69,7 @@ def begin(members: Members) -> State:
         severity=None,
         good=0,
         evidence=0.0,
+        recent=nothing_recent(len(SIGNALS), count),
     )
 
 
@@ -228,6 +230,7 @@ def _closed(state: State, *, young: bool) -> State:
         named=np.minimum(state.named + named.astype(np.int8), RESTLESS).astype(np.int8),
         severity=None,
         identical=0,
+        recent=nothing_recent(len(SIGNALS), count),
     )
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from app.domain.detection import warm_up
 from app.domain.detection.betting_accounts import FORGETTING, bet, paid
+from app.domain.detection.joint_account import joint_balance, remembered
 from app.domain.detection.learning import worse_than
 from app.domain.detection.values import (
     SIGNALS,
@@ -71,6 +72,7 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
             canaries=paid(state.canaries, bets.canaries),
             grouped=paid(state.grouped, bets.groups),
             fleet=paid(state.fleet, bets.fleet),
+            recent=remembered(state.recent, known, state.last, now),
         )
         scopes = _scopes(after, baseline, members)
         after = replace(after, evidence=sum(scopes.values()) / len(scopes) if scopes else 0.0)
@@ -97,6 +99,7 @@ def gathering(state: State, baseline: Baseline) -> float:
         return 0.0
     scopes = [float(np.maximum(state.canaries.accounts[:, :, baseline.known] - _UNMOVED, 0).mean(dtype=np.float64))]
     levels = (state.grouped, state.fleet) if state.groups else (state.fleet,)
+    scopes.append(joint_balance(state.recent, baseline.rates, baseline.known))
     scopes += [float(np.maximum(level.accounts - _UNMOVED, 0).mean(dtype=np.float64)) for level in levels]
     return sum(scopes) / len(scopes)
 
@@ -171,7 +174,10 @@ def _scopes(state: State, baseline: Baseline, members: Members) -> dict[str, flo
     """Average of the accounts of each level over signals and bets, without groups that have no known canary."""
     if not baseline.known.any():
         return {}
-    scopes = {"canaries": _mean(state.canaries, baseline.known)}
+    scopes = {
+        "canaries": _mean(state.canaries, baseline.known),
+        "several": joint_balance(state.recent, baseline.rates, baseline.known),
+    }
     if len(members.groups) and (alive := _alive(baseline, members)).any():
         scopes["groups"] = _mean(state.grouped, alive)
     fleet = state.fleet.accounts

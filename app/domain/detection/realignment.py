@@ -41,6 +41,7 @@ def realign(state: State, members: Members) -> State:
         culprits=culprits,
         struck=_taken(state.struck, moved, False),
         named=_taken(state.named, moved, 0),
+        recent=_taken(state.recent, moved, 0),
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.detection.values import NO_HABITS, Baseline, Episode, Habit, Habits, Key, Level, State
+from app.domain.detection.joint_account import nothing_recent
+from app.domain.detection.values import NO_HABITS, SIGNALS, Baseline, Episode, Habit, Habits, Key, Level, State
 from app.domain.model import Severity
 
 _VERSION: Final = 1
@@ -54,6 +55,8 @@ def unpack_state(data: bytes) -> State:
         severity = plain["severity"]
         values |= plain
         values["keys"] = _keys(plain, arrays)
+        # Earlier releases had none: the account of several canaries begins with the next run.
+        values.setdefault("recent", nothing_recent(len(SIGNALS), len(values["keys"])))
         values["groups"] = tuple(plain["groups"])
         values["severity"] = None if severity is None else Severity(severity)
         return State(**values)

@@ -193,6 +193,8 @@ class State:
     """Good runs in a row, while open and on the run that closes it; else 0."""
     evidence: float
     """The average account of this run; 0 while warming up."""
+    recent: NDArray[np.int32]
+    """(signal, n): the bets of the last runs, for the account of several canaries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
