@@ -383,6 +383,24 @@ def test_rates_tell_what_follows_a_pass_from_what_follows_a_failure() -> None:
     assert rates[0, 0] < 0.01
 
 
+def test_calm_canaries_are_drawn_to_each_other_but_never_below_their_own_share() -> None:
+    runs = noisy(200, 300, 1)
+    runs.lost[:, 7] = 0
+    runs.lost[10::25, 7] = 1
+    rates = learn(range(200), runs.lost, runs.ndcg).rates[0, 0]
+    others = np.delete(rates, 7)
+    assert others.min() > 0.008  # each by itself: 0.007 to 0.041
+    assert others.max() < 0.03
+    assert rates[7] >= 12 / 288
+
+
+def test_a_calm_canary_that_has_just_failed_is_no_safer_than_one_that_passed() -> None:
+    runs = noisy(200, 300, 1, 0.03)
+    rates = learn(range(200), runs.lost, runs.ndcg).rates[0]
+    calm_ones = runs.lost.mean(axis=0) < 0.05
+    assert (rates[1] >= rates[0])[calm_ones].all()
+
+
 def test_no_runs_are_no_baseline() -> None:
     with pytest.raises(ValueError, match="at least one run"):
         learn(range(3), np.zeros((0, 3), np.int8), np.zeros((0, 3)))

@@ -19,7 +19,7 @@ FULL_RUNS: Final = 300
 """Number of runs of other baselines, and the most that are used."""
 MARGIN: Final = 0.1
 """`worse` is further below the floor than this."""
-LEAST_RATE: Final = 0.002
+LEAST_RATE: Final = 0.001
 """Lowest rate; the highest is one minus this."""
 CALM_RATE: Final = 0.05
 """A canary that fails in more of its runs is not calm."""
@@ -116,7 +116,7 @@ def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np
     """Return P(fail) right after passing and right after failing, of each canary: (last, n).
 
     Both are rounded up by one standard error. Lasting failures of one canary are rare, so the second is drawn to that
-    of all canaries that are as calm, or as flickering.
+    of all canaries that are as calm, or as flickering; of a calm one it is no lower than the first.
     """
     passed, failed = (before == 0) & (signal != UNMEASURED), (before == 1) & (signal != UNMEASURED)
     after_pass, after_fail = passed.sum(axis=0), failed.sum(axis=0)
@@ -126,14 +126,30 @@ def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np
     span = _MOST_PSEUDO_FAILURES - _FEWEST_PSEUDO_FAILURES
     pseudo = min(_FEWEST_PSEUDO_FAILURES + span * share / _FLICKER_SHARE, _MOST_PSEUDO_FAILURES)
     failing = (signal == 1).sum(axis=0) / np.maximum((signal != UNMEASURED).sum(axis=0), 1)
-    # One that never passed is expected to fail on, should it ever pass.
-    fresh = _rounded_up((newly + pseudo + failing) / (after_pass + 1), after_pass + 1)
-    lasting = np.empty_like(fresh)
     calm = failing < CALM_RATE
+    fresh = _fresh(newly, after_pass, pseudo + failing, calm & known)
+    lasting = np.empty_like(fresh)
     for kind in (calm, ~calm):
         least = newly[kind].sum() / max(int(after_pass[kind].sum()), 1)
         lasting[kind] = _lasting(fresh[kind], again[kind], after_fail[kind], least=float(least))
+    lasting = np.where(calm, np.maximum(lasting, fresh), lasting)
     return np.clip(np.stack([fresh, lasting]), LEAST_RATE, 1 - LEAST_RATE).astype(np.float32)
+
+
+def _fresh(newly: NDArray[np.int64], after_pass: NDArray[np.int64], pseudo: Floats, calm: NDArray[np.bool_]) -> Floats:
+    """Return P(fail) right after passing.
+
+    That of a calm canary is drawn half way to the mean of all calm ones, since a few failures in 300 runs say little,
+    and what they tell together much; but never below its own share.
+    """
+    # One that never passed is expected to fail on, should it ever pass.
+    failures, runs = newly + pseudo, (after_pass + 1).astype(np.float64)
+    if newly[calm].any():
+        total = max(int(after_pass[calm].sum()), 1)
+        mean = newly[calm].sum() / total
+        failures = np.where(calm, failures + after_pass * (mean + math.sqrt(mean / total)), failures)
+        runs = np.where(calm, runs + after_pass, runs)
+    return np.asarray(np.maximum(_rounded_up(failures / runs, runs), newly / np.maximum(after_pass, 1)), np.float64)
 
 
 def _lasting(fresh: Floats, again: NDArray[np.int64], after_fail: NDArray[np.int64], *, least: float) -> Floats:
@@ -152,6 +168,6 @@ def _lasting(fresh: Floats, again: NDArray[np.int64], after_fail: NDArray[np.int
     return np.asarray(own + error, np.float64)
 
 
-def _rounded_up(rate: Floats, of: NDArray[np.int64]) -> Floats:
+def _rounded_up(rate: Floats, of: Floats) -> Floats:
     rate = np.minimum(rate, 1.0)
     return np.asarray(rate + np.sqrt(rate * (1 - rate) / of), np.float64)
