@@ -99,7 +99,7 @@ def test_canaries_keep_their_bets_where_others_come_and_go() -> None:
 
 def test_a_state_of_an_earlier_release_begins_without_bets() -> None:
     state = follow(members_of(5)).state
-    assert unpack_state(_without("recent", pack_state(state))).recent.tolist() == [[0] * 5] * 2
+    assert unpack_state(_without("several.recent", pack_state(state))).recent.tolist() == [[0] * 5] * 2
 
 
 def _without(name: str, data: bytes) -> bytes:

@@ -18,6 +18,8 @@ _VERSION: Final = 1
 _HABITS_VERSION: Final = 1
 _MOST_HABITS: Final = 1 << 20
 """Bytes they unpack to at most; 8 of 64 canaries with 4 answers each need a twentieth of it."""
+_ADDED: Final = {"recent": "several.recent"}
+"""Names of arrays that earlier releases did not have: with a dot in it, they pass over it."""
 _TYPES: Final = frozenset({"<f4", "|i1", "|b1", "<i4", "<i8"})
 _LEVELS: Final = frozenset({"canaries", "grouped", "fleet"})
 _MOST_HEAD: Final = 1 << 26
@@ -38,7 +40,7 @@ def pack_state(state: State) -> bytes:
         if isinstance(value, Level):
             arrays.update({f"{field.name}.{part.name}": getattr(value, part.name) for part in fields(value)})
         elif isinstance(value, np.ndarray):
-            arrays[field.name] = value
+            arrays[_ADDED.get(field.name, field.name)] = value
         else:
             plain[field.name] = value
     _put_keys(plain, arrays, state.keys)
@@ -56,7 +58,7 @@ def unpack_state(data: bytes) -> State:
         values |= plain
         values["keys"] = _keys(plain, arrays)
         # Earlier releases had none: the account of several canaries begins with the next run.
-        values.setdefault("recent", nothing_recent(len(SIGNALS), len(values["keys"])))
+        values["recent"] = arrays.get(_ADDED["recent"], nothing_recent(len(SIGNALS), len(values["keys"])))
         values["groups"] = tuple(plain["groups"])
         values["severity"] = None if severity is None else Severity(severity)
         return State(**values)
