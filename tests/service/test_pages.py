@@ -175,8 +175,9 @@ def test_a_run_page_shows_results_with_their_evidence(degraded: Site) -> None:
     assert shown.one("h1").text == "Run 5"
     assert "index-2" in shown.text
     results = shown.one("table", class_="results").text
-    for expected in ("relevance 0.700 is below its minimum 0.8", "yes, by id", "doc-b", "500 ms"):
+    for expected in ("relevance 0.700 is below its minimum 0.8", "yes, by id", "doc-b"):
         assert expected in results
+    assert re.search(r"\b(49[5-9]|50[0-5]) ms\b", results), "500 ms, within 1 %"
     report = degraded.client().get(shown.one("a", class_="button").get("href"))
     assert report.headers["content-type"].startswith("text/html")
 
