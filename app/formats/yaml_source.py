@@ -42,8 +42,15 @@ class Located:
         return self.lines.get(place, 1)
 
     def touches_broken(self, place: Place) -> bool:
-        """Whether what is wrong at a place may only follow from a problem already told."""
-        return any(broken[: len(place)] == place[: len(broken)] for broken in self.broken)
+        """Whether what is wrong at a place may only follow from a problem already told.
+
+        Also of a part that the file does not have: a preset made it of what stands beside it.
+        """
+        written = place[:-1]
+        while written and written not in self.lines:
+            written = written[:-1]
+        around = place if written == place[:-1] else written
+        return any(broken[: len(around)] == around[: len(broken)] for broken in self.broken)
 
 
 @dataclass(slots=True)

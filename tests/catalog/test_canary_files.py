@@ -713,6 +713,16 @@ def test_a_floor_no_check_of_the_files_computes_is_told_with_its_line() -> None:
     assert read(floored.replace("    k: 5\n", "    k: 7\n")).suites[0].canaries
 
 
+def test_what_a_preset_makes_of_a_variable_that_is_not_set_is_no_second_problem() -> None:
+    """A preset looks the collection up under the url; a slug that is missing besides is told all the same."""
+    models = '{url: "http://models.test", model: m}'
+    page = f"retrievers:\n- preset: chroma\n  url: ${{X}}\n  options: {{collection: c}}\n  embedding: {models}\n"
+    assert problems(page) == [
+        "a.yaml:2: retrievers[0].slug: the key 'slug' is missing",
+        "a.yaml:3: the variable X is not set; set it, or write ${X:-default}",
+    ]
+
+
 def test_the_committed_schema_is_the_documents_own() -> None:
     assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run: python -m app.formats.catalog.schema"
     jsonschema.Draft202012Validator.check_schema(canary_file_schema())
