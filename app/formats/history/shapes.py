@@ -85,12 +85,6 @@ def number(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else round(value, _DIGITS)
 
 
-def _three_digits(value: float | None) -> float | None:
-    """Return a number with the digits that mean something in one that is stored within 1 %; None for NaN."""
-    known = number(value)
-    return None if known is None else float(f"{known:.3g}")
-
-
 def rounded(value: float) -> float:
     """Return a rounded number."""
     return round(value, _DIGITS)
@@ -226,7 +220,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "step": probe.step,
         "http_status": probe.http_status,
         "detail": probe.detail,
-        "latency_seconds": _three_digits(probe.latency_seconds),
+        "latency_seconds": number(probe.latency_seconds),
         "verdict": _verdict(measured=measured, reasons=reasons),
         "reasons": list(reasons) if measured else [],
         "top_score": number(top_score) if measured else None,
