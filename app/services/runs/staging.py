@@ -36,10 +36,7 @@ class Batch:
 
 
 def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> ShardBody:
-    """Reduce the answers of a shard to what is staged; rankings that are new are stored, the others referred to.
-
-    Written where a run is; what holds for a canary is what `_held_rankings` says.
-    """
+    """Reduce the answers of a shard to what is staged; rankings that are new are stored, the others referred to."""
     answers, decimals = batch.shards[number], plan.inputs.decimals
     positions = plan.positions(number)
     ended_early = batch.breaker.reason if batch.ended_early else None

@@ -157,7 +157,8 @@ _OPEN_STATES = (
 
 
 def rankings_lately(connection: Connection, check_id: int, canary_ids: Sequence[int]) -> dict[int, list[int]]:
-    """Read the rankings that canaries had before the one they have, the newest two, by canary id."""
+    """Read the rankings that canaries had before the one they have, the newest two, by canary id; they are held."""
+    hold_content(connection)  # the states that keep them may be just old enough for retention
     found: dict[int, list[int]] = {}
     for block in blocks(canary_ids):
         for canary_id, *ranking_ids in connection.execute(_LATELY, {"check": check_id, "canaries": block}):
