@@ -12,6 +12,7 @@ from app.services.catalog import definitions
 from app.services.diagnosis import diagnoses, reanchoring
 from app.services.diagnosis.on_demand import OnDemand
 from app.services.history import canary_views, retention
+from app.store.diagnosis.diagnoses import marks_before
 from app.store.engine import Store
 from tests.support.library import API, TEXTS, Diagnosed, shelf
 from tests.support.present import present
@@ -68,6 +69,24 @@ def test_news_says_who_fell_of_what_and_since_when(store: Store) -> None:
         f"watch: coverage 0.833, below 1 since 12:02 UTC (run {bad.id}, index v42), "
         "1 of 6 canaries (refunds) lost its expected chunk: chunks missing from the index"
     )
+
+
+def test_a_change_of_the_index_long_ago_is_not_blamed_however_new_it_is_to_another_check(store: Store) -> None:
+    setting = Diagnosed.of(store, checks=("watch", "other"))
+    setting.library.index_version = "v41"
+    for slug in ("watch", "other"):
+        setting.run(slug)
+    setting.library.index_version = "v42"
+    for _ in range(12):
+        setting.run()
+    setting.run("other")  # sees the change now
+    del setting.library.chunks["refunds"]
+    bad = setting.run()
+    with store.read() as connection:
+        assert marks_before(connection, [bad.id])[bad.id].runs_after == 12
+    news = _news(setting)
+    assert (news["since"]["index_version"], news["since"]["text"]) == (None, f"since run {bad.id}")
+    assert "index v42" not in news["summary"]
 
 
 def test_a_healthy_run_asks_nothing_more(sqlite_store: Store) -> None:

@@ -100,11 +100,18 @@ class Diagnosed:
         return made
 
     def apply(
-        self, canaries: Sequence[Mapping[str, Any]], *, owner: str = FILE, file: str = "canaries.yaml", **check: Any
+        self,
+        canaries: Sequence[Mapping[str, Any]],
+        *,
+        owner: str = FILE,
+        file: str = "canaries.yaml",
+        checks: Sequence[str] = (CHECK,),
+        **check: Any,
     ) -> None:
         """Put canaries in force, with a rule that opens at the first bad run."""
         rule = {"kind": "threshold", "measure": "coverage", "critical": {"below": 1.0}, "open": {"bad": 1, "of": 1}}
         described = page(canaries, k=3, **{"rules": [{**rule, "close": 1}], **check})
+        described["checks"] = [{**described["checks"][0], "slug": slug} for slug in checks]
         response = {"hits": "hits", "id": "id", "score": "score", "text": "text"}
         described["retrievers"] = [{**RETRIEVER, "response": response}]
         world = self.world

@@ -133,7 +133,8 @@ def marks_before(connection: Connection, run_ids: Collection[int]) -> dict[int, 
     between = runs.alias("between")
     mine = sa.and_(marks.c.check_id == runs.c.check_id, marks.c.run_id <= runs.c.id)
     newest = marks.c.run_id.desc()
-    changed = sa.select(marks.c.run_id).where(mine).order_by(newest).limit(1).scalar_subquery()
+    # Within the count below it would else be of the newest mark of any check: SQLAlchemy correlates one level up alone.
+    changed = sa.select(marks.c.run_id).where(mine).order_by(newest).limit(1).correlate(runs).scalar_subquery()
     version = sa.select(marks.c.index_version).where(mine).order_by(newest)
     behind = sa.and_(between.c.check_id == runs.c.check_id, between.c.id > changed, between.c.id <= runs.c.id)
     ended = between.c.status.in_(("finished", "partial"))
