@@ -314,7 +314,7 @@ class Rule:
     margin: float = 0.0
     """A value must be this far on the good side of its bound to count towards closing."""
     failed_share: float | None = None
-    """For `probe_errors`: a run is bad when a larger share of its probes failed; None = when it is unknown."""
+    """For `probe_errors`: a run is bad when a larger share of its probes failed; None = 0.1 and at least two."""
     canary: str | None = None
     """For `canary`: its key."""
     severity: Severity = Severity.CRITICAL

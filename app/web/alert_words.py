@@ -9,6 +9,8 @@ from app.domain.alerts.alert_state import Retirement
 from app.domain.alerts.cause_words import CAUSE_WORDS
 from app.domain.alerts.evidence import BoundSides, ChangedCanary
 from app.domain.alerts.lost_chunks import lost_text
+from app.domain.alerts.rule_facts import REPEATED
+from app.domain.alerts.rules import FAILED_SHARE
 from app.domain.alerts.views import RuleEvidence, TransitionView
 from app.domain.counts import counted
 from app.domain.delivery.views import AttemptView
@@ -165,8 +167,11 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
         return "A run is bad when the reference texts get other vectors than before."
     if kind == "probe_errors":
         share = rule.get("failed_share")
-        most = f"more than {share:g} of its probes failed" if share is not None else "so many probes failed"
-        return f"A run is bad when {most}, or when it is unknown for another reason."
+        share = FAILED_SHARE if share is None else share
+        return (
+            f"A run is bad when it is unknown (critical), when more than {share:g} of its probes failed, or when the "
+            f"same canary was not measured in {REPEATED} runs in a row (warning)."
+        )
     if kind == "guard":
         return (
             "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."

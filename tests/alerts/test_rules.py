@@ -133,12 +133,14 @@ def test_a_category_is_named_in_the_reason() -> None:
 @pytest.mark.parametrize(
     ("share", "failed", "unknown", "severity", "good", "reason"),
     [
-        (None, 4, False, None, True, "4 of 10 probes failed"),
+        (None, 1, False, None, True, "1 of 10 probes failed"),
+        (None, 2, False, "warning", False, "2 of 10 probes failed, more than 0.1 of them (warning)"),
+        (0.05, 1, False, "warning", False, "1 of 10 probes failed, more than 0.05 of them (warning)"),
         (None, 6, True, "critical", False, "6 of 10 probes failed, so the run is unknown (critical)"),
         (0.3, 3, False, None, False, "3 of 10 probes failed, within the margin of 0.1"),
         (0.3, 2, False, None, True, "2 of 10 probes failed"),
-        (0.3, 4, False, "critical", False, "4 of 10 probes failed, more than 0.3 of them (critical)"),
-        (0.8, 6, True, None, True, "6 of 10 probes failed"),
+        (0.3, 4, False, "warning", False, "4 of 10 probes failed, more than 0.3 of them (warning)"),
+        (0.8, 6, True, "critical", False, "6 of 10 probes failed, so the run is unknown (critical)"),
         (0.8, 4, True, "critical", False, "4 of 10 probes failed, so the run is unknown (critical)"),
     ],
 )

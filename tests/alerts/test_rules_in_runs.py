@@ -65,7 +65,7 @@ def test_the_latency_of_a_probe_that_failed_is_no_latency(store: Store) -> None:
     _define(world, {**LATENCY, "warning": {"above": "300ms"}})
     world.probe.otherwise = lambda ask: answered(hits(f"doc-{ask.query}"), seconds=0.2)
     world.probe.answers = {"c05": Answer(outcome=Outcome.TIMEOUT, latency_seconds=30.0)}
-    assert _verdict(world, world.run()) == ("healthy", [])
+    assert _verdict(world, world.run()) == ("healthy", ["retriever does not answer in time (1 of 20 probes)"])
 
 
 def test_a_named_canary_opens_its_alert_and_no_other_does(store: Store) -> None:
@@ -78,7 +78,7 @@ def test_a_named_canary_opens_its_alert_and_no_other_does(store: Store) -> None:
     [alert] = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("canary-c03", "warning", "firing")
     world.probe.answers = {"c03": failed(Outcome.TIMEOUT)}
-    assert _verdict(world, world.run()) == ("healthy", [])
+    assert _verdict(world, world.run()) == ("healthy", ["retriever does not answer in time (1 of 20 probes)"])
     assert world.alerts()[0]["state"] == "firing", "a canary that was not measured has not recovered"
     world.probe.answers = {}
     world.run()

@@ -430,7 +430,7 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
         ([threshold(margin=0.11)], "rules[0].margin: is so large that the alert could never close"),
         ([threshold(failed_share=0.1)], "rules[0].failed_share: does not apply to a threshold rule"),
         ([{"kind": "no_data", "close": 3}], "rules[0].close: does not apply to a no_data rule"),
-        ([{"kind": "probe_errors", "margin": 0.1}], "rules[0].margin: needs a failed_share"),
+        ([{"kind": "probe_errors", "margin": 0.2}], "rules[0].margin: is so large that the alert could never close"),
         (
             [threshold(category="negative")],
             "rules[0].category: negative canaries expect nothing, so they have no coverage",

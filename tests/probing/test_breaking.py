@@ -22,7 +22,10 @@ from tests.support.world import COVERAGE, RETRIEVER, World, canary, documents, p
 
 COUNT = 250  # three shards, the last one half full; the fake asks the last canary first
 REASON = "the run was ended early: 10 probes in a row failed (7 timeout, 3 unreachable)"
-FAILURE = "retriever does not answer in time (7 of 250 probes, 3 failed otherwise, 105 were not sent)"
+FAILURES = [
+    "retriever does not answer in time (7 of 250 probes, 3 failed otherwise, 105 were not sent)",
+    "retriever is unreachable: as told (3 of 250 probes)",
+]
 
 
 # --- counting ------------------------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ def _dies_after(world: World, answers: int) -> None:
 def _assert_ended_early(world: World, run: EndedRun) -> None:
     shown = world.shown(run)
     assert (run.status, run.verdict) == (RunStatus.PARTIAL, Verdict.UNKNOWN)
-    assert (shown["status"], shown["verdict"], shown["reasons"]) == ("partial", "unknown", [REASON, FAILURE])
+    assert (shown["status"], shown["verdict"], shown["reasons"]) == ("partial", "unknown", [REASON, *FAILURES])
     assert shown["probes"] == {"ok": 135, "timeout": 7, "unreachable": 3, "skipped": 105}
     results = world.results(run, limit=COUNT)
     told = Counter(result["detail"] for result in results.values() if result["outcome"] == "skipped")

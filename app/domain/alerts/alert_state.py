@@ -241,7 +241,7 @@ def _decide_unopened(
 ) -> _Step:
     """Return the new state where nothing is open: only a bad run can open it, whatever older ones were."""
     bad = sum(one.severity is not None for one in recent)
-    at_once = rule.open_of == 1
+    at_once = rule.open_of == 1 or (current is not None and current.at_once)
     count = "the last measured run was bad" if at_once else f"bad in {bad} of the last {len(recent)} {_runs(rule)}"
     if current is None or current.severity is None:
         waiting = current is None and bool(recent) and recent[-1].severity is not None
@@ -277,11 +277,12 @@ def _decide_open(rule: Rule, alert: OpenAlert, current: Condition | None, worst:
 
 
 def _worst_reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
-    """Return the worst severity that N of the runs reach by themselves."""
+    """Return the worst severity that N of the runs reach by themselves, or the newest one where it opens at once."""
     if sum(one.severity is Severity.CRITICAL for one in recent) >= rule.open_bad:
         return Severity.CRITICAL
     bad = sum(one.severity is not None for one in recent)
-    return Severity.WARNING if bad >= rule.open_bad else None
+    at_once = bool(recent) and recent[-1].at_once
+    return Severity.WARNING if at_once or bad >= rule.open_bad else None
 
 
 def _runs_after_opening(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observation]:

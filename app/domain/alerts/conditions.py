@@ -42,6 +42,8 @@ class Condition:
     """What the value was compared with, where that is a baseline."""
     since_run: int | None = None
     """The first bad run, where the rule covers more than this run."""
+    at_once: bool = False
+    """Whether a bad run opens its alert by itself: its rule has counted earlier runs."""
     recovering: bool = False
     """Whether it is one of several good runs in a row, counted by the detector."""
     failure: FailureSummary | None = None

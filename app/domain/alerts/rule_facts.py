@@ -44,6 +44,26 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedFailures:
+    """Canaries that were not measured in any of the last runs."""
+
+    keys: Sequence[str]
+    since_run: int
+    """The first of these runs."""
+    failure: FailureSummary | None = None
+    """Why most of them failed in the newest run."""
+
+    def __str__(self) -> str:
+        """Write it as a sentence without its full stop."""
+        one = len(self.keys) == 1
+        more = f" and {len(self.keys) - _NAMED:,} more" if len(self.keys) > _NAMED else ""
+        names = ", ".join(self.keys[:_NAMED]) + more
+        why = f": {self.failure.what}" if self.failure is not None else ""
+        who = f"canary {names} was" if one else f"canaries {names} were"
+        return f"{who} not measured in {REPEATED} runs in a row{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """Facts of one run."""
 
@@ -57,11 +77,16 @@ class RunFacts:
     """By key, why a canary is degraded; () = it is healthy, None = it was not measured; absent = it was not asked."""
     failure: FailureSummary | None = None
     """Why most of the failed probes failed; None = none did, or it was not read: it decides nothing."""
+    repeated: RepeatedFailures | None = None
+    """Canaries that this run and the ones before it did not measure."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
 
 
 NO_FACTS: Final = RunFacts()
+REPEATED: Final = 3
+"""Runs in a row without a measurement of a canary that are bad by `probe_errors`."""
+_NAMED: Final = 5
 
 
 def judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:

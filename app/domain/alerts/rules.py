@@ -28,6 +28,7 @@ __all__ = [
     "ANSWERED_RATIO",
     "COVERAGE",
     "DEGRADED_SHARE",
+    "FAILED_SHARE",
     "ROUNDING",
     "Condition",
     "condition",
@@ -50,6 +51,11 @@ GATE_COVERAGE: Final = 0.9
 GATE_DROP: Final = 0.05
 """How far its coverage may be below that of a saved run."""
 
+FAILED_SHARE: Final = 0.1
+"""Share of failed probes above which a run is bad, where a rule names none."""
+_FAILED_LEAST: Final = 2
+"""Fewest failed probes that make a run bad by `FAILED_SHARE`."""
+
 ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
 """The kinds every check has by default."""
 
@@ -64,8 +70,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
         case RuleKind.THRESHOLD:
             return _threshold(as_hint(rule), aggregates, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
-            judged = _probe_errors(rule, aggregates, unknown=unknown, failure=facts.failure)
-            return replace(judged, failure=facts.failure)
+            return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
         case RuleKind.GUARD:
@@ -179,33 +184,33 @@ def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Conditio
     return judge_bounds(rule, name, value)
 
 
-def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool, failure: FailureSummary | None) -> Condition:
-    """Condition by the share of failed probes, or by what makes a run unknown where the rule has none.
+def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
+    """Condition by whether the run is unknown, by the share of failed probes, and by canaries that fail in every run.
 
-    A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row,
-    measured none that expects something, or got too little relevance from outside: it is bad whatever the share, and no
-    other rule could open for it.
+    A run that is unknown is bad whatever the share: no other rule could open for it.
     """
+    failure = facts.failure
+    share = FAILED_SHARE if rule.failed_share is None else rule.failed_share
     value = aggregates.failed / aggregates.total if aggregates.total else None
     counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
     if value is None:
-        return bad_condition(
-            Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)"
-        )
-    if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
+        return bad_condition(Severity.CRITICAL, None, share, "the run has no probes, so nothing is known (critical)")
+    if unknown:
         why = _why_unknown(aggregates)
         if failure is None or failure.what not in why:
             why += _why_failed(failure, aggregates)
-        reason = f"{counted}{why} (critical)"
-        return bad_condition(Severity.CRITICAL, value, rule.failed_share, reason)
-    clear = True
-    if rule.failed_share is not None:
-        if value > rule.failed_share + ROUNDING:
-            reason = f"{counted}, more than {rule.failed_share:g} of them{_why_failed(failure, aggregates)} (critical)"
-            return bad_condition(Severity.CRITICAL, value, rule.failed_share, reason)
-        clear = value <= rule.failed_share - rule.margin + ROUNDING
+        return bad_condition(Severity.CRITICAL, value, share, f"{counted}{why} (critical)")
+    least = _FAILED_LEAST if rule.failed_share is None else 1
+    repeated = facts.repeated
+    over = aggregates.failed >= least and value > share + ROUNDING
+    reasons = [f"{counted}, more than {share:g} of them{_why_failed(failure, aggregates)}"] if over else []
+    reasons += [str(repeated)] if repeated is not None else []
+    if reasons:
+        bad = bad_condition(Severity.WARNING, value, share, f"{'; '.join(reasons)} (warning)")
+        return bad if repeated is None else replace(bad, since_run=repeated.since_run, at_once=True)
+    clear = aggregates.failed < least or value <= share - rule.margin + ROUNDING
     reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
-    return good_condition(value, rule.failed_share, reason, beyond_margin=clear)
+    return good_condition(value, share, reason, beyond_margin=clear)
 
 
 def _why_unknown(aggregates: Aggregates) -> str:

@@ -5,7 +5,7 @@ A sentence names the step, its address and the error as people know it: `embedde
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -118,10 +118,24 @@ class FailureSummary:
 
 
 def summarize_failures(failures: Iterable[FailedProbe], total: int) -> FailureSummary | None:
-    """Return the failure most of these probes share; None where none was sent and failed.
+    """Return the failure most of these probes share; None where none was sent and failed."""
+    return next(iter(failure_kinds(failures, total)), None)
+
+
+def failure_reasons(kinds: Sequence[FailureSummary], reasons: Sequence[str]) -> list[str]:
+    """Return a sentence without a full stop for each kind of failure that no reason of the run names yet."""
+    return [
+        f"{kind.what} ({kind.count:,} of {kind.total:,} {plural(kind.total, 'probe')})"
+        for kind in kinds
+        if not any(kind.what in reason for reason in reasons)
+    ]
+
+
+def failure_kinds(failures: Iterable[FailedProbe], total: int) -> list[FailureSummary]:
+    """Return every kind of failure among these probes that were sent, the commonest first.
 
     Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two equally
-    common kinds of failure the first one wins.
+    common kinds of failure the first one comes first.
     """
     kinds: Counter[tuple[Step, str | None, Outcome, int | None]] = Counter()
     details: dict[tuple[Step, str | None, Outcome, int | None], Counter[str | None]] = {}
@@ -134,21 +148,20 @@ def summarize_failures(failures: Iterable[FailedProbe], total: int) -> FailureSu
         kind = (Step(one.step), one.address, outcome, one.http_status)
         kinds[kind] += 1
         details.setdefault(kind, Counter())[one.detail] += 1
-    if not kinds:
-        return None
-    commonest, count = kinds.most_common(1)[0]
-    step, address, outcome, status = commonest
-    return FailureSummary(
-        step=step,
-        address=address,
-        outcome=outcome,
-        http_status=status,
-        error=error_text(outcome, status, details[commonest].most_common(1)[0][0]),
-        count=count,
-        failed=kinds.total(),
-        skipped=skipped,
-        total=total,
-    )
+    return [
+        FailureSummary(
+            step=kind[0],
+            address=kind[1],
+            outcome=kind[2],
+            http_status=kind[3],
+            error=error_text(kind[2], kind[3], details[kind].most_common(1)[0][0]),
+            count=count,
+            failed=kinds.total(),
+            skipped=skipped,
+            total=total,
+        )
+        for kind, count in kinds.most_common()
+    ]
 
 
 def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:

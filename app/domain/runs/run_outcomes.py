@@ -16,7 +16,7 @@ from app.domain.aggregates import Aggregates
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, has_kind, named_canaries, silent_rules
 from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
-from app.domain.probing.probe_failures import summarize_failures
+from app.domain.probing.probe_failures import failure_kinds, failure_reasons
 from app.domain.runs.aggregate_vectors import aggregate_vector
 from app.domain.runs.evaluation import judge, judge_timings
 from app.domain.runs.run_inputs import RunInputs
@@ -132,12 +132,15 @@ def evaluate(
     aggregates = tally.aggregates(outcomes)
     if facts.embedder is not None or facts.embedder_reason is not None:
         aggregates = replace(aggregates, embedder=facts.embedder, embedder_reason=facts.embedder_reason)
+    failures = failure_kinds(responses.failures.values(), len(inputs.panel))
     rule_facts = _rule_facts(inputs, responses, tally.reasons, latencies, facts.rule_facts)
+    rule_facts = replace(rule_facts, failure=next(iter(failures), None))
     verdict, reasons = run_verdict(
         aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=rule_facts
     )
     if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
         reasons += silent_rules(rules, rule_facts)
+    reasons += failure_reasons(failures, reasons)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
     hint = wrong_fields_remark(aggregates.coverage, _named_by(inputs, responses))
@@ -210,7 +213,6 @@ def _rule_facts(
             else known_reasons(int(reasons[place]), unscored=place in responses.unscored)
             for key, place in places.items()
         },
-        failure=summarize_failures(responses.failures.values(), len(inputs.panel)),
     )
 
 

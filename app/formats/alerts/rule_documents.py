@@ -19,6 +19,7 @@ from app.domain.alerts.rules import (
     ANSWERED_RATIO,
     COVERAGE,
     DEGRADED_SHARE,
+    FAILED_SHARE,
     ROUNDING,
     default_rule_key,
     with_default_rules,
@@ -149,8 +150,10 @@ class RuleDocument(Document):
             wrong += self._measurable()
         if self.kind is RuleKind.CANARY and self.canary is None:
             wrong.append((("canary",), "is missing; a canary rule is about one of them"))
-        if self.kind is RuleKind.PROBE_ERRORS and self.margin > (self.failed_share or 0):
-            wrong.append((("margin",), _NEVER_CLOSES if self.failed_share else "needs a failed_share"))
+        if self.kind is RuleKind.PROBE_ERRORS and self.margin > (
+            FAILED_SHARE if self.failed_share is None else self.failed_share
+        ):
+            wrong.append((("margin",), _NEVER_CLOSES))
         if wrong:
             raise field_errors(wrong)
         return self

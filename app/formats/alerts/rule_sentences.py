@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from app.domain.alerts.guard import GUARD_BOUNDS
+from app.domain.alerts.rule_facts import REPEATED
+from app.domain.alerts.rules import FAILED_SHARE
 from app.domain.counts import counted
 from app.domain.detection.views import WarmUpView
 from app.domain.model import Bound, Percentile, Rule, RuleKind, Severity
@@ -72,9 +74,12 @@ def _latency(rule: Rule) -> str:
 
 
 def _probe_errors(rule: Rule) -> str:
-    if rule.failed_share is None:
-        return "the run is unknown, for instance because fewer than half of its probes measured (critical)"
-    return f"more than {100 * rule.failed_share:g} % of the probes fail (critical)"
+    share = FAILED_SHARE if rule.failed_share is None else rule.failed_share
+    least = ", at least two," if rule.failed_share is None else ""
+    return (
+        f"the run is unknown (critical), more than {100 * share:g} % of its probes{least} fail, or the same canary is "
+        f"not measured in {REPEATED} runs in a row (warning)"
+    )
 
 
 def _regression(rule: Rule) -> str:

@@ -63,7 +63,7 @@ def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
 def report_junit(*reports: Mapping[str, Any]) -> str:
     """Return the reports as JUnit XML, a suite each, one test case per canary (of `results`, or else of `worst`).
 
-    A degraded canary is a failure, a failed probe an error; a probe not sent and a canary without expectations skipped.
+    A degraded canary is a failure, one that was not measured an error, and one without expectations skipped.
     """
     suites = "".join([f"\n{_junit_suite(report)}" for report in reports])
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>{suites}\n</testsuites>\n'
@@ -211,7 +211,7 @@ def _xml(text: str) -> str:
 def _junit_outcome(result: Mapping[str, Any]) -> tuple[str | None, str]:
     """Return the JUnit element of a canary and its message; None = it passed."""
     if result["outcome"] == Outcome.SKIPPED:
-        return "skipped", f"the run ended first{_NOT_WAITED_FOR}"
+        return "error", f"not measured: the run ended first{_NOT_WAITED_FOR}"
     if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
         return "error", _reason_text(result)
     if result["verdict"] == Verdict.DEGRADED:

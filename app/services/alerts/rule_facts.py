@@ -4,6 +4,7 @@ How many bad runs open an alert is decided in the domain, by `alert_state`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,18 +14,28 @@ from app.domain.aggregates import Aggregates
 from app.domain.alerts.alert_state import Observation, window_length
 from app.domain.alerts.alert_state import first_bad_run as find_first_bad_run
 from app.domain.alerts.guard import WarmUp
-from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, has_kind, named_canaries
+from app.domain.alerts.rule_facts import (
+    NO_FACTS,
+    REPEATED,
+    Alarm,
+    RepeatedFailures,
+    RunFacts,
+    has_kind,
+    named_canaries,
+)
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Change
-from app.domain.model import Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.domain.model import Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.domain.probing.latency_summary import latency_summary
-from app.domain.probing.probe_failures import summarize_failures
+from app.domain.probing.probe_failures import FailedProbe, summarize_failures
 from app.domain.runs.drops import drop_from_json
 from app.domain.runs.run_responses import measured_latencies
+from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.tally import known_reasons
 from app.domain.runs.verdicts import NOT_CARRIED_OUT
 from app.services.aggregates import stored_aggregates
+from app.services.catalog.suite_snapshots import load_suite
 from app.services.detection import detector_reports
 from app.store.catalog import suites
 from app.store.detection import detectors
@@ -37,6 +48,8 @@ from app.store.runs.results import RunRow
 _MAX_RUNS = 2_000
 _MAX_UNMEASURED_RUNS = 200
 _FIRST_LIMIT = 8
+_MAX_VOID = 8
+"""Runs read for the last ones that were carried out."""
 _USUAL_RUNS = 20
 _OTHER_BASELINE = "the run was compared with a baseline that is no longer in force"
 
@@ -114,7 +127,56 @@ def load_facts(
             break
         older = _read_facts(connection, short, rows[: -len(facts.runs)], compared_since)
         facts = Facts(runs=rows, run_facts={**older, **facts.run_facts})
-    return facts
+    return _with_repeated(connection, check_id, facts, run_rules)
+
+
+def repeated_failures(
+    connection: Connection, check_id: int, run_id: int, failures: Mapping[str, FailedProbe]
+) -> RepeatedFailures | None:
+    """Return the canaries that a run and the ones before it did not measure; None where there is none.
+
+    `failures`: those of the run by key of the canary. Of a run that could not be carried out no canary was measured.
+    """
+    earlier = [
+        row for row in results.ended_runs(connection, check_id, before=run_id, limit=_MAX_VOID) if not _is_void(row)
+    ]
+    earlier = earlier[1 - REPEATED :]
+    if not failures or len(earlier) < REPEATED - 1:
+        return None
+    places = results.unmeasured_at(connection, [row.id for row in earlier])
+    keys = set(failures)
+    for row in earlier:
+        if not row.total:
+            continue
+        canaries = _canaries_of(connection, row)
+        keys &= {canaries[place].key for place in places.get(row.id, ((), ()))[0] if place < len(canaries)}
+    if not keys:
+        return None
+    named = [key for key in failures if key in keys]
+    failure = summarize_failures([failures[key] for key in named], len(named))
+    return RepeatedFailures(keys=named, since_run=earlier[0].id, failure=failure)
+
+
+def _canaries_of(connection: Connection, row: RunRow) -> Sequence[Canary]:
+    """Return the canaries of a run; () of a suite that this release cannot read."""
+    with suppress(UnusableSuiteError):
+        return load_suite(connection, row.suite_version_id).canaries if row.suite_version_id is not None else ()
+    return ()
+
+
+def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: Sequence[Rule]) -> Facts:
+    """Add the canaries that were not measured in several runs in a row, where a rule is about them."""
+    window = max((window_length(rule) for rule in rules if rule.kind is RuleKind.PROBE_ERRORS), default=0)
+    found = dict(facts.run_facts)
+    for row in facts.runs[-window:] if window else ():
+        if not row.failed or row.verdict == Verdict.UNKNOWN:
+            continue
+        _, failures = results.probes_of(connection, row.id)
+        canaries = _canaries_of(connection, row)
+        by_key = {canaries[place].key: one for place, one in sorted(failures.items()) if place < len(canaries)}
+        if (repeated := repeated_failures(connection, check_id, row.id, by_key)) is not None:
+            found[row.id] = replace(found.get(row.id, NO_FACTS), repeated=repeated)
+    return Facts(runs=facts.runs, run_facts=found)
 
 
 def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int) -> int:

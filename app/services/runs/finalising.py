@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from app.domain.alerts.rule_facts import RepeatedFailures
 from app.domain.diagnosis.run_causes import RENAMING, RunCause
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.runs.run_inputs import RunInputs
@@ -16,7 +17,7 @@ from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, ev
 from app.domain.runs.run_responses import RunResponses
 from app.services.aggregates import embedder_finding
 from app.services.alerts import transitions
-from app.services.alerts.rule_facts import detector_facts
+from app.services.alerts.rule_facts import detector_facts, repeated_failures
 from app.services.detection import detector_step
 from app.services.detection.detector_step import DetectorStep, OvertakenError
 from app.services.detection.detectors import EndingRun
@@ -128,7 +129,7 @@ def _end(
     run_id, check_id = plan.run.id, plan.run.check_id
     with store.read() as connection:
         detection = _run_detector(connection, plan, gathered, scores)
-        facts = _facts(detection, embedder)
+        facts = _facts(detection, embedder, _repeated(connection, plan, gathered))
         cause = run_causes.find_cause(connection, plan, gathered, scores.results, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
@@ -296,10 +297,20 @@ def _held_since(plan: Plan, gathered: Gathered, position: int) -> int | None:
     return None if state is None else state.first_run
 
 
-def _facts(detection: DetectorStep | None, embedder: EmbedderRecord | None) -> HistoryFacts:
+def _repeated(connection: Connection, plan: Plan, gathered: Gathered) -> RepeatedFailures | None:
+    """Return the canaries that this run and the ones before it did not measure."""
+    canaries, failures = plan.inputs.canaries, gathered.responses.failures
+    by_key = {canaries[place].key: failure for place, failure in sorted(failures.items())}
+    return repeated_failures(connection, plan.run.check_id, plan.run.id, by_key)
+
+
+def _facts(
+    detection: DetectorStep | None, embedder: EmbedderRecord | None, repeated: RepeatedFailures | None
+) -> HistoryFacts:
     change, reason = embedder_finding(embedder.body if embedder is not None else None)
+    facts = detector_facts(detection.row if detection is not None else None)
     return HistoryFacts(
-        rule_facts=detector_facts(detection.row if detection is not None else None),
+        rule_facts=replace(facts, repeated=repeated),
         regressed=detection.regressed if detection is not None else None,
         embedder=change,
         embedder_reason=reason,

@@ -1,0 +1,78 @@
+"""What was not measured is never healthy without a word: verdicts, reasons and alerts by failed probes."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.model import Outcome, Verdict
+from app.store.engine import Store
+from tests.support.fakes import answered, failed, hits
+from tests.support.world import World, canary, page
+
+KEYS = [f"q{number:02}" for number in range(20)]
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in KEYS]))
+    return world
+
+
+def _fail(world: World, *keys: str, status: int = 500) -> None:
+    world.probe.answers.clear()
+    world.probe.otherwise = lambda ask: answered(hits(f"doc-{ask.query}"))
+    for key in keys:
+        world.probe.answers[key] = replace(failed(Outcome.REFUSED, http_status=status), address="search.test")
+
+
+def test_a_run_of_which_half_of_the_probes_failed_is_degraded_and_opens_a_warning(world: World) -> None:
+    _fail(world, *KEYS[:10])
+    run = world.shown(world.run())
+    assert (run["verdict"], run["coverage"]) == ("degraded", 1.0)
+    assert run["reasons"] == [
+        "10 of 20 probes failed, more than 0.1 of them: retriever at search.test answers HTTP 500 (warning)"
+    ]
+    world.run()
+    (alert,) = world.alerts()
+    assert (alert["rule"], alert["severity"], alert["state"]) == ("probe_errors", "warning", "firing")
+
+
+def test_one_failed_probe_is_a_reason_that_informs_and_degrades_nothing(world: World) -> None:
+    _fail(world, KEYS[0])
+    run = world.run()
+    assert run.verdict is Verdict.HEALTHY
+    assert world.shown(run)["reasons"] == ["retriever at search.test answers HTTP 500 (1 of 20 probes)"]
+
+
+def test_every_kind_of_failure_of_a_run_is_among_its_reasons(world: World) -> None:
+    _fail(world, *KEYS[:3])
+    world.probe.answers[KEYS[3]] = replace(failed(Outcome.TIMEOUT), address="search.test")
+    first, second = world.shown(world.run())["reasons"]
+    assert first.startswith("4 of 20 probes failed, more than 0.1 of them: retriever at search.test answers HTTP 500")
+    assert second == "retriever at search.test does not answer in time (1 of 20 probes)"
+
+
+def test_a_canary_unmeasured_in_three_runs_in_a_row_opens_a_warning_that_names_it(world: World) -> None:
+    for _ in range(2):
+        _fail(world, KEYS[7])
+        assert world.run().verdict is Verdict.HEALTHY
+    assert world.alerts() == []
+    run = world.run()
+    assert run.verdict is Verdict.DEGRADED
+    (alert,) = world.alerts()
+    assert (alert["severity"], alert["state"]) == ("warning", "firing")
+    assert alert["reason"].startswith(
+        "canary q07 was not measured in 3 runs in a row: retriever at search.test answers HTTP 500 (warning)"
+    )
+    _fail(world)
+    world.run()
+    world.run()
+    assert [one["state"] for one in world.alerts()] == ["resolved"]
+
+
+def test_other_canaries_unmeasured_in_each_run_open_nothing(world: World) -> None:
+    for key in KEYS[:4]:
+        _fail(world, key)
+        world.run()
+    assert world.alerts() == []
