@@ -335,6 +335,7 @@ class Cause(StrEnum):
     RETRIEVER_ERROR = "retriever_error"
     WRONG_FIELD = "wrong_field"
     TRUNCATED = "truncated"
+    TEXTS_CHANGED = "texts_changed"
     SCORE_DRIFT = "score_drift"
     RECHUNKED = "rechunked"
     MISSING = "missing"

@@ -28,6 +28,8 @@ from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
 
+_DEGRADED = degraded_at_run.DegradedRow(canary_id=1, canary_version_id=1, ranking_id=1, reasons=1, top_score=None)
+
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "forgotten_runs": lambda connection: queue.forgotten_runs(connection, 1),
     "find_active": lambda connection: queue.find_active(connection, 1),
@@ -57,7 +59,9 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "newest_of_all": check_summaries.newest_runs,
     "degraded_at": lambda connection: degraded_at_run.degraded_at(connection, {1: [1, 2], 2: [3]}),
     "previous_known_runs": lambda connection: degraded_at_run.previous_known_runs(connection, [1, 2]),
-    "diagnoses_at": lambda connection: degraded_at_run.diagnoses_at(connection, {1: [1, 2], 2: [3]}),
+    "diagnoses_at": lambda connection: degraded_at_run.diagnoses_at(
+        connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}
+    ),
     "healthy_until": lambda connection: degraded_at_run.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": lambda connection: check_summaries.under_way(connection, 1),
     "recent_runs": lambda connection: check_summaries.recent_runs(connection, [1, 2], "coverage", limit=3),

@@ -1,6 +1,6 @@
 """A tiny real search over texts, and a world whose runs are diagnosed as a worker diagnoses them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,8 @@ class Library:
     """(run id, query, k), in order of asking."""
     dead: Outcome | None = None
     index_version: str | None = None
+    shown: Callable[[str], str | None] = str
+    """What is returned of the text of a chunk."""
 
     def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Answer one query after the other."""
@@ -64,7 +66,7 @@ class Library:
         return Ranking(
             ids=tuple(best),
             documents=(None,) * len(best),
-            texts=tuple(self.chunks[name] for name in best),
+            texts=tuple(self.shown(self.chunks[name]) for name in best),
             scores=tuple(round(scores[name], 6) for name in best),
             returned=len(best),
         )

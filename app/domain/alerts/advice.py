@@ -14,6 +14,8 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.WRONG_FIELD: "Correct the suite: import it again with that column read as the other field (expected chunk id "
     "or expected document), or edit the canaries.",
     Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
+    Cause.TEXTS_CHANGED: "Look at the text field of the index and of the API: the chunks are there, and what the "
+    "canaries expect is not in their texts any more. Repair the ingestion or the field that is returned.",
     Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
     "present as normal.",
     Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",

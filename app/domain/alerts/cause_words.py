@@ -30,6 +30,7 @@ CAUSE_WORDS: Final[Mapping[Cause, CauseWords]] = {
         "expecting ids as documents or the reverse", "the suite expects ids as documents, or documents as ids"
     ),
     Cause.TRUNCATED: CauseWords("cut off", "fewer results than asked for, or none"),
+    Cause.TEXTS_CHANGED: CauseWords("without their texts", "texts of the same chunks changed"),
     Cause.SCORE_DRIFT: CauseWords("with other scores", "the same chunks have other scores"),
     Cause.RECHUNKED: CauseWords("re-cut under other ids", "chunks re-cut under other ids"),
     Cause.MISSING: CauseWords("missing from the index", "chunks missing from the index", "missing"),

@@ -1,4 +1,4 @@
-"""Cause of a degraded canary: twelve rules in a fixed order, over the answers to the extra probes.
+"""Cause of a degraded canary: thirteen rules in a fixed order, over the answers to the extra probes.
 
 The rules are in `answer_causes` and `chunk_causes`; which questions are asked, in `questions`.
 """
@@ -51,6 +51,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     answer_causes.retriever_error,
     chunk_causes.wrong_field,
     answer_causes.truncation,
+    chunk_causes.changed_texts,
     answer_causes.score_drift,
     chunk_causes.renamed_chunks,
     chunk_causes.missing_chunks,

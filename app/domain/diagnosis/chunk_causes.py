@@ -15,6 +15,8 @@ from app.domain.diagnosis.values import Reanchor
 from app.domain.diagnosis.views import TextMatch
 from app.domain.model import Cause
 from app.domain.number_text import percent_text
+from app.domain.runs.matching import match, prepare
+from app.domain.runs.text_changes import TextComparison
 from app.domain.runs.wrong_fields import WRONG_FIELDS, named_by
 
 
@@ -90,6 +92,20 @@ def missing_chunks(evidence: Evidence) -> Finding | None:
             "its text is not known, so the index could not be asked for it"
         )
     return Finding(cause=Cause.MISSING, reason=reason, evidence={"gone": indices})
+
+
+def changed_texts(evidence: Evidence) -> Finding | None:
+    """Find that the expected chunks are in place, and what was expected of them is not in their texts any more."""
+    now, healthy = evidence.case.now, evidence.case.healthy
+    if now is None or healthy is None:
+        return None
+    prepared, comparison = prepare(evidence.case.canary.judgments), TextComparison()
+    comparison.add(0, prepared, match(prepared, now), healthy, now, k=evidence.case.k)
+    texts = comparison.finish()
+    if not texts.lost:
+        return None
+    reason = f"The expected chunk is in place, and its text is not what it was: {texts}"
+    return Finding(cause=Cause.TEXTS_CHANGED, reason=reason)
 
 
 def low_relevance(evidence: Evidence) -> Finding | None:

@@ -29,6 +29,8 @@ class RunCauseKind(StrEnum):
     """The same chunks, of documents by other names."""
     EMBEDDER_CHANGED = "embedder_changed"
     """The embedder returns other vectors for the reference texts."""
+    TEXTS_CHANGED = "texts_changed"
+    """The same chunks, under the same ids, have other texts: cut, emptied, rewritten."""
     SCORES_CHANGED = "scores_changed"
     """The same chunks have other scores: the encoder or the scoring changed."""
 
@@ -70,7 +72,7 @@ class RunCause:
     @property
     def is_harmful(self) -> bool:
         """Whether it loses something: expected chunks by their names, or scores and vectors that no longer fit."""
-        return self.affected > 0 or self.kind not in RENAMING
+        return self.affected > 0 or self.kind not in {*RENAMING, RunCauseKind.TEXTS_CHANGED}
 
     def is_reportable(self, run_id: int) -> bool:
         """Whether it is reported for a run: for the first one, and as long as it is harmful."""
@@ -79,7 +81,8 @@ class RunCause:
     @property
     def phrase(self) -> str:
         """Its name with figures, for the first line of an alert: `chunks re-cut under other ids (...)`."""
-        figures = self._recall or self._score or self._unseen
+        texts = self.detail if self.kind is RunCauseKind.TEXTS_CHANGED else None
+        figures = texts or self._recall or self._score or self._unseen
         return f"{self._name} ({figures})" if figures else self._name
 
     @property
@@ -99,6 +102,8 @@ class RunCause:
         """The cause of the single canaries that it explains; None = they keep their own."""
         if self.kind in RENAMING:
             return Cause.RECHUNKED
+        if self.kind is RunCauseKind.TEXTS_CHANGED:
+            return Cause.TEXTS_CHANGED
         return Cause.SCORE_DRIFT if self.kind is RunCauseKind.SCORES_CHANGED else None
 
     def overrules(self, cause: Cause) -> bool:
@@ -166,5 +171,6 @@ _PHRASES = {
     RunCauseKind.REINDEXED: "chunks re-indexed under other ids",
     RunCauseKind.RENAMED_DOCUMENTS: "documents renamed",
     RunCauseKind.EMBEDDER_CHANGED: "embedder changed",
+    RunCauseKind.TEXTS_CHANGED: CAUSE_WORDS[Cause.TEXTS_CHANGED].shared,
     RunCauseKind.SCORES_CHANGED: "scores of the same chunks changed",
 }

@@ -23,6 +23,7 @@ from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.scored_rankings import ScoredRankings
 from app.domain.runs.tally import Tally, known_reasons
+from app.domain.runs.text_changes import UNCHANGED, ChangedTexts
 from app.domain.runs.verdicts import is_unknown, remarks, run_verdict
 from app.domain.runs.wrong_fields import NamedBy, named_by, wrong_fields_remark
 
@@ -64,6 +65,8 @@ class RunScores:
     """Number of measured canaries with a maximum age whose hits have no date."""
     unknown: bool
     """Whether the verdict is unknown, whatever the scores."""
+    texts: ChangedTexts = UNCHANGED
+    """How the texts of the same chunks changed since canaries were whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,24 @@ class Tally:
             return self  # with the aggregates it has
         return self._with(reasons, self._top_scores)
 
+    def add_lost_texts(self, positions: Collection[int]) -> None:
+        """Let canaries be `missing` whose expected chunks are in the top k without what they expect."""
+        if positions:
+            self.reasons[list(positions)] |= MISSING
+            self._aggregated = None
+
+    @property
+    def lost_texts(self) -> NDArray[np.bool_]:
+        """Which canaries find expected chunks by name, and none with its text."""
+        lost: NDArray[np.bool_] = self._hits & ((self.reasons & MISSING) != 0)
+        return lost
+
+    @property
+    def _hits(self) -> NDArray[np.bool_]:
+        column = self._yardstick.measures.index(Measure("Hit", self._yardstick.k))
+        found: NDArray[np.bool_] = self._vectors[:, column] > 0
+        return found
+
     def vector(self, position: int) -> NDArray[np.float64]:
         """Return the measures of one canary in the yardstick's order; NaN = undefined, or not measured."""
         row: NDArray[np.float64] = self._vectors[position]
@@ -129,7 +147,7 @@ class Tally:
             degraded=self.reasons != 0,
             answered=((self.reasons & _ANSWERED) != 0) | leaked,
             top_scores=self._top_scores,
-            found=self._vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0,
+            found=self._hits & ~self.lost_texts,
             scores=self._vectors,
             measures=[mean_name(measure) for measure in yardstick.measures],
             categories=panel.categories,
@@ -159,7 +177,7 @@ def known_reasons(bits: int, *, unscored: bool) -> tuple[Reason, ...] | None:
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
 """The bits that depend on the time of a run and not on its rankings; see `judge_timings`."""
 MISSING = pack_reasons([Reason.MISSING])
-"""The bit of a canary without an expected chunk in its top k."""
+"""The bit of a canary without an expected chunk in its top k, or without its text there, see `text_changes`."""
 REGRESSED = pack_reasons([Reason.REGRESSED])
 """The bit that the detector sets from several runs."""
 RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])

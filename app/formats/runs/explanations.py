@@ -40,6 +40,8 @@ def _low_relevance(result: Mapping[str, Any]) -> str:
 
 def _missing(result: Mapping[str, Any]) -> str:
     rank = first_expected(result)
+    if rank is not None and rank <= result["k"]:
+        return f"the expected chunk is at rank {rank}, and the expected text is not in it any more"
     said = f"no expected chunk in the top {result['k']}"
     if rank:
         return f"{said}, the first is at rank {rank}"

@@ -205,7 +205,9 @@ def _measured_run(
     connection: Connection, run: EndingRun, choice: ChoiceRow | None, refusals: frozenset[str] | None
 ) -> MeasuredRun:
     measures = DetectorMeasures.of(run.inputs.yardstick)
-    hits, quality = run.tally.scores([measures.hit, measures.quality])[run.inputs.panel.watched].T
+    watched = run.inputs.panel.watched
+    hits, quality = run.tally.scores([measures.hit, measures.quality])[watched].T
+    hits = np.where(run.tally.lost_texts[watched], 0.0, hits)
     return MeasuredRun(
         check_id=run.check_id,
         run_id=run.id,

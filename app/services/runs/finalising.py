@@ -29,6 +29,7 @@ from app.services.runs import run_causes
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered, gather, with_names
 from app.services.runs.state_changes import changed_states
+from app.services.runs.text_losses import find_text_losses
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
 from app.store.engine import Connection, Store, blocks, to_us
@@ -86,6 +87,7 @@ def finalise(
     scores = score(plan.inputs, gathered.responses)
     if finds_nothing(scores, gathered.responses, len(plan.inputs.canaries)):
         gathered = with_names(store, plan, gathered)
+    scores = replace(scores, texts=find_text_losses(store, plan, gathered, scores))
     _save_scores(store, plan, gathered, scores)
     end = partial(_end, store, plan, gathered, scores, embedder, owner, clock, hold=hold)
     for _ in range(_OVERTAKEN):
@@ -130,7 +132,7 @@ def _end(
     with store.read() as connection:
         detection = _run_detector(connection, plan, gathered, scores)
         facts = _facts(detection, embedder, _repeated(connection, plan, gathered))
-        cause = run_causes.find_cause(connection, plan, gathered, scores.results, detection, facts)
+        cause = run_causes.find_cause(connection, plan, gathered, scores, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
     outcome = evaluate(inputs, responses, facts, scores)

@@ -15,8 +15,9 @@ from app.domain.diagnosis.run_causes import read_run_cause as read
 from app.domain.model import EmbedderChange, Ranking
 from app.domain.probing.retrievers import ScorerKind
 from app.domain.runs.measures import Measure
-from app.domain.runs.run_outcomes import HistoryFacts
+from app.domain.runs.run_outcomes import HistoryFacts, RunScores
 from app.domain.runs.scored_rankings import ScoredRankings
+from app.domain.runs.text_changes import ChangedTexts
 from app.services.detection.detector_step import DetectorStep
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered
@@ -38,23 +39,24 @@ def find_cause(
     connection: Connection,
     plan: Plan,
     gathered: Gathered,
-    changed: ScoredRankings,
+    scores: RunScores,
     detection: DetectorStep | None,
     facts: HistoryFacts,
 ) -> RunCause | None:
     """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
 
     A run is compared with the one before and, once a cause stands, with the run before that cause: it stands until
-    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. `changed` are the results of the
-    rankings that changed.
+    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. An index cut anew explains
+    more than its chunks' texts do.
     """
+    changed = scores.results
     if detection is None:
         return None
     before_run = results.newest_known_id(connection, plan.run.check_id)
     if before_run is None:
         return None
     standing = _standing(connection, plan, before_run)
-    if standing is not None and standing.kind is not RunCauseKind.EMBEDDER_CHANGED:
+    if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
         compared = _compared(connection, plan, gathered, standing) if changed else standing
     elif _is_worth_comparing(plan, changed):
         compared = _compared(connection, plan, gathered, before_run)
@@ -63,6 +65,9 @@ def find_cause(
     else:
         compared = None
     cause = compared or _embedder_cause(facts, standing, plan.run.id, before_run)
+    of_texts = _texts_cause(plan, scores, standing, before_run)
+    if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
+        cause = of_texts
     return None if cause is None else _counted_on(cause, detection.row)
 
 
@@ -168,6 +173,31 @@ def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) ->
     ids = set(ranking_ids)
     in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
     return in_memory | ranking_rows.load_rankings(connection, list(ids - in_memory.keys()))
+
+
+def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:
+    """Return that texts changed, in this run or since an earlier one whose loss still stands; else None."""
+    texts = scores.texts
+    lost = int(scores.tally.lost_texts.sum())
+    found = RunCause(
+        kind=RunCauseKind.TEXTS_CHANGED,
+        since_run=plan.run.id,
+        before_run=before_run,
+        canaries=len(plan.inputs.panel.watched),
+        affected=lost,
+        detail=str(texts),
+    )
+    if lost and standing is not None and standing.kind is RunCauseKind.TEXTS_CHANGED and standing.affected:
+        return replace(standing, affected=lost, detail=str(texts) if texts.lost else standing.detail)
+    return found if texts.lost or str(texts) else None
+
+
+def _explains_more(of_texts: RunCause, texts: ChangedTexts, cause: RunCause) -> bool:
+    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen."""
+    if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
+        return False
+    is_recut = cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE
+    return not is_recut and (not texts.compared or texts.damaged >= HALF)
 
 
 def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:

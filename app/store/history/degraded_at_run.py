@@ -7,7 +7,7 @@ all.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -20,6 +20,13 @@ from app.store.tables import diagnoses, runs, states
 
 _PAIRS = 10_000
 _WIDE = 400
+
+
+class Answered(Protocol):
+    """A canary at a run, with what it answered."""
+
+    @property
+    def ranking_id(self) -> int | None: ...  # noqa: D102 - said above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,24 +125,34 @@ def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dic
     return {row.id: row.before for row in rows if row.before is not None}
 
 
-def diagnoses_at(connection: Connection, fallen: Mapping[int, Collection[int]]) -> dict[int, dict[int, DiagnosisRow]]:
-    """Return the newest diagnosis of these canaries up to each run, by run id and canary id."""
+def diagnoses_at(
+    connection: Connection, fallen: Mapping[int, Mapping[int, Answered]]
+) -> dict[int, dict[int, DiagnosisRow]]:
+    """Return the newest diagnosis of these canaries up to each run, by run id and canary id.
+
+    A later one counts too where it is of the answer that the canary had at the run.
+    """
     by_run: dict[int, dict[int, DiagnosisRow]] = {run_id: {} for run_id in fallen}
     canary_ids = sorted({canary_id for canaries in fallen.values() for canary_id in canaries})
+    up_to = sa.case((diagnoses.c.run_id <= runs.c.id, diagnoses.c.id))
     # Few canaries are ever diagnosed: of many that are asked about, all that the checks have are read.
     for block in blocks(canary_ids) if len(canary_ids) <= _WIDE else (None,):
-        mine = sa.and_(diagnoses.c.check_id == runs.c.check_id, diagnoses.c.run_id <= runs.c.id)
         newest = (
-            sa.select(runs.c.id.label("at_run"), sa.func.max(diagnoses.c.id).label("id"))
+            sa.select(
+                runs.c.id.label("at_run"), sa.func.max(diagnoses.c.id).label("id"), sa.func.max(up_to).label("up_to")
+            )
             .select_from(runs)
-            .join(diagnoses, mine)
+            .join(diagnoses, diagnoses.c.check_id == runs.c.check_id)
             .where(runs.c.id.in_(sorted(fallen)), sa.true() if block is None else diagnoses.c.canary_id.in_(block))
             .group_by(runs.c.id, diagnoses.c.canary_id)
             .subquery()
         )
-        statement = sa.select(newest.c.at_run, diagnoses).join(newest, newest.c.id == diagnoses.c.id)
+        either = sa.or_(diagnoses.c.id == newest.c.id, diagnoses.c.id == newest.c.up_to)
+        statement = sa.select(newest.c.at_run, diagnoses).join(newest, either).order_by(diagnoses.c.id)
         for row in connection.execute(statement):
-            if row.canary_id in fallen[row.at_run]:
+            mine = fallen[row.at_run].get(row.canary_id)
+            is_later = row.run_id > row.at_run
+            if mine is not None and (not is_later or row.ranking_id == mine.ranking_id):
                 by_run[row.at_run][row.canary_id] = read_diagnosis(row)
     return by_run
 

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.domain.runs.measures import MEASURES_VERSION
+from app.domain.runs.measures import MEASURES_VERSION, Measure
+from app.domain.runs.tally import MISSING
 from app.store.catalog.suites import members_of
 from app.store.engine import blocks
 from app.store.tables import layouts, run_probes, runs, scores, states, vectors
@@ -85,20 +86,23 @@ def read_state_spans(connection: Connection, check_id: int, run_ids: Sequence[in
     ids = np.asarray(run_ids, dtype=np.int64)
     place_of = {version_id: place for place, version_id in enumerate(asked.version_ids)}
     rows = list(_spans(connection, check_id, ids, asked.k, place_of)) if len(ids) else []
-    places, first, last, layout, vector = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    places, first, last, layout, vector, reasons = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    values = _values(connection, layout, vector, asked)
+    for column in (place for place, name in enumerate(asked.names) if name == str(Measure("Hit", asked.k))):
+        values[(reasons & MISSING != 0) & (values[:, column] > 0), column] = 0  # its expected text is gone
     return StateSpans(
         places=places.astype(np.intp),
         starts=np.searchsorted(ids, first, side="left"),
         stops=np.searchsorted(ids, last, side="right"),
-        values=_values(connection, layout, vector, asked),
+        values=values,
         failed=_failed(connection, ids, place_of),
     )
 
 
 def _spans(
     connection: Connection, check_id: int, wanted: Whole, k: int, place_of: dict[int, int]
-) -> Iterator[tuple[int, int, int, int, int]]:
-    """Return the states that overlap: (place, first run, last run, layout, vector)."""
+) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Return the states that overlap: (place, first run, last run, layout, vector, reasons)."""
     layouts = _layouts_kept(connection, k)
     scored = sa.and_(
         scores.c.ranking_id == states.c.ranking_id,
@@ -109,13 +113,13 @@ def _spans(
     # Two looks, each along an index, where one look for either would read every state there ever was.
     for holding in (states.c.last_run.is_(None), states.c.last_run >= int(wanted[0])):
         statement = (
-            sa.select(*columns, scores.c.vector_id)
+            sa.select(*columns, scores.c.vector_id, states.c.reasons)
             .join(scores, scored)
             .where(states.c.check_id == check_id, states.c.first_run <= int(wanted[-1]), holding)
         )
-        for version_id, first, last, layout, vector in connection.execute(statement):
+        for version_id, first, last, layout, vector, reasons in connection.execute(statement):
             if version_id in place_of and layout in layouts:
-                yield place_of[version_id], first, _FOR_EVER if last is None else last, layout, vector
+                yield place_of[version_id], first, _FOR_EVER if last is None else last, layout, vector, reasons
 
 
 def _layouts_kept(connection: Connection, k: int) -> set[int]:

@@ -166,6 +166,27 @@ def rankings_lately(connection: Connection, check_id: int, canary_ids: Sequence[
     return found
 
 
+def whole_rankings(
+    connection: Connection, check_id: int, canary_ids: Sequence[int], *, without: int
+) -> dict[int, tuple[int, int]]:
+    """Read the newest ranking and version of canaries in a state without these reasons, as bits; by canary id."""
+    found: dict[int, tuple[int, int]] = {}
+    mine = sa.and_(
+        states.c.check_id == check_id,
+        states.c.canary_id == canaries.c.id,
+        states.c.reasons.bitwise_and(without) == 0,
+    )
+    newest = sa.select(states.c.id).where(mine).order_by(states.c.first_run.desc()).limit(1)
+    columns = (states.c.canary_id, states.c.ranking_id, states.c.canary_version_id)
+    for block in blocks(canary_ids):
+        newest_ids = sa.select(newest.correlate(canaries).scalar_subquery()).where(canaries.c.id.in_(block))
+        for canary_id, ranking_id, version_id in connection.execute(
+            sa.select(*columns).where(states.c.id.in_(newest_ids))
+        ):
+            found[canary_id] = ranking_id, version_id
+    return found
+
+
 _MINE = sa.select(states.c.ranking_id).where(
     states.c.check_id == sa.bindparam("check"), states.c.canary_id == canaries.c.id
 )

@@ -1,0 +1,129 @@
+"""The same chunks with other texts: told at once, lost where what is expected is not in them, and healed."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.model import Verdict
+from app.domain.runs.text_changes import TextChange, change_of
+from app.services.runs.runs import EndedRun
+from app.store.engine import Store
+from app.store.runs import results
+from tests.support.library import TEXTS, Diagnosed, shelf
+from tests.support.present import present
+from tests.support.watched import LEARNED, REGRESSION, expect_retraced, seen
+
+
+def _reasons(setting: Diagnosed, run: EndedRun) -> str:
+    with setting.store.read() as connection:
+        return str(present(results.find_run(connection, run.id)).reasons)
+
+
+def _missing(setting: Diagnosed, run: EndedRun) -> set[str]:
+    return {key for key, result in setting.world.results(run).items() if "missing" in result["reasons"]}
+
+
+def _news(setting: Diagnosed) -> dict[str, Any]:
+    assert setting.world.deliver() is not None
+    data: dict[str, Any] = json.loads(setting.world.send.sent[-1][1].body)["data"]
+    return data
+
+
+WITH_TEXTS = [{**one, "expected_chunks": [{"id": one["key"], "text": TEXTS[one["key"]]}]} for one in shelf()]
+"""Canaries that expect an id and a text."""
+
+
+@pytest.mark.parametrize(
+    ("show", "words"),
+    [
+        (lambda text: text[:40], "cut to 40 characters in 100 %, empty in 0 % of 6 chunks compared"),
+        (lambda _: "", "cut in 0 %, empty in 100 % of 6 chunks compared"),
+        (lambda _: None, "cut in 0 %, empty in 100 % of 6 chunks compared"),
+        (lambda _: "[REDACTED]", "rewritten in 100 % of 6 chunks compared"),
+    ],
+)
+@pytest.mark.parametrize("canaries", [WITH_TEXTS, shelf()], ids=["id and text", "id alone"])
+def test_texts_lost_under_the_same_ids_are_told_at_once_and_when_they_are_back(
+    sqlite_store: Store, show: Callable[[str], str | None], words: str, canaries: list[dict[str, Any]]
+) -> None:
+    setting = Diagnosed.of(sqlite_store, canaries)
+    assert setting.run().verdict is Verdict.HEALTHY
+    setting.library.shown = show
+    bad = setting.run()
+    assert (bad.verdict, _missing(setting, bad)) == (Verdict.DEGRADED, set(TEXTS))
+    assert f"Texts of the same chunks changed since run {bad.id}: {words}" in _reasons(setting, bad)
+    news = _news(setting)
+    assert news["summary"].endswith(f"texts of the same chunks changed ({words})")
+    assert "accept" not in news["advice"]
+    assert "text field" in news["advice"]
+    assert setting.why("refunds").cause == "texts_changed"
+    again = setting.run()
+    assert (again.verdict, _missing(setting, again)) == (Verdict.DEGRADED, set(TEXTS))
+    assert f"since run {bad.id}: {words}" in _reasons(setting, again)
+    setting.library.shown = str
+    well = setting.run()
+    assert (well.verdict, _missing(setting, well)) == (Verdict.HEALTHY, set())
+    assert "texts of the same" not in _reasons(setting, well).casefold()
+
+
+@pytest.mark.parametrize("show", [lambda text: text.upper().replace(" ", "\n\n"), lambda text: f"<p>{text}</p>"])
+def test_texts_in_another_form_lose_nothing(sqlite_store: Store, show: Callable[[str], str | None]) -> None:
+    setting = Diagnosed.of(sqlite_store, WITH_TEXTS)
+    setting.run()
+    setting.library.shown = show
+    assert setting.run().verdict is Verdict.HEALTHY
+
+
+def test_one_edited_document_is_information(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.chunks["refunds"] += " Fees are not paid back."
+    run = setting.run()
+    assert run.verdict is Verdict.HEALTHY
+    assert "edited in" in _reasons(setting, run)
+    assert "edited in" not in _reasons(setting, setting.run())
+
+
+def test_one_emptied_text_loses_its_canary_alone(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store, WITH_TEXTS)
+    setting.run()
+    setting.library.shown = lambda text: "" if text == TEXTS["refunds"] else text
+    bad = setting.run()
+    assert (bad.verdict, _missing(setting, bad)) == (Verdict.DEGRADED, {"refunds"})
+    setting.run()
+    assert setting.why("refunds").cause == "texts_changed"
+
+
+def test_nothing_is_claimed_of_a_retriever_that_never_returned_texts(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.library.shown = lambda _: None
+    assert setting.run().verdict is Verdict.HEALTHY
+    assert setting.run().verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("now", "change"),
+    [
+        ("Die Rückzahlung dauert zehn Tage.".encode().decode("latin-1"), TextChange.GARBLED),
+        ("die rückzahlung\n dauert zehn tage", None),
+        ("Die Rück", TextChange.CUT),
+        (" ", TextChange.EMPTIED),
+        ("Text not available", TextChange.REWRITTEN),
+        ("<td>Die Rückzahlung</td> dauert <b>zehn Tage</b>.", TextChange.EDITED),
+    ],
+)
+def test_a_changed_text_is_called_by_its_kind(now: str, change: TextChange | None) -> None:
+    assert change_of("Die Rückzahlung dauert zehn Tage.", now) is change
+
+
+def test_the_detector_led_over_stored_runs_sees_the_same_losses(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store, WITH_TEXTS, rules=[REGRESSION])
+    for _ in range(LEARNED):
+        setting.run(diagnosed=False)
+    setting.library.shown = lambda text: text[:30]
+    lost = [setting.run(diagnosed=False) for _ in range(3)]
+    assert all(run.verdict is Verdict.DEGRADED for run in lost)
+    assert seen(setting.world)[lost[-1].id].lost is not None
+    expect_retraced(setting.world)
