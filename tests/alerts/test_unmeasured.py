@@ -76,3 +76,28 @@ def test_other_canaries_unmeasured_in_each_run_open_nothing(world: World) -> Non
         _fail(world, key)
         world.run()
     assert world.alerts() == []
+
+
+def test_the_alert_of_a_rule_ends_when_its_canaries_are_retired(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    once = {
+        "kind": "threshold",
+        "measure": "coverage",
+        "category": "procedural",
+        "critical": {"below": 0.9},
+        "open": {"bad": 1, "of": 1},
+        "close": 1,
+    }
+    gone = canary("gone", category="procedural")
+    world.apply(page([canary("kept"), gone], rules=[once]))
+    _fail(world)
+    world.probe.answers["gone"] = answered(hits("other"))
+    world.run()
+    assert [one["state"] for one in world.alerts()] == ["firing"]
+    world.apply(page([canary("kept")], rules=[once]))
+    world.run()
+    (alert,) = world.alerts()
+    assert alert["state"] == "resolved"
+    assert alert["transitions"][-1]["reason"] == (
+        "canaries_retired: the canaries of the rule are no longer in the suite."
+    )

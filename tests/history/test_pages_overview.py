@@ -160,6 +160,15 @@ def test_the_first_line_says_whether_all_is_well(pages: Site) -> None:
     assert pages.page("/").one("p", id="status").text == "All 3 active checks healthy"
 
 
+def test_the_first_line_says_what_cannot_be_measured(pages: Site) -> None:
+    world = pages.world
+    world.clock.now = datetime.now(UTC)
+    world.probe.all_fail()
+    for check in ("billing", "novel", "leave"):
+        world.run(check)
+    assert pages.page("/").one("p", id="status").text == "3 of 3 active checks cannot be measured"
+
+
 def test_few_checks_are_shown_without_filters_and_many_with_them(pages: Site) -> None:
     assert "open" not in pages.page("/").one("details", class_="filter").attributes
     assert "open" in pages.page("/?q=b").one("details", class_="filter").attributes

@@ -314,8 +314,8 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
         "name": "docs",
         "tests": "6",
         "failures": "1",
-        "errors": "1",
-        "skipped": "2",
+        "errors": "2",
+        "skipped": "1",
         "time": "1.250",
         "timestamp": "2025-01-01T00:00:00Z",
     }
@@ -326,7 +326,7 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
         "slow": [("error", "error response (503)")],
         "open": [("skipped", "nothing is expected, so nothing is measured")],
         "none": [],
-        "late": [("skipped", "the run ended first (not sent, or aborted)")],
+        "late": [("error", "not measured: the run ended first (not sent, or aborted)")],
     }
 
 

@@ -50,6 +50,7 @@ class Retirement(StrEnum):
     CHECK_ARCHIVED = "check_archived"
     CHECK_DISABLED = "check_disabled"
     BASELINE_ACCEPTED = "baseline_accepted"
+    CANARIES_RETIRED = "canaries_retired"
 
 
 RETIRED: Final = {
@@ -57,6 +58,7 @@ RETIRED: Final = {
     Retirement.CHECK_ARCHIVED: "the check was archived",
     Retirement.CHECK_DISABLED: "the check was disabled",
     Retirement.BASELINE_ACCEPTED: "baseline accepted, the present is the new normal",
+    Retirement.CANARIES_RETIRED: "the canaries of the rule are no longer in the suite",
 }
 """Why, as part of a sentence."""
 

@@ -5,6 +5,7 @@ deliveries are written together or not at all. The domain decides, from rows.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,7 +25,9 @@ from app.domain.alerts.alert_state import (
 from app.domain.alerts.answer_rules import watches_answers
 from app.domain.alerts.evidence import StoredEvidence
 from app.domain.alerts.incidents import class_of, dedupe_key, still_firing
-from app.domain.model import Rule, RuleKind, RunStatus, Severity
+from app.domain.alerts.rules import ANSWERED_RATIO
+from app.domain.model import Category, Rule, RuleKind, RunStatus, Severity
+from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.services.alerts import notifications, rule_facts
@@ -39,6 +42,7 @@ from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.runs import results
+from app.store.runs.results import RunRow
 
 _NAMED = 5
 
@@ -61,7 +65,11 @@ def after_run(
     rules = with_confirmed(connection, CheckDocument.model_validate(check.body), _rules(check))
     facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
+    gone = _rules_without_canaries(connection, rules, facts.newest)
+    evaluation.retire(gone, Retirement.CANARIES_RETIRED)
     for rule in rules:
+        if rule.key in gone:
+            continue
         alert = evaluation.open_alert(rule)
         if rule.kind is not RuleKind.NO_DATA:
             evaluation.apply(rule, alert, decide(rule, facts.of(rule), evaluation.as_open(alert), now))
@@ -269,13 +277,14 @@ class _Evaluation:
 
     def retire_others(self, rules: Sequence[Rule], why: Retirement) -> None:
         """Resolve the alerts of rules that are not among these."""
-        keys = {rule.key for rule in rules}
+        self.retire(self._rows.keys() - {rule.key for rule in rules}, why)
+
+    def retire(self, keys: Collection[str], why: Retirement) -> None:
+        """Resolve the alerts of the rules with these keys."""
         for row in self._rows.values():
-            if row.rule_key in keys:
-                continue
-            gone = Rule(key=row.rule_key, kind=RuleKind(row.kind))
-            opened = self.as_open(row)
+            opened = self.as_open(row) if row.rule_key in keys else None
             if opened is not None:
+                gone = Rule(key=row.rule_key, kind=RuleKind(row.kind))
                 self.apply(gone, row, retire(opened, why, self._now))
 
     def notify(self, *, hold_until: datetime | None = None, remind: bool = False) -> bool:
@@ -333,6 +342,27 @@ def _retirement_of(check: Definition) -> Retirement | None:
 
 def _rules(check: Definition) -> tuple[Rule, ...]:
     return rules_in_force(CheckDocument.model_validate(check.body).rules)
+
+
+def _rules_without_canaries(connection: Connection, rules: Sequence[Rule], run: RunRow | None) -> set[str]:
+    """Return the keys of the rules about a canary or a category of which the suite of a run has none any more."""
+    narrow = [rule for rule in rules if rule.canary is not None or _category_of(rule) is not None]
+    if not narrow or run is None or run.suite_version_id is None:
+        return set()
+    with suppress(UnusableSuiteError):
+        canaries = load_suite(connection, run.suite_version_id).canaries
+        keys, categories = {one.key for one in canaries}, {one.category for one in canaries}
+        return {
+            rule.key
+            for rule in narrow
+            if (rule.canary is not None and rule.canary not in keys)
+            or (rule.canary is None and _category_of(rule) not in categories)
+        }
+    return set()
+
+
+def _category_of(rule: Rule) -> Category | str | None:
+    return Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
 
 
 def as_open(row: AlertRow, opened_run_id: int | None) -> OpenAlert:

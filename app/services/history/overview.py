@@ -112,6 +112,8 @@ class Overview:
     """Dead letters of the last days by hook."""
     failing: int
     """Number of all checks that are failing."""
+    unmeasured: int
+    """Number of those whose newest run is unknown."""
     active: int
     """Number of all checks that are enabled."""
 
@@ -151,6 +153,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         overdue=sum(summary.overdue for summary in everything),
         dead=dead,
         failing=sum(summary.failing for summary in everything),
+        unmeasured=sum(summary.verdict == Verdict.UNKNOWN for summary in everything),
         active=sum(summary.enabled for summary in everything),
     )
 

@@ -21,10 +21,11 @@ RETRYING_AFTER = 3
 def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
     """Return the number of due runs that could start, and since when the oldest is due.
 
-    A run whose check is at another one waits for that, not for a worker: it does not count.
+    A run whose check is at another one waits for that, not for a worker: it does not count. Nor does the time before a
+    run was queued: its scheduled instant may be older than the check.
     """
-    by_hand = sa.or_(runs.c.not_before > now, runs.c.not_before == queue.AT_ONCE)  # or queued by a clock that was ahead
-    since = sa.case((by_hand, runs.c.created_at), else_=runs.c.not_before)
+    ahead = runs.c.not_before > now  # queued by a clock that was ahead
+    since = sa.case((sa.or_(ahead, runs.c.not_before < runs.c.created_at), runs.c.created_at), else_=runs.c.not_before)
     statement = sa.select(sa.func.count(), sa.func.min(since)).where(queue.startable(now))
     waiting, oldest = connection.execute(statement).one()
     return waiting, oldest
