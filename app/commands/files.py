@@ -1,6 +1,8 @@
 """Reading canary files and other files for commands."""
 
+import codecs
 import gzip
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -8,9 +10,10 @@ from pathlib import Path
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_files import Documents, read_canary_files
 from app.formats.catalog.exchange import Source
-from app.formats.files import canary_texts, read_secret
+from app.formats.files import UTF_16_MARKS, canary_texts, not_utf_8, read_secret
 
 _PACKED = ".gz"
+_READ_AT_ONCE = 65_536
 _BLOCK = 1_000  # lines between two moves of a progress bar
 
 
@@ -30,11 +33,14 @@ def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> 
     def lines() -> Iterator[str]:
         with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
             before = 0
+            if unpacked.peek(2)[:2] in UTF_16_MARKS:  # Excel's "Unicode text"
+                yield from _utf_16_lines(unpacked, path)
+                return
             for number, line in enumerate(unpacked):
                 try:
                     yield line.decode("utf-8-sig" if number == 0 else "utf-8")
                 except UnicodeDecodeError as error:
-                    message = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
+                    message = not_utf_8(str(path))
                     raise InvalidInputError([Problem(file=str(path), line=number + 1, message=message)]) from error
                 if number % _BLOCK == 0:
                     advance(raw.tell() - before)
@@ -42,3 +48,15 @@ def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> 
             advance(raw.tell() - before)
 
     return Source(name=str(path), lines=lines)
+
+
+def _utf_16_lines(raw: io.BufferedReader | gzip.GzipFile, path: Path) -> Iterator[str]:
+    decoder, rest = codecs.getincrementaldecoder("utf-16")(), ""
+    try:
+        while block := raw.read(_READ_AT_ONCE):
+            *lines, rest = (rest + decoder.decode(block)).split("\n")
+            yield from [f"{line}\n" for line in lines]
+        rest += decoder.decode(b"", final=True)
+        yield from [rest] if rest else []
+    except UnicodeDecodeError as error:
+        raise InvalidInputError([Problem(file=str(path), message="begins as UTF-16 text and is none")]) from error

@@ -15,7 +15,7 @@ from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.exchange import FORMATS, SuiteBuilder
+from app.formats.catalog.exchange import FORMATS, SuiteBuilder, archived_note
 from app.formats.catalog.exchange.csv_columns import COLUMNS, IGNORED, parse_columns
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.exchange.suite_builder import ImportedSuite
@@ -49,7 +49,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
     as_documents: Annotated[
         bool, typer.Option("--as-documents", help="What they call a document is one here too, not a chunk.")
     ] = False,
-    split: Annotated[str, typer.Option(help="Of BEIR: which qrels/SPLIT.tsv.")] = "test",
+    split: Annotated[str, typer.Option(help="Of BEIR: which qrels/SPLIT.tsv (or .jsonl).")] = "test",
     grades: Annotated[
         str | None, typer.Option(metavar="MAP", help="What grades mean: 1=0,2=1,3=2,4=3, or their scale, 0-4.")
     ] = None,
@@ -88,6 +88,8 @@ def import_suite(  # noqa: PLR0913 - options of a command
         changes, notes, _ = apply_here(documents, data_dir, managed_by=API, dry_run=dry_run)
     if to is None:
         terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
+        archived = sum(change["action"] == "archive" and change["kind"] == "canary" for change in changes)
+        notes = [*notes, archived_note(archived)] if archived else notes
     terminal.warn(find_warnings(documents))
     for line in (*imported.notes, *notes):
         terminal.note(f"Note: {plain(line)}.")
@@ -111,7 +113,7 @@ def _list_files(paths: Iterable[Path], split: str) -> list[Path]:
             files.append(path)
             continue
         inner = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-        qrels = sorted((path / "qrels").glob(f"{split}.tsv*"))
+        qrels = [*sorted((path / "qrels").glob(f"{split}.tsv*")), *sorted((path / "qrels").glob(f"{split}.jsonl*"))][:1]
         if (path / "qrels").is_dir() and not qrels:
             names = ", ".join(sorted(one.name for one in (path / "qrels").iterdir()))
             message = f"has no qrels/{split}.tsv; there are: {names}; choose with --split"

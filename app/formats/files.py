@@ -1,8 +1,24 @@
 """Canary files on disk: which texts a path stands for, and reading the files that secrets are kept in."""
 
+import shlex
 from pathlib import Path
+from typing import Final
 
 from app.domain.errors import InvalidInputError, Problem
+
+UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+"""The first two bytes of UTF-16 text."""
+
+
+def not_utf_8(name: str) -> str:
+    """Say that a file is not UTF-8 text, and the command that converts one of Windows."""
+    command = f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(name)} > utf-8.txt"
+    return f"is not UTF-8 text; in Excel save it as CSV UTF-8, or convert it: {command}"
+
+
+def decode_text(raw: bytes) -> str:
+    """Return the text of a file in UTF-8, or in UTF-16 with its mark. Raises UnicodeDecodeError."""
+    return raw.decode("utf-16" if raw[:2] in UTF_16_MARKS else "utf-8-sig")
 
 
 def canary_paths(path: Path) -> list[Path]:

@@ -84,6 +84,28 @@ def test_annotations_leave_and_come_as_csv(service: Api) -> None:
     assert service.get("/v1/tasks/truth/agreement")["annotators"] == ["Ann", "Bob"]
 
 
+def test_two_grades_of_a_chunk_by_one_person_in_a_file_are_refused_with_both_lines(service: Api) -> None:
+    service.pooled_task()
+    grade_all(service, "Ann", 1)
+    lines = service.client.get("/v1/tasks/truth/annotations").text.replace(",Ann,", ",Bob,").splitlines()
+    again = lines[1].removesuffix(",1") + ",0"
+    files = {"files": {"a.csv": "\n".join([*lines, lines[2], again]) + "\n"}}
+    answer = service.client.post("/v1/tasks/truth/annotations", json=files)
+    (error,) = answer.json()["errors"]
+    assert error["line"] == len(lines) + 2
+    assert error["message"] == "'Bob' graded this chunk already: 1 in line 2, now 0; leave one of them"
+    assert service.get("/v1/tasks/truth/agreement")["annotators"] == ["Ann"]
+
+
+def test_an_unknown_column_of_annotations_is_told_of_the_columns_of_annotations(service: Api) -> None:
+    service.pooled_task()
+    files = {"files": {"a.csv": "canary,chunk_id,annotator,grade,comment\nx,c,Bob,1,well\n"}}
+    (error,) = service.client.post("/v1/tasks/truth/annotations", json=files).json()["errors"]
+    assert error["message"] == (
+        "unknown column 'comment'; remove it. There are: canary, chunk_id, document, text, annotator, grade"
+    )
+
+
 def test_what_an_annotator_gets_tells_nothing_of_where_it_comes_from(service: Api) -> None:
     service.pooled_task()
     text = service.client.get("/v1/tasks/truth/next", params={"annotator": "Bob"}).text

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli import app
 from app.formats.catalog.exchange import FORMATS
+from app.formats.runs.explanations import why_degraded
 from tests.support.api_service import api
 from tests.support.http_servers import peer, reply
 
@@ -64,12 +66,75 @@ def test_a_broken_line_stops_the_import_and_leaves_no_suite(trec: Path, tmp_path
     assert "second" not in run("export", "--data-dir", data).stdout
 
 
-@pytest.mark.parametrize("raw", ["query,id\nmünchen,a\n".encode("latin-1"), "query,id\nx,a\n".encode("utf-16")])
-def test_a_file_that_is_not_utf_8_is_said_to_be_none(raw: bytes, tmp_path: Path) -> None:
-    (tmp_path / "s.csv").write_bytes(raw)
-    result = run("import", "--from", "csv", tmp_path / "s.csv", "--to", "-")
+def test_a_file_that_is_not_utf_8_is_refused_with_a_command_that_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "my s.csv").write_bytes("query,id\nWo ist München?,a\n".encode("cp1252"))
+    result = run("import", "--from", "csv", tmp_path / "my s.csv", "--to", "-")
     assert result.exit_code == 2
-    assert "is not UTF-8 text" in result.stderr
+    assert "is not UTF-8 text; in Excel save it as CSV UTF-8, or convert it: iconv -f WINDOWS-1252" in result.stderr
+    command = result.stderr.split("convert it: ")[1].split("utf-8.txt")[0] + "utf-8.txt"
+    subprocess.run(" ".join(command.split()), shell=True, check=True, cwd=tmp_path)  # noqa: S602 - as it is advised
+    converted = run("import", "--from", "csv", tmp_path / "utf-8.txt", "--suite", "s", "--to", "-")
+    assert "Wo ist München?" in yaml.safe_load(converted.stdout)["canaries"][0]["query"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_unicode_text_of_excel_is_read(encoding: str, ending: str, tmp_path: Path) -> None:
+    text = f"query\tchunk_id{ending}Wo ist München?\tzahl{ending}"
+    (tmp_path / "s.txt").write_bytes(text.encode(encoding))
+    result = run("import", "--from", "csv", tmp_path / "s.txt", "--to", "-")
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(result.stdout)["canaries"][0]["query"] == "Wo ist München?"
+
+
+def test_an_import_that_leaves_out_canaries_of_its_suite_says_that_they_are_archived(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(f"key,query,id\n{name},what is {name}?,{name}\n", encoding="utf-8")
+    note = "1 canary of the suite not in these files: archived, as an import replaces all canaries of its suite"
+    run("import", "--from", "csv", tmp_path / "a.csv", "--suite", "s", "--data-dir", data)
+    second = run("import", "--from", "csv", tmp_path / "b.csv", "--suite", "s", "--data-dir", data)
+    assert note in " ".join(second.stderr.split())
+    both = run("import", "--from", "csv", tmp_path / "a.csv", tmp_path / "b.csv", "--suite", "s", "--data-dir", data)
+    assert "archived" not in both.stderr
+    with api(tmp_path / "service") as service:
+        texts = {name: (tmp_path / f"{name}.csv").read_text(encoding="utf-8") for name in ("a", "b")}
+        for name in ("a", "b"):
+            answer = service.client.post("/v1/import?format=csv&suite=s", json={"files": {f"{name}.csv": texts[name]}})
+        assert any(one.startswith(note) for one in answer.json()["notes"])
+
+
+def test_a_folder_of_mteb_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "mteb"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "who pays"}\n', encoding="utf-8")
+    qrels = '{"query-id": "q1", "corpus-id": "d1", "score": 1}\n'
+    (folder / "qrels" / "test.jsonl").write_text(qrels, encoding="utf-8")
+    result = run("import", "--from", "beir", folder, "--to", "-")
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(result.stdout)["canaries"][0]["expected_chunks"] == ["d1"]
+
+
+def test_topics_that_a_run_does_not_have_are_counted_aloud(trec: Path, tmp_path: Path) -> None:
+    suite, ranked = tmp_path / "suite.yaml", tmp_path / "run.trec"
+    run("import", "--from", "trec", trec, "--to", suite)
+    ranked.write_text("1 Q0 retention 1 9 me\n", encoding="utf-8")
+    result = run("check", suite, "--rankings", ranked)
+    assert "1 of 2 canaries: not a topic of the run, counted as nothing found" in result.stderr
+
+
+def test_a_measure_just_below_its_floor_is_shown_with_digits_that_differ() -> None:
+    result: dict[str, Any] = {
+        "reasons": ["below_floor", "low_relevance"],
+        "measures": {"R@5": 2 / 3},
+        "floors": {"R@5": 0.667},
+        "top_score": 0.79996,
+        "min_relevance_score": 0.8,
+    }
+    assert why_degraded(result) == [
+        "R@5 0.6667 is below its floor 0.667",
+        "relevance 0.79996 is below its minimum 0.8",
+    ]
 
 
 def test_a_hundred_thousand_judgments_are_imported_at_once(tmp_path: Path) -> None:
@@ -168,7 +233,7 @@ def test_a_broken_run_is_refused_with_its_line(trec: Path, tmp_path: Path) -> No
     ranked.write_text("1 Q0 a 1 9 me\n1 Q0 b 2\n", encoding="utf-8")
     result = run("check", suite, "--rankings", ranked)
     assert result.exit_code == 2
-    assert f"{ranked}:2: is not a line of a run" in result.stderr
+    assert f"{ranked}:2: has 4 fields; a line of a run has six" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/escaped", ".git/hooks/post-checkout", "Makefile", "qrels.txt/x"])

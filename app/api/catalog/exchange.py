@@ -21,7 +21,7 @@ from app.domain.catalog.views import ExportedFiles, ImportOutcome
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
+from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder, archived_note
 from app.formats.catalog.exchange.csv_columns import parse_columns
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.warnings import find_warnings
@@ -35,7 +35,7 @@ from app.store.engine import Store
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
-Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl"]
+Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl", "elasticsearch", "opensearch", "llamaindex"]
 Named = Annotated[str | None, Query(max_length=64)]
 
 
@@ -102,6 +102,9 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
         changes = applying.apply(store, vault, documents, managed_by=API, now=datetime.now(UTC))
         wake(request)
     notes = [*notes, *suite_power.notes_on_plan(store, documents, managed_by=API), *_notes_on_hooks(request, documents)]
+    archived = sum(one.action == "archive" and one.kind == "canary" for one in changes)
+    if archived and form != "coalmine":
+        notes.append(archived_note(archived))
     warnings = [
         {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
         for one in find_warnings(documents)
@@ -172,7 +175,7 @@ def _select_split(files: Mapping[str, str], split: str | None) -> Mapping[str, s
     Raises InvalidInputError where there are only qrels of other splits.
     """
     qrels = [name for name in files if name.rpartition("/")[0].rpartition("/")[2] == "qrels"]
-    documents = [name for name in qrels if name.rpartition("/")[2] == f"{split}.tsv"]
+    documents = [name for name in qrels if name.rpartition("/")[2] in {f"{split}.tsv", f"{split}.jsonl"}]
     if split is None or documents == qrels:
         return files
     if not documents:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.domain.model import Reason
-from app.domain.number_text import age_text
+from app.domain.number_text import age_text, ratio_text
 from app.domain.runs.wrong_fields import WRONG_FIELDS, compare_names
 
 
@@ -35,7 +35,8 @@ def wrong_field(result: Mapping[str, Any]) -> str | None:
 
 
 def _low_relevance(result: Mapping[str, Any]) -> str:
-    return f"relevance {_score(result['top_score'])} is below its minimum {result['min_relevance_score']:g}"
+    least = result["min_relevance_score"]
+    return f"relevance {_score(result['top_score'], least)} is below its minimum {least:g}"
 
 
 def _missing(result: Mapping[str, Any]) -> str:
@@ -51,7 +52,7 @@ def _missing(result: Mapping[str, Any]) -> str:
 
 def _below_floor(result: Mapping[str, Any]) -> str:
     missed = [
-        f"{name} {_score(value)} is below its floor {floor:g}"
+        f"{name} {_score(value, floor)} is below its floor {floor:g}"
         for name, floor in result["floors"].items()
         if (value := result["measures"].get(name)) is not None and value < floor
     ]
@@ -68,8 +69,9 @@ def _forbidden(result: Mapping[str, Any]) -> str:
 
 
 def _answered(result: Mapping[str, Any]) -> str:
-    most = f"{result['max_relevance_score']:g}"
-    return f"answered with relevance {_score(result['top_score'])} though no good answer exists (at most {most})"
+    most = result["max_relevance_score"]
+    score = _score(result["top_score"], most)
+    return f"answered with relevance {score} though no good answer exists (at most {most:g})"
 
 
 def _stale(result: Mapping[str, Any]) -> str:
@@ -101,5 +103,6 @@ _SENTENCES: Mapping[Reason, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def _score(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"
+def _score(value: float | None, bound: float) -> str:
+    """Format a score with as many digits as it takes to differ from its bound."""
+    return "undefined" if value is None else ratio_text(value, bound)

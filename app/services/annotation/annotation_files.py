@@ -5,7 +5,7 @@ from datetime import datetime
 
 from app.domain.annotation.pooling import text_key
 from app.domain.errors import ConflictError, InvalidInputError, Problem
-from app.formats.annotation.annotation_csv import AnnotationLine, read_annotations, write_annotations
+from app.formats.annotation.annotation_csv import SKIPPED, AnnotationLine, read_annotations, write_annotations
 from app.formats.catalog.exchange import Source
 from app.formats.fields import MOST_PROBLEMS, one_line
 from app.services.annotation.tasks import document_of, find_task, items_by_chunk
@@ -61,10 +61,16 @@ def import_annotations(
     canaries = {one.key: one for one in listed}
     chosen: list[tuple[ItemRow, AnnotationLine]] = []
     problems: list[Problem] = []
+    first: dict[tuple[int, str], AnnotationLine] = {}
     for line in read_annotations(sources, highest=document_of(task).highest_grade):
         found = _find(line, canaries, by_text, by_chunk)
+        before = line if isinstance(found, str) else first.setdefault((found.id, line.annotator), line)
         if isinstance(found, str):
             problems.append(Problem(message=found, file=line.place[0], line=line.place[1]))
+        elif before.grade != line.grade:
+            grades = f"{_grade_text(before)} in line {before.place[1]}, now {_grade_text(line)}"
+            message = f"'{one_line(line.annotator)}' graded this chunk already: {grades}; leave one of them"
+            problems.append(Problem(message=message, file=line.place[0], line=line.place[1]))
         else:
             chosen.append((found, line))
     if problems:
@@ -88,6 +94,10 @@ def import_annotations(
             )
         defer_results(connection, task, to_us(now))
     return len(chosen)
+
+
+def _grade_text(line: AnnotationLine) -> str:
+    return SKIPPED if line.grade is None else str(line.grade)
 
 
 def _find(

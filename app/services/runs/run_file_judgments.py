@@ -22,7 +22,7 @@ def judged_by_rank(
     missing: such canaries are left out. Raises InvalidInputError where none of the topics is a canary's key.
     """
     lost: Counter[str] = Counter()
-    judged, keys = [], set()
+    judged, keys, absent = [], set(), 0
     for target in targets:
         canaries = target.suite.canaries or ()
         keys |= {canary.key for canary in canaries}
@@ -32,6 +32,7 @@ def judged_by_rank(
             one for canary in canaries if (one := _by_name(canary, lost, as_documents=as_documents)) is not None
         ]
         if judgeable:
+            absent += sum(one.key not in topics for one in judgeable)
             suite = target.suite.model_copy(update={"canaries": tuple(judgeable)})
             scorer = ScorerDocument(kind=ScorerKind.JUDGED)  # its scores mean nothing to the retriever's scale
             retriever = target.retriever.model_copy(update={"scorer": scorer})
@@ -44,6 +45,9 @@ def judged_by_rank(
         raise InvalidInputError([Problem(message=message, file=file)])
     strangers = len(set(topics) - keys)
     notes = [f"{counted(count, 'canary')}: {what}" for what, count in lost.items()]
+    if absent:
+        total = sum(len(target.suite.canaries or ()) for target in judged)
+        notes.insert(0, f"{absent:,} of {counted(total, 'canary')}: not a topic of the run, counted as nothing found")
     return tuple(judged), notes + (
         [f"{counted(strangers, 'topic')} of the run: no canary has it for its key"] if strangers else []
     )

@@ -34,6 +34,7 @@ from app.formats.catalog.exchange.csv_columns import (
 )
 from app.formats.catalog.warnings import find_warnings, text_of
 from app.formats.fields import one_line
+from app.formats.files import decode_text, not_utf_8
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, suite_power
 from app.services.catalog.api_keys import Scope
@@ -60,6 +61,9 @@ _PASTED = {
     "beir": "queries.jsonl",
     "trec": "topics.tsv",
     "rre": "ratings.json",
+    "elasticsearch": "rank-eval.json",
+    "opensearch": "judgments.json",
+    "llamaindex": "dataset.json",
 }
 _LABELS = {"files": "Files", "format": "Format", "suite": "Suite name", "pasted": "Pasted text", "column": "Columns"}
 _CARRIED_BYTES = 5_000_000
@@ -180,11 +184,11 @@ def _read_files(typed: Form, uploads: list[tuple[str, bytes]]) -> tuple[list[Imp
         if len(content) > LONGEST_FIELD:
             problems.append(Problem(path="files", message=f"'{name[:60]}' has more than 5 MB; use the API"))
             continue
+        short = name.rpartition("/")[2][:256]
         try:
-            short = name.rpartition("/")[2][:256]
-            files[short] = ImportFile(name=short, text=content.decode("utf-8-sig"))
+            files[short] = ImportFile(name=short, text=decode_text(content))
         except UnicodeDecodeError:
-            problems.append(Problem(path="files", message=f"'{name[:60]}' is not UTF-8 text"))
+            problems.append(Problem(path="files", message=f"'{name[:60]}' {not_utf_8(short)}"))
     if not uploads and not typed.get("drop"):
         files = {one.name: one for one in carried if not one.pasted}
     if typed.stripped("pasted"):

@@ -39,11 +39,14 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 FORMS: Mapping[str, str] = {
     "coalmine": "canary file (YAML)",
     "csv": "CSV",
-    "jsonl": "JSON lines",
+    "jsonl": "Ragas, LangSmith, Langfuse, DeepEval (JSON)",
     "trec": "TREC topics and qrels",
     "beir": "BEIR",
     "quepid": "Quepid",
     "rre": "Rated Ranking Evaluator",
+    "elasticsearch": "Elasticsearch rank_eval",
+    "opensearch": "OpenSearch judgments",
+    "llamaindex": "LlamaIndex",
 }
 """Names of the import and export formats."""
 Word = Annotated[str, Query(max_length=200)]

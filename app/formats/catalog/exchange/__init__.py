@@ -5,11 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 
+from app.domain.counts import counted
 from app.formats.catalog.documents import SuiteDocument
-from app.formats.catalog.exchange import beir, csv_tables, json_lines, quepid, rre, trec
+from app.formats.catalog.exchange import (
+    beir,
+    csv_tables,
+    elasticsearch,
+    json_lines,
+    llamaindex,
+    opensearch,
+    quepid,
+    rre,
+    trec,
+)
 from app.formats.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder, SuiteFiles
 
-__all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles"]
+__all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles", "archived_note"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +48,18 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", csv_tables),
             _format("quepid", "case or book export", rf"{_SLUG}\.csv", quepid),
             _format("rre", "ratings.json", r"ratings\.json", rre),
-            _format("jsonl", "Ragas or LangSmith samples", rf"{_SLUG}\.jsonl", json_lines),
+            _format("jsonl", "Ragas, LangSmith, Langfuse or DeepEval", rf"{_SLUG}\.jsonl", json_lines),
+            _format("elasticsearch", "body of _rank_eval", r"rank-eval\.json", elasticsearch),
+            _format("opensearch", "judgments of Search Relevance", r"judgments\.json", opensearch),
+            _format("llamaindex", "question-context pairs", r"dataset\.json", llamaindex),
         )
     }
 )
+
+
+def archived_note(count: int) -> str:
+    """Say that an import archives canaries, and how to keep them."""
+    return (
+        f"{counted(count, 'canary')} of the suite not in these files: archived, as an import replaces all canaries of "
+        "its suite; to keep them, import all files at once, or these as another suite"
+    )

@@ -4,6 +4,7 @@ Fields of a canary that BEIR does not have are written under `metadata`, which i
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,10 @@ OURS = "coalmine"
 """The key under `metadata` for the other fields of a canary."""
 _REST = frozenset(CanaryDocument.model_fields) - {"key", "query", "expected_chunks"}
 _COLUMNS = 3
+_QUERY_IDS, _CORPUS_IDS = ("query-id", "query_id", "qid"), ("corpus-id", "corpus_id", "doc_id", "docid")
+_GRADES = ("score", "relevance", "grade", "rating", "label")
+_QUERY_FILE, _CORPUS_FILE = re.compile("quer|topic"), re.compile("corpus|collection|document|docs|passage")
+_QREL_RECORD = re.compile(r"\"(?:corpus[-_]id|doc_?id)\"\s*:")
 _LONGEST = 20_000
 """Most characters of a judgment's text."""
 
@@ -23,11 +28,14 @@ _LONGEST = 20_000
 def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
     """Read queries and qrels, and from the corpus the texts of judged documents."""
     corpora = []
+    has_queries = any(_QUERY_FILE.search(_file_of(source)) for source in sources)
     for source in sources:
-        first = next((line for line in source.lines() if line.strip()), "")
-        if not first.lstrip().startswith("{"):
+        first = next((line for line in source.lines() if line.strip()), "").lstrip("\ufeff \t")
+        if not first.startswith("{"):
             _qrels(source, builder)
-        elif "corpus" in source.name.rpartition("/")[2]:
+        elif _QREL_RECORD.search(first):
+            _qrel_records(source, builder)
+        elif _CORPUS_FILE.search(_file_of(source)) or (has_queries and not _QUERY_FILE.search(_file_of(source))):
             corpora.append(source)
         else:
             _queries(source, builder)
@@ -98,7 +106,7 @@ def _queries(source: Source, builder: SuiteBuilder) -> None:
 def _qrels(source: Source, builder: SuiteBuilder) -> None:
     for number, line in enumerate(source.lines(), start=1):
         fields = line.rstrip("\r\n").split("\t")
-        if not line.strip() or (number == 1 and fields[-1].strip() == "score"):
+        if not line.strip() or (number == 1 and _is_header(fields)):
             continue
         if len(fields) != _COLUMNS:
             builder.add_problem(source.name, number, "is not a line of qrels: query-id, tab, corpus-id, tab, score")
@@ -106,6 +114,28 @@ def _qrels(source: Source, builder: SuiteBuilder) -> None:
         grade = builder.read_grade(fields[2], source.name, number)
         if grade is not None:
             builder.add_judgment(fields[0].strip(), source.name, number, grade, id=fields[1].strip() or None)
+
+
+def _qrel_records(source: Source, builder: SuiteBuilder) -> None:
+    """Read qrels that are JSON lines, as MTEB keeps them."""
+    for number, record in records(source, builder):
+        query, document = text_of(record, *_QUERY_IDS), text_of(record, *_CORPUS_IDS)
+        given = next((record[name] for name in _GRADES if name in record), None)
+        if query is None or document is None or given is None:
+            builder.add_problem(source.name, number, "a line of qrels needs 'query-id', 'corpus-id' and 'score'")
+            continue
+        grade = builder.read_grade(str(given), source.name, number)
+        if grade is not None:
+            builder.add_judgment(query, source.name, number, grade, id=document)
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    first = fields[0].strip().lower().removeprefix("\ufeff")
+    return first in {*_QUERY_IDS, "query"} or fields[-1].strip().lower() in _GRADES
+
+
+def _file_of(source: Source) -> str:
+    return source.name.rpartition("/")[2].lower()
 
 
 def _texts(source: Source, judged_ids: set[str], builder: SuiteBuilder) -> Iterator[tuple[str, str]]:

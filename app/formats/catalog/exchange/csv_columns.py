@@ -1,6 +1,7 @@
 """Columns of a CSV of canaries: what names in a header stand for, and what people say that other names are."""
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -48,6 +49,8 @@ _ALIASES: Mapping[str, str] = MappingProxyType(
         "source": "document",
     }
 )
+_SEPARATOR = re.compile(r"[\"']?sep=([;,\t|])[\"']?", re.IGNORECASE)
+"""The first line by which Excel says what separates the cells."""
 _HINT = "query (or question); id (or chunk_id), document, text; grade, forbidden; key"
 
 
@@ -80,11 +83,24 @@ def column_of(name: str, columns: Mapping[str, str]) -> str:
 
 def header_of(source: Source) -> tuple[str, ...]:
     """Return the names in the header of a table as they are written; () where it cannot be read."""
-    line = next((line for line in source.lines() if line.strip()), "").removeprefix("\ufeff")
+    _, line, delimiter = split_header(source.lines())
     try:
-        return tuple(name.strip() for name in next(csv.reader([line], delimiter=delimiter_of(line), strict=True), []))
+        return tuple(name.strip() for name in next(csv.reader([line], delimiter=delimiter, strict=True), []))
     except csv.Error:
         return ()
+
+
+def split_header(lines: Iterable[str]) -> tuple[int, str, str]:
+    """Return (its line, header, delimiter) of a table, after blank lines and Excel's `sep=;`; reads no further."""
+    given = None
+    for number, line in enumerate(lines, start=1):
+        plain = line.removeprefix("\ufeff")
+        separator = _SEPARATOR.fullmatch(plain.strip("\r\n"))
+        if separator is not None and given is None:
+            given = separator[1]
+        elif plain.strip(" \t\r\n;,"):
+            return number, plain, given or delimiter_of(plain)
+    return 1, "", ","
 
 
 def delimiter_of(header: str) -> str:
@@ -97,9 +113,15 @@ def plain_name(cell: str) -> str:
     return cell.strip().lower().replace(" ", "_")
 
 
-def unknown_column(name: str) -> str:
-    """Say that a column is unknown, which ones there are, and how to say what it is."""
+def unknown_column(name: str, known: Iterable[str] | None = None) -> str:
+    """Say that a column is unknown, which ones there are, and how to say what it is.
+
+    `known`: the columns of another table than one of canaries, whose columns nobody can assign.
+    """
     shown = one_line(name)
+    if known is not None:
+        listed = list(known)
+        return f"unknown column '{shown}'{did_you_mean(name, listed)}; remove it. There are: {', '.join(listed)}"
     near = did_you_mean(name, [*COLUMNS, *_ALIASES])
     return (
         f"unknown column '{shown}'{near}{' T' if near else '; t'}here are: {list_columns()}. "

@@ -6,6 +6,25 @@ from collections.abc import Collection, Iterable
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 
 
+def is_left_out(canary: CanaryDocument, fields: Collection[str]) -> bool:
+    """Whether an import leaves the canary out: no chunk is judged and nothing else of it is kept by these fields."""
+    blank = CanaryDocument(key="x", query="x")
+    kept = {*fields, "expected_chunks"} - {"key", "query"}
+    return all(getattr(canary, name) == getattr(blank, name) for name in kept)
+
+
+def graded_names(canary: CanaryDocument, notes: list[str]) -> dict[str, int]:
+    """Return the grades of a canary's chunks by id or document; what has neither is noted."""
+    grades: dict[str, int] = {}
+    for chunk in canary.expected_chunks:
+        name = chunk.id or chunk.document
+        if name is None:
+            notes.append("judgments by text alone")
+        elif grades.setdefault(name, chunk.grade) != chunk.grade:
+            notes.append("a second grade for the same id")
+    return grades
+
+
 def losses(
     suite: SuiteDocument,
     *,
@@ -23,6 +42,8 @@ def losses(
     lost: Counter[str] = Counter(extra)
     blank = CanaryDocument(key="x", query="x")
     for canary in suite.canaries or ():
+        if is_left_out(canary, fields):
+            lost["canaries without judgments"] += 1
         for name in type(canary).model_fields:
             is_kept = name in fields or name in {"key", "query", "expected_chunks"}
             if not is_kept and getattr(canary, name) != getattr(blank, name):

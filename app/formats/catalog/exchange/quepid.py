@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.formats.catalog.documents import SuiteDocument
+from app.formats.catalog.exchange.csv_columns import header_of, plain_name
 from app.formats.catalog.exchange.csv_tables import escape_formula, rows
+from app.formats.catalog.exchange.listed_cells import excel_number
 from app.formats.catalog.exchange.losses import losses
 from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, objects_in
 
 _ALIASES = {"doc_id": "docid", "document_id": "docid", "query_text": "query"}
-_DETAIL = {"team_name", "case_name", "case_id", "doc_position", "title"}
-"""Columns of the detailed case export without ratings."""
+_OF_CASES = {"team_name", "case_name", "case_id", "snapshot_name", "snapshot_time", "doc_position"}
+"""Columns of exports of a case: such a table has no judges."""
+_NO_JUDGES = {"query", "docid", "title", "notes", "information_need"}
 
 
 def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
@@ -45,6 +48,8 @@ def write(suite: SuiteDocument) -> SuiteFiles:
             name = chunk.id or chunk.document
             if name is None:
                 notes.append("judgments by text alone")
+            elif excel_number(name):
+                notes.append("ids that look like numbers of a spreadsheet (1.5E+10)")
             else:
                 writer.writerow([escape_formula(canary.query), escape_formula(name), chunk.grade])
         notes.append("keys")
@@ -55,6 +60,8 @@ def write(suite: SuiteDocument) -> SuiteFiles:
 def _csv(source: Source, builder: SuiteBuilder) -> None:
     ratings: dict[tuple[str, str], list[float]] = defaultdict(list)
     lines: dict[tuple[str, str], int] = {}
+    names = {_ALIASES.get(name, name) for name in map(plain_name, header_of(source))}
+    is_judged_once = "rating" in names or bool(names & _OF_CASES)
     for number, row in rows(source, builder, required=("query",), aliases=_ALIASES):
         if "query" not in row:
             builder.add_problem(source.name, number, "has no query")
@@ -62,11 +69,16 @@ def _csv(source: Source, builder: SuiteBuilder) -> None:
         builder.add_canary(row["query"], row["query"], source.name, number)
         if "docid" not in row:
             continue  # a query without ratings has a line of its own
+        problem = excel_number(row["docid"])
+        if problem is not None:
+            builder.add_problem(source.name, number, f"the document {problem}")
+            continue
         place = (row["query"], row["docid"])
         lines.setdefault(place, number)
-        judges = {"rating": row["rating"]} if "rating" in row else row
-        for column, cell in judges.items():
-            if column in {"query", "docid", *_DETAIL}:
+        judges = ["rating"] if is_judged_once else [name for name in row if name not in _NO_JUDGES]
+        ratings[place] += []
+        for column, cell in [(name, row[name]) for name in judges if name in row]:
+            if cell.strip().lower() == "null":  # nobody rated it
                 continue
             rating = _rating(cell)
             if rating is not None:
@@ -88,12 +100,19 @@ def _json(source: Source, builder: SuiteBuilder) -> None:
     for pair in objects_in(whole.get("query_doc_pairs")):
         values = [one.get("rating") for one in objects_in(pair.get("judgements"))]
         _pair(pair.get("query_text"), pair.get("doc_id"), values, source.name, builder)
+    rated: dict[tuple[str, str], list[float]] = defaultdict(list)
     for query in objects_in(whole.get("queries")):
         text, ratings = query.get("query_text", query.get("query")), query.get("ratings")
         if isinstance(ratings, dict):
             ratings = [{"doc_id": name, "rating": rating} for name, rating in ratings.items()]
         for one in objects_in(ratings):
-            _pair(text, one.get("doc_id"), [one.get("rating")], source.name, builder)
+            document, rating = one.get("doc_id"), _rating(one.get("rating"))
+            if not isinstance(text, str) or not text.strip() or document is None:
+                _pair(text, document, (), source.name, builder)
+            else:  # several people may have rated it
+                rated[text, str(document)] += [] if rating is None else [rating]
+    for (text, document), given in rated.items():
+        _pair(text, document, given, source.name, builder)
 
 
 def _pair(query: Any, document: Any, ratings: Sequence[Any], file: str, builder: SuiteBuilder) -> None:

@@ -1,6 +1,7 @@
 """Rated Ranking Evaluator (https://github.com/SeaseLtd/rated-ranking-evaluator): its ratings JSON.
 
-Queries of one group share their judgments; a query is the `$query` of its placeholders. Topics become tags.
+Queries of one group share their judgments; a query is the `$query` of its placeholders, or its only one.
+Topics become tags.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange.losses import losses
 from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, objects_in
+from app.formats.fields import one_line
 
 _TAG = 64
 
@@ -73,9 +75,15 @@ def _group(topic: str | None, group: dict[str, Any], file: str, builder: SuiteBu
     queries = [query for one in objects_in(group.get("queries")) or [group] if (query := _query(one)) is not None]
     name = str(group.get("name") or "").strip()
     if not queries:
-        builder.add_problem(file, 1, f"group '{name[:40]}' has no query with a $query placeholder")
+        builder.add_problem(
+            file, 1, f"group '{name[:40]}' has no query with a $query placeholder, or with a single one"
+        )
         return
     relevant = group.get("relevant_documents")
+    problem = _unreadable(relevant)
+    if problem is not None:
+        builder.add_problem(file, 1, f"group '{name[:40]}': relevant_documents {problem}")
+        return
     for query in queries:
         named = bool(name) and len(queries) == 1
         identity = name if named else query
@@ -84,6 +92,15 @@ def _group(topic: str | None, group: dict[str, Any], file: str, builder: SuiteBu
             given = builder.read_grade(str(grade), file, 1)
             if given is not None:
                 builder.add_judgment(identity, file, 1, given, id=document)
+
+
+def _unreadable(relevant: Any) -> str | None:
+    """Return what is wrong with the judgments of a group; None where nothing is."""
+    forms = "write {document: {gain: 1}} or {gain: [documents]}"
+    if relevant is not None and not isinstance(relevant, dict):
+        return f"is no object; {forms}"
+    bare = [name for name, value in (relevant or {}).items() if not isinstance(value, dict | list)]
+    return f"has neither a gain nor documents for '{one_line(str(bare[0]))}'; {forms}" if bare else None
 
 
 def _judged(relevant: Any) -> Iterator[tuple[str, Any]]:
@@ -97,5 +114,7 @@ def _judged(relevant: Any) -> Iterator[tuple[str, Any]]:
 
 def _query(one: dict[str, Any]) -> str | None:
     placeholders = one.get("placeholders")
-    query = placeholders.get("$query") if isinstance(placeholders, dict) else None
+    if not isinstance(placeholders, dict):
+        return None
+    query = placeholders.get("$query", next(iter(placeholders.values())) if len(placeholders) == 1 else None)
     return query if isinstance(query, str) and query.strip() else None

@@ -3,6 +3,7 @@
 The formats' modules parse the lines.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from app.formats.fields import MOST_PROBLEMS, did_you_mean, one_line
 from app.formats.json_texts import parse_json_text
 from app.formats.validation_messages import message_of, parse_document, path_of
 
+_COMMA = re.compile(r"-?[0-9]+,[0-9]+")
+_IN_SUITES = "import the rest as another suite: an import replaces all canaries of its suite"
 _Identity = tuple[str | None, str | None, str | None]
 
 
@@ -94,6 +97,11 @@ class SuiteBuilder:
         self._first: dict[str, str] = {}
         self._as_document = as_document
 
+    @property
+    def maps_grades(self) -> bool:
+        """Whether somebody said what grades mean."""
+        return self._grades is not UNCHANGED
+
     def add_canary(
         self, identity: str, query: str | None, file: str, line: int, *, named: bool = True, **fields: Any
     ) -> None:
@@ -130,7 +138,7 @@ class SuiteBuilder:
             return
         self._judgments += 1
         if self._limits is not None and self._judgments > self._limits.judgments:
-            self._refuse(f"there are more than {self._limits.judgments:,} judgments; import them in parts", file, line)
+            self._refuse(f"there are more than {self._limits.judgments:,} judgments; {_IN_SUITES}", file, line)
         draft = self._draft(identity, file, line)
         place: _Identity = (named.get("id"), named.get("document"), named.get("text"))
         into = draft.forbidden if grade is None else draft.judged
@@ -167,10 +175,11 @@ class SuiteBuilder:
     def read_grade(self, text: str, file: str, line: int) -> int | None:
         """Return a grade from 0 to 3; others are rounded or clipped with a note. None = a problem was added."""
         try:
-            value = self._grades.of(float(text))
+            value = self._grades.of(parse_number(text))
             whole = round(value)  # raises for infinity and NaN
         except (ValueError, OverflowError):
-            self.add_problem(file, line, f"the grade '{one_line(text)}' is not a number")
+            comma = "; write a point for the comma" if _COMMA.fullmatch(text.strip()) else ""
+            self.add_problem(file, line, f"the grade '{one_line(text)}' is not a number{comma}")
             return None
         if whole != value:
             self.add_note("a grade between two whole numbers was rounded", f"{file}:{line}")
@@ -244,7 +253,7 @@ class SuiteBuilder:
         draft = self._by_identity.get(identity)
         if draft is None:
             if self._limits is not None and len(self._by_identity) >= self._limits.canaries:
-                self._refuse(f"there are more than {self._limits.canaries:,} queries; import them in parts", file, line)
+                self._refuse(f"there are more than {self._limits.canaries:,} queries; {_IN_SUITES}", file, line)
             draft = self._by_identity[identity] = _CanaryDraft(file=file, line=line)
         return draft
 
@@ -275,6 +284,13 @@ def _is_free(category: str) -> bool:
     """Whether a category is neither one of ours nor similar; cached, as files repeat the same few."""
     ours = [str(one) for one in Category]
     return category not in ours and not did_you_mean(category, ours)
+
+
+def parse_number(text: str) -> float:
+    """Return the number of a text. Raises ValueError, also for `1_0`, which only Python takes for a number."""
+    if "_" in text:
+        raise ValueError
+    return float(text)
 
 
 def objects_in(value: Any) -> list[dict[str, Any]]:
