@@ -236,6 +236,7 @@ def open_service(
         )
         worker = Worker(engine, exposition.process, exposition.snapshot)
         exposition.process.watch_worker(lambda: worker.alive)
+        exposition.process.watch_lag(lambda: worker.lag)
     return Service(
         settings=settings,
         store=store,

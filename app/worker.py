@@ -55,6 +55,10 @@ class Worker:
         self._reports = DueReports(engine.store)
         self._times_set = -1
         """How often the clock was set when all instants were computed last; at the start they are."""
+        self._lag = 0.0
+        """How late the last tick queued its run, in seconds."""
+        self._next_due: datetime | None = None
+        """When a check is due next, as the last tick that succeeded said."""
         self._synced_at: float | None = None
         """When the scheduler last had every check looked after, by the monotonic clock."""
         self._threads: list[threading.Thread] = []
@@ -112,6 +116,12 @@ class Worker:
         """Whether every thread of the worker is running."""
         return bool(self._threads) and all(thread.is_alive() for thread in self._threads) and self._jobs.alive
 
+    @property
+    def lag(self) -> float:
+        """Seconds by which the last tick was late, or for which the next one is overdue: it grows while none comes."""
+        overdue = (self._now() - self._next_due).total_seconds() if self._next_due is not None else 0.0
+        return max(self._lag, overdue)
+
     def _repeat(self, seconds: float, task: Callable[[], None]) -> None:
         """Do a task now and then every few seconds, whatever the wall clock says."""
         while not self._stopping.is_set():
@@ -167,7 +177,7 @@ class Worker:
                 return
             now = self._now()
             queued = self._due.queue_due(now)
-            following = self._due.next_due(now)
+            self._next_due = following = self._due.next_due(now)
             if following is not None:  # a moment by the clock of the scheduler, which may not be that of the worker
                 trigger = DateTrigger(datetime.now(UTC) + (following - now))
                 self._scheduler.add_job(
@@ -182,7 +192,7 @@ class Worker:
 
     def _note_queued(self, queued: Sequence[datetime], now: datetime) -> None:
         if queued:
-            self._process.scheduler_lag((now - min(queued)).total_seconds())
+            self._lag = (now - min(queued)).total_seconds()
             self._jobs.wake()
 
     def _ping_loop(self, ping: Ping) -> None:

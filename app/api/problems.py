@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from typing_extensions import TypedDict
 
 from app.domain.errors import (
@@ -132,6 +133,11 @@ def install_problems(app: FastAPI) -> None:
         titles = {404: "Not found", 405: "Method not allowed"}
         slug, title = slugs.get(error.status_code, "http"), titles.get(error.status_code, "The request failed")
         return problem(slug, title, error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def on_broken_off(request: Request, _error: ClientDisconnect) -> JSONResponse:
+        logger.info("request_broken_off", extra={"method": request.method, "path": request.url.path[:200]})
+        return problem("broken-off", "The request was broken off by its sender", 400, "nothing was done")  # to nobody
 
     @app.exception_handler(Exception)
     async def on_bug(_request: Request, error: Exception) -> JSONResponse:

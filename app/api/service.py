@@ -12,8 +12,8 @@ from app.api.answers import answers
 from app.api.deps import csrf_token, may_read
 from app.api.problems import as_problem, problem
 from app.domain.errors import StoreUnavailableError
-from app.services.history import metrics_snapshot
 from app.services.self_monitor import Issue
+from app.services.store_watch import find_read_error
 
 router = APIRouter(tags=["service"])
 probes = APIRouter(tags=["service"])
@@ -42,11 +42,13 @@ async def readyz(request: Request) -> Response:
     if worker is not None and not worker.alive:
         return problem("not-ready", "Not ready", 503, "the worker is not running")
     try:
-        await anyio.to_thread.run_sync(metrics_snapshot.ping, request.app.state.access.store, limiter=_CHECKS)
+        unusable = await anyio.to_thread.run_sync(find_read_error, request.app.state.access.store, limiter=_CHECKS)
     except StoreUnavailableError as error:
         return as_problem(
             error if await may_read(request) else StoreUnavailableError("the database cannot be used now")
         )
+    if unusable is not None:
+        return problem("not-ready", "Not ready", 503, unusable)
     failure = request.app.state.access.store.write_failure or issues.get(Issue.STORE_WRITE)
     shown = bool(failure is not None or issues) and await may_read(request)
     if failure is not None:

@@ -50,7 +50,11 @@ class ProcessMetrics:
         self._failures = Counter(
             "coalmine_delivery_failures", "Failed delivery attempts.", ["hook", "reason"], registry=registry
         )
-        self._lag = Gauge("coalmine_scheduler_lag_seconds", "How late the last tick queued its run.", registry=registry)
+        self._lag = Gauge(
+            "coalmine_scheduler_lag_seconds",
+            "How late the last tick queued its run, or, where it is longer, how long the next is overdue.",
+            registry=registry,
+        )
         self._reloaded = Gauge(
             "coalmine_config_last_reload_successful",
             "Whether the canary files were applied when last read (1) or the old ones stay in force (0).",
@@ -110,9 +114,9 @@ class ProcessMetrics:
         else:
             self._failures.labels(sent.hook, sent.error).inc()
 
-    def scheduler_lag(self, seconds: float) -> None:
-        """Record how late a tick was."""
-        self._lag.set(seconds)
+    def watch_lag(self, lag: Callable[[], float]) -> None:
+        """Export from now on how late the ticks of this process are."""
+        self._lag.set_function(lag)
 
     def config_reloaded(self, *, successful: bool) -> None:
         """Record whether the canary files could be applied."""
@@ -150,7 +154,7 @@ class StateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the state series, or only that the store is down."""
         state = self._snapshot.state
-        up = state is not None and not self._monitor.has(Issue.STORE_WRITE)
+        up = state is not None and not self._monitor.issues.keys() & {Issue.STORE_READ, Issue.STORE_WRITE}
         yield gauge("coalmine_store_up", "Whether the store could be read and takes writes.", (), [((), float(up))])
         if state is not None:
             yield from state_families(state)

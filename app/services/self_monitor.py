@@ -24,6 +24,8 @@ class Issue(StrEnum):
     """Runs are due that no worker has begun."""
     RESOURCES = "resources"
     """This process or machine is out of file descriptors or memory."""
+    STORE_READ = "store_read"
+    """The database answers, but its tables are damaged, missing or of an older release."""
     STORE_WRITE = "store_write"
     """The database can be read but not written."""
 

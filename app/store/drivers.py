@@ -17,8 +17,18 @@ from app.domain.errors import ConfigurationError, StoreUnavailableError
 
 WRITES = "coalmine_writes"
 """The execution option of connections that write."""
-_SQLITE_REFUSALS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}
+_SQLITE_REFUSALS = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+}
+_SQLITE_LOCKS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_SQLITE_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _POSTGRESQL_REFUSALS = {"53100", "58030", "25006"}  # disk full, I/O error, read-only transaction
+_POSTGRESQL_MISSING = {"42P01", "42703", "3F000", "42501"}  # table, column, schema, permission
+_POSTGRESQL_DAMAGE = {"XX001", "XX002"}  # of a table, of an index
 
 
 def create_engine(url: str, busy_milliseconds: int) -> Engine:
@@ -108,14 +118,15 @@ def _begin_sqlite(connection: Connection) -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn a database that is locked, absent or damaged into StoreUnavailableError."""
+    """Turn a database that is locked, absent, damaged, read-only or without our tables into StoreUnavailableError."""
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
         raise StoreUnavailableError(error_text(error)) from error
     except DBAPIError as error:
         # The bare base class is what SQLite says of a file that is damaged or none of its own.
-        if error.connection_invalidated or type(error.orig) is sqlite3.DatabaseError:
+        unusable = refuses_writes(error) or _sqlstate(error) in _POSTGRESQL_MISSING | _POSTGRESQL_DAMAGE
+        if error.connection_invalidated or type(error.orig) is sqlite3.DatabaseError or unusable:
             raise StoreUnavailableError(error_text(error)) from error
         raise
     except sqlite3.Error as error:  # while a connection is being prepared, nobody has wrapped it yet
@@ -124,10 +135,28 @@ def translate_errors() -> Iterator[None]:
 
 def refuses_writes(error: Exception) -> bool:
     """Whether a write failed for want of room or permission, which another attempt alone does not mend."""
+    return _sqlite_code(error) in _SQLITE_REFUSALS or _sqlstate(error) in _POSTGRESQL_REFUSALS
+
+
+def is_locked_out(error: Exception) -> bool:
+    """Whether another process held the one writer of SQLite for as long as a write waits."""
+    return _sqlite_code(error) in _SQLITE_LOCKS
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the database found a part of itself to be damaged."""
+    return _sqlite_code(error) in _SQLITE_DAMAGE or _sqlstate(error) in _POSTGRESQL_DAMAGE
+
+
+def _sqlite_code(error: Exception) -> int | None:
     cause = getattr(error, "orig", None) or error
-    if isinstance(cause, sqlite3.Error):
-        return (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF in _SQLITE_REFUSALS
-    return getattr(cause, "sqlstate", None) in _POSTGRESQL_REFUSALS
+    code: int | None = getattr(cause, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _sqlstate(error: Exception) -> str | None:
+    cause = getattr(error, "orig", None) or error
+    return getattr(cause, "sqlstate", None)
 
 
 def error_text(error: Exception) -> str:

@@ -22,12 +22,22 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailableError
 from app.store.cache import ByteCache
-from app.store.drivers import WRITES, create_engine, error_text, refuses_writes, translate_errors
+from app.store.drivers import (
+    WRITES,
+    create_engine,
+    error_text,
+    is_damage,
+    is_locked_out,
+    refuses_writes,
+    translate_errors,
+)
 from app.store.insert_sql import ids_sql, insert_arrays_sql, insert_sql, typed_array
 from app.store.row_tables import STAGED_ROWS, StagedRows, create_temporary, insert_temporary
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
+DAMAGE_SECONDS = 600.0
+"""How long a damaged part is told of after it was met last: what meets it may be a run every few minutes."""
 RUN_CACHE_BYTES = 32 * 1024 * 1024
 """A page of 50 alerts whose runs degraded 1,000 canaries each takes 28 MB."""
 RUN_CACHE_SECONDS = 600.0
@@ -76,7 +86,11 @@ class Store:
         self._busy_milliseconds = busy_milliseconds
         self._turns = threading.Lock() if self.dialect == "sqlite" else None
         self._write_failure: tuple[str, float] | None = None
-        """Why and when, by the monotonic clock, a write failed last that no lock was in the way of."""
+        """Why and when, by the monotonic clock, a write failed last for want of room or permission."""
+        self._lock_failure: str | None = None
+        """Why the last write failed, where another process held the writer; None = a write succeeded since."""
+        self._damage: tuple[str, float] | None = None
+        """What was found damaged and when, by the monotonic clock."""
         if self.dialect == "postgresql":
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
@@ -97,8 +111,17 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction that only reads."""
-        with translate_errors(), self._reader.connect() as connection:
+        with translate_errors(), self._noting_damage(), self._reader.connect() as connection:
             yield connection
+
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, sqlite3.Error) as error:
+            if is_damage(error):
+                self._damage = error_text(error), time.monotonic()
+            raise
 
     @contextmanager
     def write(self, staged: Sequence[StagedRows] = ()) -> Iterator[Connection]:
@@ -106,14 +129,18 @@ class Store:
 
         What is `staged` is at hand in it, made ready while others still write.
         """
-        with translate_errors(), self._staging(staged) as prepared, self._turn():
+        with translate_errors(), self._noting_damage(), self._staging(staged) as prepared, self._turn():
             try:
                 with self._transaction(prepared) as connection:
                     yield connection
             except (DBAPIError, sqlite3.Error) as error:
                 if refuses_writes(error):
                     self._write_failure = error_text(error), time.monotonic()
+                elif is_locked_out(error):
+                    waited = self._busy_milliseconds / 1000
+                    self._lock_failure = f"{error_text(error)}: another process held it for more than {waited:g} s"
                 raise
+            self._lock_failure = None
             failure = self._write_failure
             if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
                 self._write_failure = None
@@ -157,12 +184,19 @@ class Store:
 
     @property
     def write_failure(self) -> str | None:
-        """Why writes failed lately although reads may do, such as a full disk; None = they did not.
+        """Why writes failed lately although reads may do, such as a full disk or a lock; None = they did not.
 
-        It stands until a write succeeds `WRITE_FAILURE_SECONDS` later: small ones may while large ones do not.
+        A lock is over with the next write. Else it stands until a write succeeds `WRITE_FAILURE_SECONDS` later: small
+        ones may while large ones do not.
         """
         failure = self._write_failure
-        return failure[0] if failure is not None else None
+        return failure[0] if failure is not None else self._lock_failure
+
+    @property
+    def damage(self) -> str | None:
+        """What was found damaged within the last `DAMAGE_SECONDS`; None = nothing was."""
+        damage = self._damage
+        return damage[0] if damage is not None and time.monotonic() - damage[1] < DAMAGE_SECONDS else None
 
     def read_clock(self) -> datetime | None:
         """Return the time by the clock of the database's server; None = it has none but that of this machine."""

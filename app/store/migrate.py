@@ -4,6 +4,7 @@ Alembic, a tenth of a second and 9 MB, is loaded only where there is something t
 """
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 
 from app.domain.errors import ConfigurationError
 from app.store.engine import Store
+from app.store.tables import alerts, canaries, definitions, deliveries, latest, metadata, runs
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -19,6 +21,7 @@ _MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _LOCK = 0xC0A1  # PostgreSQL advisory lock: replicas that start together migrate one after another
 _APPLIED: Final = sa.table("alembic_version", sa.column("version_num", sa.Text()))
+_NEEDED: Final = (definitions, canaries, runs, latest, alerts, deliveries)
 _REVISION: Final = re.compile(r'^(revision|down_revision) = "(\w+)"', re.MULTILINE)
 
 
@@ -68,6 +71,37 @@ def revisions(store: Store) -> tuple[str | None, str]:
     return current, _newest_revision()
 
 
+def find_schema_error(store: Store) -> str | None:
+    """Why the tables of the open database cannot be used, read cheaply; None = they can.
+
+    A newer schema is no error: the release before goes on serving while a new one migrates. Of the tables that
+    everything needs, the newest row is read, so that a damaged one is noticed. Raises StoreUnavailableError.
+    """
+    with store.read() as connection:
+        names = set(sa.inspect(connection).get_table_names())
+        if _APPLIED.name not in names:
+            return "the database has no tables of Coalmine: it is empty or another one; connect to the right one"
+        current = connection.scalar(sa.select(_APPLIED.c.version_num))
+        head = _newest_revision()
+        if current is None or (current != head and current in _known_revisions()):
+            return f"the database has the older schema {current}, and this release needs {head}: run `coalmine migrate`"
+        missing = [table.name for table in metadata.sorted_tables if table.name not in names]
+        if current == head and missing:
+            return f"the database lacks {len(missing)} tables, {missing[0]} among them: restore a backup"
+        for table in _NEEDED:
+            connection.execute(
+                sa.select(table).order_by(*(column.desc() for column in table.primary_key)).limit(1)
+            ).all()
+    return None
+
+
+@cache
+def _known_revisions() -> frozenset[str]:
+    """Name the revisions of this release."""
+    return frozenset(file.stem for file in (_MIGRATIONS / "versions").glob("*.py"))
+
+
+@cache
 def _newest_revision() -> str:
     """Name the revision that no other builds on. Each names its own and its forerunner's on a line of its file.
 

@@ -60,12 +60,13 @@ def _issues(request: Request) -> list[Banner]:
     ]
 
 
-_GRAVE = {Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
+_GRAVE = {Issue.STORE_READ, Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
 _TITLES = {
     Issue.CLOCK: "Clock",
     Issue.HEARTBEAT: "Worker",
     Issue.OVERLOAD: "Overload",
     Issue.RESOURCES: "Resources",
+    Issue.STORE_READ: "Database cannot be used",
     Issue.STORE_WRITE: "Database takes no writes",
 }
 

@@ -439,7 +439,7 @@ def test_a_worker_shows_a_run_without_being_asked(tmp_path: Path) -> None:
 
 def test_two_services_in_one_process_do_not_mix() -> None:
     first, second = Exposition.create(), Exposition.create()
-    first.process.scheduler_lag(timedelta(minutes=1).total_seconds())
+    first.process.watch_lag(timedelta(minutes=1).total_seconds)
     assert b"coalmine_scheduler_lag_seconds 60.0" in first.render()[0]
     assert b"coalmine_scheduler_lag_seconds 0.0" in second.render()[0]
 

@@ -14,7 +14,7 @@ Ping = Callable[[], str | None]
 
 STALE_SECONDS = 60.0
 """Longest time since the last turn of the scheduler of a working worker."""
-_WITHHOLDING = (Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD, Issue.HEARTBEAT)
+_WITHHOLDING = (Issue.STORE_READ, Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD, Issue.HEARTBEAT)
 
 
 def ping_if_working(ping: Ping, store: Store, monitor: SelfMonitor, *, alive: bool, synced_ago: float) -> bool:

@@ -301,9 +301,3 @@ def _evidence(detection: DetectionRow | None) -> dict[str, float]:
     if detection is None or detection.evidence is None:
         return {}
     return {**detection.body.get("scopes", {}), "average": detection.evidence}
-
-
-def ping(store: Store) -> None:
-    """Read from the store. Raises StoreUnavailableError."""
-    with store.read() as connection:
-        outbox.count_pending(connection)
