@@ -99,10 +99,10 @@ def test_two_grades_of_a_chunk_by_one_person_in_a_file_are_refused_with_both_lin
 
 def test_an_unknown_column_of_annotations_is_told_of_the_columns_of_annotations(service: Api) -> None:
     service.pooled_task()
-    files = {"files": {"a.csv": "canary,chunk_id,annotator,grade,comment\nx,c,Bob,1,well\n"}}
+    files = {"files": {"a.csv": "canary,chunk_id,annotator,grade,remarks\nx,c,Bob,1,well\n"}}
     (error,) = service.client.post("/v1/tasks/truth/annotations", json=files).json()["errors"]
     assert error["message"] == (
-        "unknown column 'comment'; remove it. There are: canary, chunk_id, document, text, annotator, grade"
+        "unknown column 'remarks'; remove it. There are: canary, chunk_id, document, text, annotator, grade"
     )
 
 

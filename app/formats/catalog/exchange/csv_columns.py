@@ -121,7 +121,9 @@ def unknown_column(name: str, known: Iterable[str] | None = None) -> str:
     shown = one_line(name)
     if known is not None:
         listed = list(known)
-        return f"unknown column '{shown}'{did_you_mean(name, listed)}; remove it. There are: {', '.join(listed)}"
+        near = did_you_mean(name, listed)
+        advice = f"{near} Else remove it" if near else "; remove it"
+        return f"unknown column '{shown}'{advice}. There are: {', '.join(listed)}"
     near = did_you_mean(name, [*COLUMNS, *_ALIASES])
     return (
         f"unknown column '{shown}'{near}{' T' if near else '; t'}here are: {list_columns()}. "
