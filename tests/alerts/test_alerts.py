@@ -365,7 +365,7 @@ def test_a_category_has_an_alert_of_its_own(world: World) -> None:
 
 def test_a_single_failing_probe_is_no_reason_to_alert(world: World) -> None:
     world.probe.answers["q0"] = failed(Outcome.TIMEOUT)
-    for _ in range(4):
+    for _ in range(2):
         world.run()
     assert world.alerts() == []
 

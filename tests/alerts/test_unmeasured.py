@@ -101,3 +101,20 @@ def test_the_alert_of_a_rule_ends_when_its_canaries_are_retired(sqlite_store: St
     assert alert["transitions"][-1]["reason"] == (
         "canaries_retired: the canaries of the rule are no longer in the suite."
     )
+
+
+def test_an_alert_does_not_end_while_its_degraded_canary_is_not_measured(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    rule = {"kind": "threshold", "measure": "coverage", "critical": {"below": 1.0}, "open": {"bad": 1, "of": 1}}
+    world.apply(page([canary(key) for key in KEYS], rules=[{**rule, "close": 1}]))
+    _fail(world)
+    world.probe.answers["q03"] = answered(hits("other"))
+    world.run()
+    _fail(world, "q03")
+    world.run()
+    (alert,) = world.alerts()
+    assert alert["state"] == "recovering"
+    assert alert["reason"].endswith("not resolved: q03, degraded when it opened, not measured in this run.")
+    _fail(world)
+    world.run()
+    assert [one["state"] for one in world.alerts()] == ["resolved"]

@@ -196,6 +196,9 @@ def _recovered_canaries(facts: AlertFacts) -> str:
     name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged) if watched else "coverage"
     value = facts.value if watched else facts.coverage
     level = f"{name} {ratio_text(value)}, " if value is not None else ""
+    unmeasured = (facts.total or 0) - (facts.measured or 0)
+    if unmeasured > 0:
+        return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
     if left:
         return f"{level}{left:,} of the changed canaries {'is' if left == 1 else 'are'} still degraded"

@@ -23,6 +23,7 @@ from app.store.catalog.definitions import Definition
 from app.store.detection import detectors
 from app.store.engine import Connection
 from app.store.runs import results
+from app.store.runs.results import RunRow
 
 _NAMED = 5
 
@@ -52,6 +53,22 @@ class TransitionEvidence:
         elif kind is RuleKind.PROBE_ERRORS:
             evidence["retriever"] = self._check.body["retriever"]
         return evidence
+
+    def unmeasured_since(self, opening_run: int | None, run: RunRow, category: str | None) -> list[str]:
+        """Keys of the canaries, of a category if given, that the opening run degraded and `run` did not measure.
+
+        Canaries that left the suite are not among them.
+        """
+        opened = results.find_run(self._connection, opening_run) if opening_run is not None else None
+        if opened is None or opened.suite_version_id is None or run.suite_version_id is None:
+            return []
+        then, now = (
+            load_suite(self._connection, version) for version in (opened.suite_version_id, run.suite_version_id)
+        )
+        degraded = {then.canaries[place].key for place in opened.degraded_places}
+        failed, _ = results.unmeasured_at(self._connection, [run.id]).get(run.id, ((), ()))
+        unmeasured = [now.canaries[place] for place in sorted(failed)]
+        return [one.key for one in unmeasured if one.key in degraded and category in {None, one.category}]
 
     def culprits(self) -> list[str]:
         """Keys of the canaries the detector names on this run."""

@@ -72,7 +72,8 @@ def after_run(
             continue
         alert = evaluation.open_alert(rule)
         if rule.kind is not RuleKind.NO_DATA:
-            evaluation.apply(rule, alert, decide(rule, facts.of(rule), evaluation.as_open(alert), now))
+            decision = decide(rule, facts.of(rule), evaluation.as_open(alert), now)
+            evaluation.apply(rule, alert, evaluation.without_unmeasured(rule, decision, facts.newest))
         elif completed:
             evaluation.apply(rule, alert, decide_no_data(None, evaluation.as_open(alert), now))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
@@ -208,6 +209,20 @@ class _Evaluation:
     def as_open(self, alert: AlertRow | None) -> OpenAlert | None:
         """Input of a decision about an alert."""
         return as_open(alert, self._opening_runs.get(alert.id)) if alert is not None else None
+
+    def without_unmeasured(self, rule: Rule, decision: Decision, run: RunRow | None) -> Decision:
+        """Return a decision that resolves nothing while a canary, degraded when the alert opened, is not measured."""
+        row = self._rows.get(rule.key)
+        watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
+        if row is None or run is None or decision.state is not AlertState.RESOLVED or not watches or not run.failed:
+            return decision
+        keys = self._evidence.unmeasured_since(self._opening_runs.get(row.id), run, rule.category)
+        if not keys:
+            return decision
+        more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+        why = f"not resolved: {', '.join(keys[:_NAMED])}{more}, degraded when it opened, not measured in this run"
+        reason = f"{decision.reason.rpartition('; ')[0]}; {why}."
+        return replace(decision, state=AlertState.RECOVERING, transitions=(), reason=reason)
 
     def apply(self, rule: Rule, alert: AlertRow | None, decision: Decision) -> None:
         """Write the changes of a decision: the row of the alert and its transitions."""
