@@ -160,6 +160,23 @@ def test_a_service_out_of_reach_is_said_until_it_is_back(chromium: Browser, addr
         expect(lost).to_be_hidden()
 
 
+def test_an_open_page_notices_within_ten_seconds_that_the_service_is_gone_and_back(
+    chromium: Browser, address: str
+) -> None:
+    with opened(chromium, address, expected=("502",)) as tab:
+        tab.page.clock.install()
+        shown = tab.open("/hooks")
+        lost = shown.get_by_text("Coalmine cannot be reached from this browser")
+        shown.route("**/livez", lambda route: route.fulfill(status=502))
+        shown.clock.fast_forward(9_000)
+        expect(lost).to_be_in_viewport()
+        expect(shown.locator("body.is-lost")).to_be_visible()
+        shown.unroute("**/livez")
+        shown.clock.fast_forward(9_000)
+        expect(lost).to_be_hidden()
+        expect(shown.locator("body.is-lost")).to_have_count(0)
+
+
 # --- running now ---------------------------------------------------------------------------------------------
 
 

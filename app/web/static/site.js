@@ -140,11 +140,33 @@
 
   // A banner says that the service is out of reach and of when the figures are.
   const lost = document.getElementById("lost");
+  let seenAt = new Date();
   const outOfReach = (isLost) => {
+    if (!isLost) seenAt = new Date();
     if (lost.hidden !== isLost) return;
-    document.getElementById("lost-since").textContent = absolute(new Date());
+    document.getElementById("lost-since").textContent = absolute(seenAt);
     lost.hidden = !isLost;
+    document.body.classList.toggle("is-lost", isLost);
+    if (!isLost) tell(listeners());
   };
+  // Every page asks for a sign of life: an event stream that breaks off says nothing by itself.
+  const BEAT = 4_000;
+  let isGone = false;
+  const beat = async () => {
+    if (document.hidden) return;
+    let isUp = false;
+    try {
+      isUp = (await fetch("/livez", { cache: "no-store", signal: AbortSignal.timeout(BEAT) })).ok;
+    } catch {
+      // No answer, or none in time.
+    }
+    if (!isUp) outOfReach(true);
+    else if (isGone) outOfReach(false); // what a request of the page found is ended by the next that succeeds
+    else if (lost.hidden) seenAt = new Date();
+    isGone = !isUp;
+  };
+  setInterval(beat, BEAT);
+  document.addEventListener("visibilitychange", beat);
   for (const name of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) {
     document.addEventListener(name, (event) => {
       if (event.detail.xhr?.status === 401) location.reload(); // signed out meanwhile
