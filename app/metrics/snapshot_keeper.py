@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from app.metrics.snapshot import Snapshot
-from app.services.history.overload import report_overload
+from app.services.history.overload import report_deliveries, report_overload
 from app.services.self_monitor import SelfMonitor
 from app.services.store_watch import report_store
 from app.store.engine import Store
@@ -63,11 +63,14 @@ class SnapshotKeeper:
         self._take()
         self._snapshot.refresh(self._store)
         report_overload(self._monitor, self._snapshot.state)
+        report_deliveries(self._monitor, self._snapshot.state)
 
     def refresh_changed(self) -> None:
         """Refresh the changes since the last time."""
         check_ids, deliveries = self._take()
         self._snapshot.refresh_checks(self._store, check_ids, deliveries=deliveries)
+        if deliveries:
+            report_deliveries(self._monitor, self._snapshot.state)
 
     def _take(self) -> tuple[frozenset[int], bool]:
         with self._changed:

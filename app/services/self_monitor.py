@@ -18,6 +18,8 @@ class Issue(StrEnum):
 
     CLOCK = "clock"
     """The wall clock was set; instants that it wrote before may be wrong."""
+    DELIVERIES = "deliveries"
+    """A hook does not take what it is sent: three attempts failed, or more."""
     HEARTBEAT = "heartbeat"
     """The database got no sign of life: other replicas may take over what this process is at."""
     OVERLOAD = "overload"

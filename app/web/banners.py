@@ -55,14 +55,21 @@ def _issues(request: Request) -> list[Banner]:
     """Return the banners of the self monitor's issues."""
     issues = request.app.state.exposition.process.monitor.issues
     return [
-        Banner(severity="critical" if issue in _GRAVE else "warning", text=f"{_TITLES[issue]}: {detail}.")
+        Banner(
+            severity="critical" if issue in _GRAVE else "warning",
+            text=f"{_TITLES[issue]}: {detail}.",
+            link=_LINKS.get(issue, ("", ""))[0],
+            label=_LINKS.get(issue, ("", ""))[1],
+        )
         for issue, detail in issues.items()
     ]
 
 
-_GRAVE = {Issue.STORE_READ, Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
+_LINKS = {Issue.DELIVERIES: ("/deliveries?state=pending", "Show pending deliveries")}
+_GRAVE = {Issue.DELIVERIES, Issue.STORE_READ, Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
 _TITLES = {
     Issue.CLOCK: "Clock",
+    Issue.DELIVERIES: "Notifications",
     Issue.HEARTBEAT: "Worker",
     Issue.OVERLOAD: "Overload",
     Issue.RESOURCES: "Resources",
@@ -83,7 +90,8 @@ def _outbox(request: Request) -> Banner | None:
     snapshot = request.app.state.exposition.snapshot.state
     if snapshot is None or (snapshot.outbox_oldest_seconds or 0.0) <= _OUTBOX_STUCK_SECONDS:
         return None
-    text = f"{snapshot.outbox_pending} notifications wait to be delivered, the oldest for more than ten minutes."
+    waiting = f"{counted(snapshot.outbox_pending, 'notification')} wait{'s' if snapshot.outbox_pending == 1 else ''}"
+    text = f"{waiting} to be delivered, the oldest for more than ten minutes."
     text += " Their attempts show the receivers' responses."
     return Banner(severity="warning", text=text, link="/deliveries?state=pending", label="Show pending deliveries")
 

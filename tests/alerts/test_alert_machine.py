@@ -48,7 +48,7 @@ RULES: dict[str, list[dict[str, Any]]] = {
     "gone": [DAMAGE],
 }
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
-GONE = Receipt(ok=False, http_status=410, error="gone", permanent=True, gone=True)
+GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
 RECEIPTS = {"ok": DELIVERED, "busy": BUSY, "lost": BUSY, "gone": GONE}
 
 

@@ -49,7 +49,7 @@ AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 KEYS = tuple("abcdefghij")
 PAGE = page([canary(key) for key in KEYS], rules=[AT_ONCE])
 SUBJECT = Subject(check=CHECK, suite="suite", retriever="search", rule="threshold-coverage", severity=Severity.WARNING)
-DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", permanent=True)
+DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", untaken=True)
 
 
 @pytest.fixture
@@ -607,7 +607,7 @@ def test_a_receiver_that_has_not_taken_the_last_word_is_not_sent_another(world: 
 def test_a_disabled_hook_gets_no_reminder(world: World) -> None:
     miss(world, 2)
     told(world)
-    world.send.receipts = [Receipt(ok=False, http_status=410, error="gone", permanent=True, gone=True)]
+    world.send.receipts = [Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)]
     world.clock.advance(24 * 3600)
     assert world.tick() == 1
     world.deliver_all()
@@ -675,7 +675,7 @@ def test_dead_letters_of_a_hook_are_replayed_together_in_their_order(world: Worl
         miss(world, missing)
         for _ in range(3):
             world.deliver()
-            world.clock.advance(3600)
+            world.clock.advance(43_200)
     assert [one["state"] for one in world.deliveries()] == ["dead", "dead"]
     done = dead_letters.replay_all(world.store, "ops", now=world.clock())
     assert (done.replayed, done.overtaken) == (2, 0)
@@ -685,11 +685,11 @@ def test_dead_letters_of_a_hook_are_replayed_together_in_their_order(world: Worl
 
 
 def test_a_dead_letter_that_later_news_has_overtaken_stays_dead(world: World) -> None:
-    world.send.receipts = [DECLINED] * 3
+    world.send.receipts = [Receipt(ok=False, http_status=503, error="http_5xx")] * 3
     miss(world, 2)
     for _ in range(3):
         world.deliver()
-        world.clock.advance(3600)
+        world.clock.advance(43_200)
     miss(world, 0)
     told(world)
     done = dead_letters.replay_all(world.store, "ops", now=world.clock())

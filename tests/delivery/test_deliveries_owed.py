@@ -13,8 +13,8 @@ pytestmark = pytest.mark.databases
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
-GONE = Receipt(ok=False, http_status=410, error="gone", permanent=True, gone=True)
-REFUSED = Receipt(ok=False, http_status=400, error="http_4xx", permanent=True)
+GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
+REFUSED = Receipt(ok=False, http_status=400, error="http_4xx", untaken=True)
 PAGE = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
 
 
@@ -97,11 +97,11 @@ def test_what_tells_of_an_alert_that_is_over_is_replayed_together_with_its_end(w
     world.send.receipts = [REFUSED] * 6
     for _ in range(3):
         world.deliver_all()
-        world.clock.advance(60)
+        world.clock.advance(43_200)
     _heal(world)
     for _ in range(3):
         world.deliver_all()
-        world.clock.advance(60)
+        world.clock.advance(43_200)
     assert _told(world) == [("opened", "dead"), ("resolved", "dead")]
     dead_letters.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
     world.deliver_all()

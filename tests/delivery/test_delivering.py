@@ -1,4 +1,4 @@
-"""Delivering: temporary failures are retried for a day, permanent ones stop early, and 410 ends the hook."""
+"""Delivering: temporary failures are retried for a day, untaken ones stop early, and 410 ends the hook."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -94,16 +94,18 @@ def test_a_receiver_that_never_answers_is_tried_for_a_day_and_then_left_alone(se
     assert 1_440 <= attempts <= 1_930
 
 
-def test_a_permanent_failure_stops_after_three_attempts() -> None:
-    receipt = Receipt(ok=False, http_status=404, permanent=True, detail="The receiver answered 404.")
-    steps = [after_attempt(receipt, attempts, START, START, 0.0) for attempts in (1, 2, 3)]
-    assert [step.state for step in steps] == ["pending", "pending", "dead"]
-    assert steps[2].reason == "The receiver answered 404: trying again cannot help, gave up after 3 attempts."
+@pytest.mark.parametrize("status", [307, 400, 401, 404, 422, 429, 500])
+def test_whatever_the_receiver_answers_is_tried_again_for_a_day(status: int) -> None:
+    receipt = Receipt(ok=False, http_status=status, untaken=True)
+    steps = [after_attempt(receipt, attempts, START, START, 0.0) for attempts in (1, 3, 100)]
+    assert [step.state for step in steps] == ["pending"] * 3
     assert not any(step.disable_hook for step in steps)
+    last = after_attempt(receipt, 101, START, START + timedelta(hours=24), 0.0)
+    assert (last.state, last.disable_hook) == (DeliveryState.DEAD, False)
 
 
 def test_a_receiver_that_is_gone_ends_the_delivery_and_the_hook() -> None:
-    receipt = Receipt(ok=False, http_status=410, permanent=True, gone=True)
+    receipt = Receipt(ok=False, http_status=410, untaken=True, gone=True)
     step = after_attempt(receipt, 1, START, START, 0.0)
     assert (step.state, step.next_attempt_at, step.disable_hook) == (DeliveryState.DEAD, None, True)
 

@@ -11,8 +11,9 @@ from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.errors import ConflictError
 from app.services.catalog import definitions
 from app.services.delivery import dead_letters, deliveries
-from app.store.delivery import claims
+from app.store.delivery import claims, outbox
 from app.store.engine import Store, to_us
+from app.store.history import current_state
 from app.store.tables import transitions
 from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.world import COVERAGE, HOOK, World, canary, page, statements
@@ -20,9 +21,9 @@ from tests.support.world import COVERAGE, HOOK, World, canary, page, statements
 pytestmark = pytest.mark.databases
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
-DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", permanent=True)
+DECLINED = Receipt(ok=False, http_status=404, error="http_4xx", untaken=True)
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
-GONE = Receipt(ok=False, http_status=410, error="gone", permanent=True, gone=True)
+GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
 PAGE = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
 WITHOUT_HOOK = {**page([canary("ant"), canary("bee")], rules=[AT_ONCE], hooks=[]), "hooks": []}
 MOVED = {**PAGE, "hooks": [{**HOOK, "url": "http://moved.test/"}]}
@@ -39,11 +40,11 @@ def world(store: Store) -> World:
 
 
 def _die(world: World) -> int:
-    """Let the receiver decline the only delivery until it is dead."""
-    world.send.receipts = [DECLINED] * 3
+    """Let the receiver answer 503 to the only delivery until it is dead."""
+    world.send.receipts = [BUSY] * 3
     for _ in range(3):
         world.deliver()
-        world.clock.advance(3600)
+        world.clock.advance(43_200)
     (dead,) = world.deliveries(state="dead")
     return int(dead["id"])
 
@@ -59,6 +60,44 @@ def _told(world: World) -> list[tuple[str, str]]:
 
 def _received(world: World) -> list[str]:
     return [json.loads(message.body)["type"] for _, message in world.send.sent]
+
+
+@pytest.mark.parametrize("status", [307, 401, 404])
+def test_a_resolve_is_never_the_first_thing_a_receiver_hears(world: World, status: int) -> None:
+    world.send.receipts = [Receipt(ok=False, http_status=status, untaken=True)] * 3
+    for _ in range(3):
+        world.deliver()
+        world.clock.advance(43_200)
+    _heal(world)
+    assert world.deliver_all() == []
+    assert _received(world) == ["alert.opened"] * 3
+    assert _told(world) == [("alert.resolved", "dead"), ("alert.opened", "dead")]
+    opened = next(one for one in world.deliveries() if one["type"] == "alert.opened")
+    dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
+    world.deliver_all()
+    assert _received(world)[3:] == ["alert.opened", "alert.resolved"]
+
+
+def test_a_receiver_that_is_being_deployed_hears_of_the_alert_before_its_end(world: World) -> None:
+    world.send.receipts = [DECLINED] * 4
+    for _ in range(4):
+        world.deliver()
+        world.clock.advance(60)
+    _heal(world)
+    world.deliver_all()
+    assert _received(world)[4:] == ["alert.opened", "alert.resolved"]
+
+
+def test_a_test_message_is_no_backlog(world: World) -> None:
+    world.deliver_all()
+    world.send.receipts = [BUSY] * 4
+    deliveries.send_test(world.store, "ops", now=world.clock())
+    for _ in range(4):
+        world.deliver()
+        world.clock.advance(60)
+    with world.store.read() as connection:
+        assert outbox.count_pending(connection) == (0, None)
+        assert current_state.retrying_deliveries(connection) == {}
 
 
 # --- replay --------------------------------------------------------------------------------------------------
@@ -79,10 +118,10 @@ def test_a_trigger_is_not_replayed_behind_its_resolve(world: World, *, delivered
 def test_a_trigger_is_replayed_with_its_resolve_behind_it_where_that_is_dead_too(world: World) -> None:
     dead = _die(world)
     _heal(world)
-    world.send.receipts = [DECLINED] * 3
+    world.send.receipts = [BUSY] * 3
     for _ in range(3):
         world.deliver()
-        world.clock.advance(3600)
+        world.clock.advance(43_200)
     assert len(world.deliveries(state="dead")) == 2
     dead_letters.replay(world.store, dead, now=world.clock())
     assert not world.deliveries(state="dead")
@@ -99,7 +138,7 @@ def test_what_another_hook_heard_is_no_obstacle(store: Store) -> None:
     world.send.before = lambda hook, _: world.send.receipts.append(DECLINED if hook.slug == "one" else DELIVERED)
     for _ in range(3):
         world.deliver_all()
-        world.clock.advance(3600)
+        world.clock.advance(43_200)
     (dead,) = world.deliveries(state="dead")
     dead_letters.replay(store, int(dead["id"]), now=world.clock())
     assert world.deliveries(hook="one")[0]["state"] == "pending"
@@ -197,7 +236,7 @@ def test_a_hook_that_goes_together_with_its_check_hears_the_resolve_tried_once(w
     world.send.receipts = [DELIVERED if takes_it else BUSY]
     for _ in range(3):
         world.deliver_all()
-        world.clock.advance(3600)
+        world.clock.advance(43_200)
     assert _received(world) == ["alert.opened", "alert.resolved"]
     assert _told(world)[1:] == [("alert.resolved", "delivered" if takes_it else "dead")]
 

@@ -19,7 +19,7 @@ from tests.support.world import COVERAGE, HOOK, LINKS, World, canary, page
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx", detail="answered 503")
-DECLINED = Receipt(ok=False, http_status=400, error="http_4xx", permanent=True)
+DECLINED = Receipt(ok=False, http_status=400, error="http_4xx", untaken=True)
 ALERTMANAGER = {"slug": "ops", "kind": "alertmanager", "url": "http://alertmanager.test:9093"}
 PAGE = {**page([canary("ant"), canary("bee")], rules=[AT_ONCE]), "hooks": [ALERTMANAGER]}
 
@@ -124,8 +124,10 @@ def test_a_trigger_is_not_told_again_behind_the_end(world: World) -> None:
 def test_a_trigger_stays_untold_where_its_end_never_arrives(world: World, resolve: str) -> None:
     _heal(world)
     if resolve == "dead":
-        world.send.receipts = [DECLINED] * 3
-        _minutes(world, 3)
+        world.send.receipts = [DECLINED] * 2
+        _minutes(world, 1)
+        world.clock.advance(86_400)
+        _minutes(world, 1)
     else:
         with world.store.write() as connection:
             connection.execute(sa.update(rows).where(rows.c.state == "pending").values(state="cancelled"))
@@ -219,8 +221,10 @@ def test_the_next_opening_does_not_overtake_the_end_before_it(either: World) -> 
 
 def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> None:
     _heal(world)
-    world.send.receipts = [DECLINED] * 3
-    _minutes(world, 3)
+    world.send.receipts = [DECLINED] * 2
+    _minutes(world, 1)
+    world.clock.advance(86_400)
+    _minutes(world, 1)
     (dead,) = world.deliveries(state="dead")
     _break(world)
     world.clock.advance(31)

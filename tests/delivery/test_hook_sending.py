@@ -75,20 +75,20 @@ def test_alertmanager_is_spoken_to_below_its_address(path: str) -> None:
 
 @pytest.mark.parametrize("kind", [HookKind.SLACK, HookKind.PAGERDUTY, HookKind.ALERTMANAGER])
 @pytest.mark.parametrize(
-    ("status", "error", "permanent"),
+    ("status", "error", "untaken"),
     [
         (302, HookError.REDIRECT, True),
         (400, HookError.HTTP_4XX, True),
         (410, HookError.GONE, True),
-        (429, HookError.HTTP_4XX, False),
+        (429, HookError.HTTP_4XX, True),
         (500, HookError.HTTP_5XX, False),
     ],
 )
-def test_every_service_is_judged_by_its_status(kind: HookKind, status: int, error: HookError, permanent: bool) -> None:  # noqa: FBT001 - pytest passes parameters by name
+def test_every_service_is_judged_by_its_status(kind: HookKind, status: int, error: HookError, untaken: bool) -> None:  # noqa: FBT001 - pytest passes parameters by name
     with peer(reply(b"no_service s3cret", status, {"retry-after": "7", "location": "http://x/"})) as server:
         receipt = sent(kind, server, "/s3cret", secret=ROUTING_KEY)
-    assert (receipt.error, receipt.permanent, receipt.gone) == (error, permanent, status == 410)
-    assert receipt.retry_after_seconds == (None if permanent else 7.0)
+    assert (receipt.error, receipt.untaken, receipt.gone) == (error, untaken, status == 410)
+    assert receipt.retry_after_seconds == 7.0
     assert not {"s3cret", ROUTING_KEY} & set(str(receipt).split())
 
 
@@ -99,7 +99,7 @@ def test_no_kind_reaches_an_address_that_is_not_allowed(kind: HookKind) -> None:
         hook = Hook(slug="ops", kind=kind, url=url, timeout_seconds=5.0)
         receipt = Sender(policy=hook_policy())(hook, message_for(hook), NOW)
         assert server.connections == 0
-    assert (receipt.error, receipt.permanent) == (HookError.BLOCKED, False)
+    assert (receipt.error, receipt.untaken) == (HookError.BLOCKED, True)
     assert str(receipt.detail).startswith("not allowed to connect: loopback address 127.0.0.1. ")
     assert "COALMINE_HOOK_ALLOW" in str(receipt.detail)
 
@@ -125,10 +125,10 @@ def email(port: int, tls: MailTls = MailTls.NONE, **changes: Any) -> Hook:
     return replace(Hook(slug="ops", kind=HookKind.EMAIL, mail=mail, timeout_seconds=5.0), **changes)
 
 
-def mail(hook: Hook, authority: Authority | None = None) -> Receipt:
+def mail(hook: Hook, authority: Authority | None = None, message: Message | None = None) -> Receipt:
     """Send a notice, trusting an authority."""
     trust = ssl.create_default_context(cadata=authority.certificate) if authority is not None else None
-    return send_mail(hook, message_for(hook), NOW, policy=LOOPBACK, context=trust)
+    return send_mail(hook, message or message_for(hook), NOW, policy=LOOPBACK, context=trust)
 
 
 def test_an_email_goes_through_starttls_with_user_and_password(authority: Authority, certified: ssl.SSLContext) -> None:
@@ -161,54 +161,61 @@ def test_an_email_goes_in_the_clear_where_that_is_said() -> None:
 def test_a_certificate_nobody_vouches_for_gets_no_password(certified: ssl.SSLContext, tls: MailTls) -> None:
     with mail_server(tls=certified, implicit=tls is MailTls.IMPLICIT) as server:
         receipt = mail(email(server.port, tls, username="coalmine", secret=PASSWORD), Authority())
-    assert (receipt.error, receipt.permanent, server.mailed) == (HookError.TLS, False, [])
+    assert (receipt.error, receipt.untaken, server.mailed) == (HookError.TLS, True, [])
     assert "certificate is not trusted" in str(receipt.detail)
 
 
 def test_a_server_without_starttls_gets_nothing(authority: Authority) -> None:
     with mail_server() as server:
         receipt = mail(email(server.port, MailTls.STARTTLS, username="coalmine", secret=PASSWORD), authority)
-    assert (receipt.error, receipt.permanent, server.mailed) == (HookError.TLS, False, [])
+    assert (receipt.error, receipt.untaken, server.mailed) == (HookError.TLS, True, [])
 
 
-def test_a_wrong_password_is_permanent_and_not_quoted(authority: Authority, certified: ssl.SSLContext) -> None:
+def test_a_wrong_password_is_not_quoted(authority: Authority, certified: ssl.SSLContext) -> None:
     with mail_server(tls=certified, auth=True) as server:
         receipt = mail(email(server.port, MailTls.STARTTLS, username="coalmine", secret="wr0ng"), authority)
-    assert (receipt.error, receipt.permanent) == (HookError.SMTP_5XX, True)
+    assert (receipt.error, receipt.untaken) == (HookError.SMTP_5XX, True)
     assert receipt.detail == "the mail server answered 535 to the user name and password"
 
 
 @pytest.mark.parametrize(
-    ("replies", "error", "permanent", "detail"),
+    ("replies", "error", "untaken", "detail"),
     [
-        ({"MAIL": "451 later"}, HookError.SMTP_4XX, False, "451 to the sender"),
+        ({"MAIL": "451 later"}, HookError.SMTP_4XX, True, "451 to the sender"),
         ({"MAIL": "553 s3cret"}, HookError.SMTP_5XX, True, "553 to the sender"),
-        ({"RCPT": "450 greylisted"}, HookError.SMTP_4XX, False, "450 to every recipient"),
+        ({"RCPT": "450 greylisted"}, HookError.SMTP_4XX, True, "450 to every recipient"),
         ({"RCPT": "550 nobody"}, HookError.SMTP_5XX, True, "550 to every recipient"),
-        ({"RCPT a@x.test": "550 no", "RCPT b@x.test": "450 wait"}, HookError.SMTP_4XX, False, "450 to every"),
-        ({"DATA": "452 full"}, HookError.SMTP_4XX, False, "452 to the message"),
+        ({"RCPT a@x.test": "550 no", "RCPT b@x.test": "450 wait"}, HookError.SMTP_4XX, True, "450 to every"),
+        ({"DATA": "452 full"}, HookError.SMTP_4XX, True, "452 to the message"),
         ({"DATA": "554 spam"}, HookError.SMTP_5XX, True, "554 to the message"),
     ],
 )
-def test_a_refusal_says_whether_trying_again_can_help(
+def test_a_refused_mail_was_not_taken(
     replies: dict[str, str],
     error: HookError,
-    permanent: bool,  # noqa: FBT001 - pytest passes parameters by name
+    untaken: bool,  # noqa: FBT001 - pytest passes parameters by name
     detail: str,
 ) -> None:
     with mail_server(replies) as server:
         receipt = mail(email(server.port))
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, error, permanent)
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, error, untaken)
     assert detail in str(receipt.detail)
     assert (receipt.http_status, server.mailed) == (None, [])
     assert "s3cret" not in str(receipt)
 
 
-def test_a_message_some_recipients_get_is_delivered_and_says_so() -> None:
-    with mail_server({"RCPT b@x.test": "550 nobody"}) as server:
+@pytest.mark.parametrize("code", [450, 550])
+def test_a_message_some_recipients_got_is_sent_to_the_others_alone(code: int) -> None:
+    with mail_server({"RCPT b@x.test": f"{code} not now"}) as server:
         receipt = mail(email(server.port))
-    assert (receipt.ok, receipt.detail) == (True, "taken for 1 of 2 recipients")
+    assert (receipt.ok, receipt.untaken, receipt.taken_by) == (False, False, ("a@x.test",))
+    assert receipt.detail == f"taken for a@x.test; the mail server answered {code} to b@x.test"
     assert server.mailed[0].recipients == ["a@x.test"]
+    with mail_server({}) as server:
+        message = replace(message_for(email(server.port)), taken_by=frozenset(receipt.taken_by))
+        again = mail(email(server.port), message=message)
+    assert (again.ok, again.taken_by) == (True, ("b@x.test",))
+    assert [one.recipients for one in server.mailed] == [["b@x.test"]]
 
 
 def _silent(_socket: Any, over: threading.Event) -> None:
@@ -259,20 +266,20 @@ def test_a_mail_server_that_misbehaves_is_tried_again(
 ) -> None:
     with talking(talk) as port:
         receipt = mail(email(port, tls, timeout_seconds=0.3 if error is HookError.TIMEOUT else 5.0))
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, error, False)
+    assert (receipt.ok, receipt.error) == (False, error)
 
 
 def test_a_server_that_never_shakes_hands_times_out(authority: Authority) -> None:
     with talking(_silent) as port:
         receipt = mail(email(port, MailTls.IMPLICIT, timeout_seconds=0.2), authority)
-    assert (receipt.error, receipt.permanent) == (HookError.TIMEOUT, False)
+    assert (receipt.error, receipt.untaken) == (HookError.TIMEOUT, False)
 
 
 def test_no_email_goes_to_an_address_that_is_not_allowed() -> None:
     with mail_server() as server:
         hook = email(server.port)
         receipt = send_mail(hook, message_for(hook), NOW, policy=hook_policy())
-    assert (receipt.error, receipt.permanent, server.mailed) == (HookError.BLOCKED, False, [])
+    assert (receipt.error, receipt.untaken, server.mailed) == (HookError.BLOCKED, True, [])
     assert str(receipt.detail).startswith("not allowed to connect: loopback address")
 
 
@@ -304,7 +311,7 @@ def test_apprise_delivers_what_it_is_given() -> None:
 def test_apprise_says_of_a_failure_that_there_was_one_and_nothing_else() -> None:
     with peer(reply(b"s3cret", 500)) as server:
         receipt = apprise(f"json://user:s3cret@127.0.0.1:{server.port}/in")
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, HookError.REFUSED, False)
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.REFUSED, False)
     assert "s3cret" not in str(receipt)
 
 
@@ -365,7 +372,7 @@ def test_apprise_stays_off_this_machine() -> None:
 
 def test_a_url_apprise_does_not_know_is_told_apart() -> None:
     receipt = apprise("pigeon://s3cret/")
-    assert (receipt.error, receipt.permanent) == (HookError.CONFIGURATION, False)
+    assert (receipt.error, receipt.untaken) == (HookError.CONFIGURATION, True)
     assert "s3cret" not in str(receipt)
 
 

@@ -36,7 +36,7 @@ def test_message_arrives_signed_and_unchanged() -> None:
     with peer(reply(status=204)) as server:
         receipt = send_webhook(hook(f"{server.url}/in?a=b"), MESSAGE, now, policy=LOOPBACK, user_agent="coalmine/1")
         (seen,) = server.seen
-    assert (receipt.ok, receipt.http_status, receipt.error, receipt.permanent) == (True, 204, None, False)
+    assert (receipt.ok, receipt.http_status, receipt.error, receipt.untaken) == (True, 204, None, False)
     assert receipt.latency_seconds > 0
     assert (seen.method, seen.target, seen.body) == ("POST", "/in?a=b", MESSAGE.body)
     assert seen.headers["content-type"] == "application/json"
@@ -70,12 +70,12 @@ def test_unusable_secret_sends_nothing_and_is_not_quoted(secret: str) -> None:
     with peer(reply()) as server:
         receipt = send_webhook(hook(server.url, secret=secret), MESSAGE, NOW, policy=LOOPBACK)
         assert server.seen == []
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, HookError.SECRET, False)
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.SECRET, True)
     assert "geheim" not in str(receipt.detail)
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "permanent"),
+    ("status", "error", "untaken"),
     [
         (301, HookError.REDIRECT, True),
         (307, HookError.REDIRECT, True),
@@ -84,16 +84,16 @@ def test_unusable_secret_sends_nothing_and_is_not_quoted(secret: str) -> None:
         (404, HookError.HTTP_4XX, True),
         (408, HookError.HTTP_4XX, False),
         (410, HookError.GONE, True),
-        (425, HookError.HTTP_4XX, False),
-        (429, HookError.HTTP_4XX, False),
+        (425, HookError.HTTP_4XX, True),
+        (429, HookError.HTTP_4XX, True),
         (500, HookError.HTTP_5XX, False),
         (503, HookError.HTTP_5XX, False),
         (599, HookError.HTTP_5XX, False),
     ],
 )
-def test_status_says_whether_trying_again_can_help(status: int, error: HookError, permanent: bool) -> None:  # noqa: FBT001 - pytest passes parameters by name
+def test_the_status_says_whether_a_message_was_not_taken(status: int, error: HookError, untaken: bool) -> None:  # noqa: FBT001 - pytest passes parameters by name
     receipt = sent(reply(b"secret body", status, {"location": "http://127.0.0.1:1/"}))
-    assert (receipt.ok, receipt.http_status, receipt.error, receipt.permanent) == (False, status, error, permanent)
+    assert (receipt.ok, receipt.http_status, receipt.error, receipt.untaken) == (False, status, error, untaken)
     assert receipt.gone is (status == 410)
     assert str(status) in str(receipt.detail)
     assert "secret" not in str(receipt)
@@ -106,10 +106,10 @@ def test_redirect_is_not_followed() -> None:
     assert "redirects are not followed" in str(receipt.detail)
 
 
-def test_retry_after_is_handed_on_with_what_may_be_retried() -> None:
+def test_retry_after_is_handed_on_with_any_refusal() -> None:
     assert sent(reply(status=429, headers={"retry-after": "17"})).retry_after_seconds == 17.0
     assert sent(reply(status=503, headers={"Retry-After": "Sun, 01 Mar 2026 12:01:00 GMT"})).retry_after_seconds == 59.1
-    assert sent(reply(status=400, headers={"retry-after": "17"})).retry_after_seconds is None
+    assert sent(reply(status=400, headers={"retry-after": "17"})).retry_after_seconds == 17.0
     assert sent(reply(status=500)).retry_after_seconds is None
 
 
@@ -139,26 +139,26 @@ def test_retry_after_reads_seconds_and_dates(value: str | None, seconds: float |
 
 def test_silent_receiver_times_out() -> None:
     receipt = sent(HANG, timeout_seconds=0.1)
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, HookError.TIMEOUT, False)
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.TIMEOUT, False)
 
 
 @pytest.mark.parametrize("answer", [SILENCE, Reply(raw=b"SSH-2.0-OpenSSH\r\n", close=True)])
 def test_broken_receiver_is_unreachable(answer: Reply) -> None:
     receipt = sent(answer)
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, HookError.UNREACHABLE, False)
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.UNREACHABLE, False)
 
 
 def test_closed_port_is_unreachable() -> None:
     with closed_port() as port:
         receipt = send_webhook(hook(f"http://127.0.0.1:{port}"), MESSAGE, NOW, policy=LOOPBACK)
-    assert (receipt.error, receipt.permanent) == (HookError.UNREACHABLE, False)
+    assert (receipt.error, receipt.untaken) == (HookError.UNREACHABLE, True)
 
 
 def test_private_address_is_blocked_but_may_be_allowed_later() -> None:
     with peer(reply()) as server:
         receipt = send_webhook(hook(server.url), MESSAGE, NOW, policy=hook_policy())
         assert server.connections == 0
-    assert (receipt.ok, receipt.error, receipt.permanent) == (False, HookError.BLOCKED, False)
+    assert (receipt.ok, receipt.error, receipt.untaken) == (False, HookError.BLOCKED, True)
     assert receipt.detail == "not allowed to connect: loopback address 127.0.0.1"
 
 

@@ -527,7 +527,7 @@ def test_deliveries_are_listed_with_their_attempts(either: Api) -> None:
 
 
 def test_a_dead_delivery_can_be_replayed_and_a_gone_hook_says_so(service: Api) -> None:
-    service.mailbox.receipts.append(Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True))
+    service.mailbox.receipts.append(Receipt(ok=False, http_status=410, error="refused", untaken=True, gone=True))
     delivery = service.client.post("/v1/hooks/ops/test").json()
     service.deliver()
     assert service.get(f"/v1/deliveries/{delivery['id']}")["state"] == "dead"

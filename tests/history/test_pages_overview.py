@@ -22,7 +22,7 @@ from tests.support.world import COVERAGE, World, canary, statements
 from tests.support.world import page as canary_page
 
 QUICK = {**COVERAGE, "open": {"bad": 1, "of": 1}}
-REFUSED = Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True)
+REFUSED = Receipt(ok=False, http_status=410, error="refused", untaken=True, gone=True)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.systems, pytest.mark.databases]
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 PAGE = page([canary("ant"), canary("bee")], rules=[AT_ONCE], remind="1h")
 BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
-GONE = Receipt(ok=False, http_status=410, error="gone", permanent=True, gone=True)
+GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
 
 
 @dataclass(kw_only=True)

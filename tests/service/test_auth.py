@@ -419,7 +419,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         state.access = replace(state.access, unknown_keys=Attempts(most=1_000_000))  # see `test_request_limits`
         opened.docs()
         opened.client.post("/v1/checks/docs/rescorings")
-        gone = Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True)
+        gone = Receipt(ok=False, http_status=410, error="refused", untaken=True, gone=True)
         opened.put("/v1/hooks/departed", HOOK)
         for _ in range(2):
             opened.mailbox.receipts.append(gone)

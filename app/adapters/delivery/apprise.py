@@ -35,7 +35,7 @@ def send_apprise(
     """Attempt once; see `Send`. Messages of Apprise are dropped: they may hold tokens."""
     if find_spec(package) is None:
         detail = "Apprise is not installed here: pip install 'coalmine[apprise]'; nothing was sent"
-        return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail)
+        return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail, untaken=True)
     started = time.monotonic()
     request: AppriseRequest = {
         "url": hook.url,
@@ -76,7 +76,13 @@ def _receipt(output: bytes, seconds: float) -> Receipt:
     if outcome == "delivered":
         return Receipt(ok=True, latency_seconds=seconds)
     error, detail = _FAILURES.get(outcome, _FAILURES["broken"])
-    return Receipt(ok=False, error=error, detail=detail.format(reason), latency_seconds=seconds)
+    return Receipt(
+        ok=False,
+        error=error,
+        detail=detail.format(reason),
+        untaken=outcome in {"blocked", "unknown"},
+        latency_seconds=seconds,
+    )
 
 
 _FAILURES = {

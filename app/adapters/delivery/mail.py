@@ -5,8 +5,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from io import RawIOBase
 from typing import Any
@@ -29,8 +30,9 @@ def send_mail(
 ) -> Receipt:
     """Attempt once; see `Send`. `context` has the trusted authorities, by default those of this machine.
 
-    A message counts as delivered once the server accepted it, even if the session then fails, or if it accepted it for
-    some recipients only, which the detail states. A server without STARTTLS gets nothing where it is required.
+    A message counts as delivered once the server accepted it for every recipient, even if the session then fails.
+    Those it was taken for are in `taken_by` and are not sent it again. A server without STARTTLS gets nothing where it
+    is required.
     """
     mail = hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind
@@ -38,19 +40,14 @@ def send_mail(
     trust = context if context is not None else ssl.create_default_context()
     session = _Session(mail, policy, trust, hook.timeout_seconds)
     try:
-        refused = session.deliver(mail, hook.username, hook.secret, message.body)
-        receipt = Receipt(ok=True, detail=_some_refused(refused, mail))
+        recipients = [one for one in mail.recipients if one not in message.taken_by]
+        refused = session.deliver(mail, recipients, hook.username, hook.secret, message.body)
+        receipt = _taken([one for one in recipients if one not in refused], refused)
     except (smtplib.SMTPException, OSError, _BlockedError) as error:
         receipt = _judged(error, late=session.late)
     finally:
         session.end()
-    return Receipt(
-        ok=receipt.ok,
-        error=receipt.error,
-        detail=receipt.detail,
-        permanent=receipt.permanent,
-        latency_seconds=time.monotonic() - started,
-    )
+    return replace(receipt, latency_seconds=time.monotonic() - started)
 
 
 class _BlockedError(Exception):
@@ -72,8 +69,12 @@ class _Session(smtplib.SMTP):
         # The name we greet with is our address; looking a name up for it could take for ever.
         super().__init__(local_hostname="[127.0.0.1]", timeout=seconds)
 
-    def deliver(self, mail: Mail, username: str | None, password: str | None, body: bytes) -> Mapping[str, Any]:
+    def deliver(
+        self, mail: Mail, recipients: Sequence[str], username: str | None, password: str | None, body: bytes
+    ) -> Mapping[str, tuple[int, bytes]]:
         """Send a message; returns the recipients that were refused while others were not."""
+        if not recipients:  # the others were taken off the hook since
+            return {}
         self._alarm.start()
         self._host = mail.host  # what STARTTLS holds the certificate against
         code, reply = self.connect(mail.host, mail.port)
@@ -83,7 +84,7 @@ class _Session(smtplib.SMTP):
             self.starttls(context=self._trust)
         if username is not None and password is not None:
             self.login(username, password)
-        refused = self.sendmail(mail.sender, mail.recipients, body)
+        refused = self.sendmail(mail.sender, recipients, body)
         with suppress(smtplib.SMTPException, OSError):
             self.quit()
         return refused
@@ -178,7 +179,7 @@ class _Capped(RawIOBase):
 def _judged(error: Exception, *, late: bool) -> Receipt:
     """Receipt of a failure. Only the reply code of a server is quoted."""
     if isinstance(error, _BlockedError):
-        return Receipt(ok=False, error=HookError.BLOCKED, detail=f"not allowed to connect: {error}")
+        return Receipt(ok=False, error=HookError.BLOCKED, detail=f"not allowed to connect: {error}", untaken=True)
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = [code for code, _ in error.recipients.values()]
         return _by_code(min(codes), "every recipient")  # one that may be taken later is worth trying again
@@ -188,22 +189,26 @@ def _judged(error: Exception, *, late: bool) -> Receipt:
     word, detail = next(matches, (HookError.UNREACHABLE, "the exchange with the mail server broke off"))
     if late:
         word, detail = HookError.TIMEOUT, _SLOW
-    return Receipt(ok=False, error=word, detail=detail)
+    unsent = word is HookError.TLS or isinstance(error, socket.gaierror | ConnectionRefusedError)
+    return Receipt(ok=False, error=word, detail=detail, untaken=unsent)
 
 
 def _by_code(code: int, what: str) -> Receipt:
-    """Judge a reply code (RFC 5321, 4.2.1): 4yz may be tried again, 5yz may not."""
+    """Judge a reply code (RFC 5321, 4.2.1): 4yz is for now, 5yz for good; people repair mail servers all the same."""
     if not _TRANSIENT <= code < _BEYOND:
         return Receipt(ok=False, error=HookError.UNREACHABLE, detail="what answered is no mail server")
-    permanent = code >= _PERMANENT
-    error = HookError.SMTP_5XX if permanent else HookError.SMTP_4XX
-    return Receipt(ok=False, error=error, detail=f"the mail server answered {code} to {what}", permanent=permanent)
+    error = HookError.SMTP_5XX if code >= _PERMANENT else HookError.SMTP_4XX
+    return Receipt(ok=False, error=error, detail=f"the mail server answered {code} to {what}", untaken=True)
 
 
-def _some_refused(refused: Mapping[str, Any], mail: Mail) -> str | None:
+def _taken(taken: Sequence[str], refused: Mapping[str, tuple[int, bytes]]) -> Receipt:
+    """Receipt of a message that the server took for some recipients, or all."""
     if not refused:
-        return None
-    return f"taken for {len(mail.recipients) - len(refused)} of {len(mail.recipients)} recipients"
+        return Receipt(ok=True, taken_by=tuple(taken))
+    worst = _by_code(min(code for code, _ in refused.values()), "")
+    answers = ", ".join(f"{code} to {one}" for one, (code, _) in refused.items())
+    detail = f"taken for {', '.join(taken)}; the mail server answered {answers}"
+    return Receipt(ok=False, error=worst.error, detail=detail, taken_by=tuple(taken))
 
 
 _SLOW = "the mail server did not answer in time"

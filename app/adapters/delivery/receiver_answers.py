@@ -1,4 +1,4 @@
-"""Responses of receivers as receipts: delivered, or why not and whether a retry can help."""
+"""Responses of receivers as receipts: delivered, or why not and whether it may have been taken."""
 
 import math
 from datetime import UTC, datetime
@@ -62,19 +62,19 @@ def receipt_of(response: Response, now: datetime) -> Receipt:
     status, seconds = response.status, response.latency_seconds
     if status is None or status < _FINAL:
         error = HookError.UNREACHABLE if response.failure is None else _ERRORS[response.failure]
-        return Receipt(ok=False, error=error, detail=response.detail, latency_seconds=seconds)
+        unsent = error is HookError.BLOCKED or (response.detail or "").startswith(_UNSENT)
+        return Receipt(ok=False, error=error, detail=response.detail, untaken=unsent, latency_seconds=seconds)
     if status < _REDIRECT:
         return Receipt(ok=True, http_status=status, latency_seconds=seconds)
     error, detail = _verdict(status)
-    permanent = status < _SERVER and status not in _PATIENT
     return Receipt(
         ok=False,
         http_status=status,
         error=error,
         detail=detail,
-        permanent=permanent,
+        untaken=status < _SERVER and status != _LATE,  # a proxy's 5xx may hide that the receiver took it
         gone=status == _GONE,
-        retry_after_seconds=None if permanent else retry_after(response.headers.get("retry-after"), now),
+        retry_after_seconds=retry_after(response.headers.get("retry-after"), now),
         latency_seconds=seconds,
     )
 
@@ -107,7 +107,9 @@ def _seconds_until(value: str, now: datetime) -> float:
 
 
 _FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER = 200, 300, 400, 410, 500
-_PATIENT = (408, 425, 429)
+_LATE = 408
+_UNSENT = ("connection failed", "the host name", "the proxy's host name", "no connection", "TLS:", "the TLS handshake")
+"""How the details of failures begin before which nothing was sent."""
 _ERRORS = {
     Failure.TIMEOUT: HookError.TIMEOUT,
     Failure.UNREACHABLE: HookError.UNREACHABLE,

@@ -16,13 +16,13 @@ def send_webhook(
 ) -> Receipt:
     """Attempt once; see `Send`. A hook without a secret is sent its message unsigned.
 
-    Blocked is not permanent: it is this installation's own setting, and mending that should still deliver the news.
+    Blocked is retried too: it is this installation's own setting, and mending that should still deliver the news.
     """
     try:
         headers = _headers(hook, message, now)
     except _SecretError:
         detail = "the secret is not base64, with or without whsec_ before it; nothing was sent"
-        return Receipt(ok=False, error=HookError.SECRET, detail=detail)
+        return Receipt(ok=False, error=HookError.SECRET, detail=detail, untaken=True)
     return post(
         hook.url,
         message.body,

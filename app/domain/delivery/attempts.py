@@ -13,7 +13,6 @@ LONGEST_WAIT_SECONDS: Final = 60.0
 LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
 JITTER_SHARE: Final = 0.25
 GIVE_UP_AFTER: Final = timedelta(hours=24)
-PERMANENT_TRIES: Final = 3
 REFRESH_EVERY: Final = timedelta(minutes=1)
 REFRESH_AFTER_RESOLVE: Final = timedelta(minutes=5)
 EXPIRING: Final = frozenset({HookKind.ALERTMANAGER})
@@ -40,16 +39,14 @@ def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: date
     """Compute the next state of a delivery from an attempt that just ended.
 
     `attempts` counts all attempts so far, this one included; `first_at` is when the first was made; `jitter` is drawn
-    from [0, 1). Temporary failures are retried until 24 h have passed; a permanent one (the receiver understood and
-    declined) gets three attempts in all, since people repair receivers too; 410 ends it and disables the hook.
+    from [0, 1). Every failure is retried until 24 h have passed, whatever the receiver answered: one that is being
+    deployed answers 404, one behind a sign-in redirects. 410 ends it and disables the hook.
     """
     if receipt.ok:
         return _final_step(DeliveryState.DELIVERED, "Delivered.")
     what = _failure_text(receipt)
     if receipt.gone:
         return _final_step(DeliveryState.DEAD, f"{what}: the receiver is gone, so the hook was disabled.", disable=True)
-    if receipt.permanent and attempts >= PERMANENT_TRIES:
-        return _final_step(DeliveryState.DEAD, f"{what}: trying again cannot help, gave up after {attempts} attempts.")
     if now - first_at >= GIVE_UP_AFTER:
         return _final_step(DeliveryState.DEAD, f"{what}: gave up after 24 hours and {attempts} attempts.")
     wait = backoff(attempts, receipt.retry_after_seconds, jitter)

@@ -19,6 +19,8 @@ class Message:
     id: str
     """Constant over retries: the receiver's idempotency key."""
     body: bytes
+    taken_by: frozenset[str] = frozenset()
+    """Recipients of a mail who took it in an earlier attempt; they do not get it again."""
 
 
 class HookKind(StrEnum):
@@ -82,8 +84,10 @@ class Receipt:
     http_status: int | None = None
     error: str | None = None
     detail: str | None = None
-    permanent: bool = False
-    """A retry cannot help."""
+    untaken: bool = False
+    """It was certainly not taken: nothing was sent, or the receiver refused it."""
+    taken_by: tuple[str, ...] = ()
+    """Recipients of a mail who took it in this attempt."""
     gone: bool = False
     """The receiver no longer exists (410): the hook is disabled."""
     retry_after_seconds: float | None = None

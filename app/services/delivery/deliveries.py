@@ -4,6 +4,7 @@ Three transactions around one network call, so that no transaction waits for a r
 leads to another attempt with the same bytes and the same idempotency key.
 """
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ logger = logging.getLogger("coalmine.deliveries")
 
 _ARCHIVED = "The hook was archived."
 _RANDOM = SystemRandom()  # jitter, apart from any seeded sequence
-TEST = "hook.test"
+TEST_MESSAGE = outbox.TEST
 RESOLVED = "alert.resolved"
 UNPREPARED = "configuration"
 BUG = "bug"
@@ -108,7 +109,7 @@ def send_prepared(
     except StoreUnavailableError:
         raise
     except ConfigurationError as error:  # of this hook alone
-        return Receipt(ok=False, error=UNPREPARED, detail=str(error)), hook_version
+        return Receipt(ok=False, error=UNPREPARED, detail=str(error), untaken=True), hook_version
     except Exception:
         logger.exception("bug", extra={"delivery": delivery.id, "hook": delivery.hook})
         return Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details"), hook_version
@@ -140,7 +141,9 @@ def _prepare(
         if not claims.prepare_delivery(connection, claimed.id, owner=owner, body=body):
             return None
     return PreparedDelivery(
-        hook=hook, hook_version=edited.version_id, message=Message(id=claimed.message_id, body=body)
+        hook=hook,
+        hook_version=edited.version_id,
+        message=Message(id=claimed.message_id, body=body, taken_by=frozenset(_recipients(claimed))),
     )
 
 
@@ -170,11 +173,14 @@ def _finish(
         hook = definitions.definition_by_id(connection, claimed.hook_id)
         judged = receipt
         if hook.version_id != hook_version:  # the edited hook may accept it
-            judged = replace(receipt, gone=False, permanent=False)
+            judged = replace(receipt, gone=False)
         step = after_attempt(judged, claimed.attempts, first_at, now, _RANDOM.random())
         why = unreachable_reason(hook)
         if why is not None and step.state is DeliveryState.PENDING:
             step = replace(step, state=DeliveryState.DEAD, next_attempt_at=None, reason=why)
+        taken_by = [*_recipients(claimed), *receipt.taken_by]
+        if taken_by and step.state is DeliveryState.DELIVERED:
+            step = replace(step, reason=f"Delivered to {', '.join(taken_by)}.")
         outbox.record_attempt(connection, claimed.id, attempt_row(receipt, now))
         is_ours = claims.finish_attempt(
             connection,
@@ -183,6 +189,8 @@ def _finish(
             state=step.state,
             next_attempt_at=to_us(step.next_attempt_at or now),
             reason=step.reason,
+            untaken=receipt.untaken,
+            taken_by=json.dumps(taken_by) if taken_by else None,
         )
         if is_ours and step.state is DeliveryState.DELIVERED:
             resend.schedule_resends(connection, claimed, resend_at(connection, claimed, hook, now + REFRESH_EVERY))
@@ -198,6 +206,11 @@ def _finish(
         error=None if receipt.ok else receipt.error,
         reason=step.reason,
     )
+
+
+def _recipients(delivery: DeliveryRow) -> list[str]:
+    """Return the recipients of a mail who took it."""
+    return list(json.loads(delivery.taken_by)) if delivery.taken_by else []
 
 
 def resend_at(connection: Connection, delivery: DeliveryRow, hook: Definition, at: datetime) -> int | None:
@@ -235,7 +248,7 @@ def send_test(store: Store, slug: str, *, now: datetime) -> int:
             raise NotFoundError(f"there is no hook '{slug}'")
         if hook.disabled_reason is not None:
             raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
-        return outbox.enqueue_test(connection, hook.id, TEST, to_us(now))
+        return outbox.enqueue_test(connection, hook.id, TEST_MESSAGE, to_us(now))
 
 
 def hook_value(vault: Vault, definition: Definition) -> Hook:

@@ -19,6 +19,7 @@ from app.store.catalog.definitions import Definition
 from app.store.delivery import hook_stats
 from app.store.delivery.hook_stats import DeliveryCounts
 from app.store.engine import Connection, Store, to_us
+from app.store.history import current_state
 
 KIND = "hook"
 LATELY: Final = timedelta(days=1)
@@ -35,6 +36,8 @@ class HookLine:
     """The checks in force that use it, by slug."""
     pending: int
     dead: int
+    retrying: int
+    """Notifications to send that were tried three times or more."""
     failures: int
     """Failed attempts of the last day."""
     newest: DeliveryView | None
@@ -83,6 +86,7 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
             users[slug].append(check.slug)
     counted = hook_stats.count_by_hook(connection, since=to_us(now - LATELY))
     counts = {hook.id: counted.get(hook.id, DeliveryCounts()) for hook in hooks}
+    retrying = current_state.retrying_deliveries(connection)
     newest = alert_views.deliveries_by_id(connection, [one.newest for one in counts.values() if one.newest is not None])
     return [
         HookLine(
@@ -91,6 +95,7 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
             checks=users[hook.slug],
             pending=counts[hook.id].pending,
             dead=counts[hook.id].dead,
+            retrying=retrying.get(hook.id, 0),
             failures=counts[hook.id].failures,
             newest=newest.get(counts[hook.id].newest),
         )

@@ -4,7 +4,7 @@ Whoever attempts is the one who does the job of the hook. Should it come back fr
 marks on the delivery are not the newest any more, and nothing it writes counts.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -15,6 +15,10 @@ from app.store.jobs.jobs import at_hand
 from app.store.jobs.values import JobKind
 from app.store.tables import deliveries, incidents
 
+UNHEARD: Final = (
+    "Not sent: the receiver took no message that the alert is open, so there is nothing to resolve there. "
+    "Replaying that message sends this one after it."
+)
 CLOCK_TOLERANCE: Final = 600 * 1_000_000
 """Microseconds: more than any attempt is put off. What is further ahead, a wrong clock has written."""
 
@@ -23,7 +27,7 @@ def begin_attempt(connection: Connection, hook_id: int, *, owner: str, now: int)
     """Begin an attempt at the oldest delivery to a hook that is due; None = there is none.
 
     A delivery waits for earlier ones with the same key: a resolve never overtakes its trigger, nor the next opening the
-    resolve before it.
+    resolve before it. A resolve whose trigger was never taken is not sent: see `_end_unheard`.
     """
     oldest = (
         DELIVERY.where(of_hook(deliveries) == hook_id, _is_next(), is_due(deliveries.c.next_attempt_at, now))
@@ -34,13 +38,37 @@ def begin_attempt(connection: Connection, hook_id: int, *, owner: str, now: int)
     row = connection.execute(oldest).one_or_none()
     if row is None:
         return None
+    if _end_unheard(connection, row):
+        return begin_attempt(connection, hook_id, owner=owner, now=now)
     begun = {
+        # Whoever began before and did not end may have been heard.
+        "may_be_taken": sa.or_(deliveries.c.may_be_taken, deliveries.c.claimed_by.is_not(None)),
         "claimed_by": owner,
         "first_attempt_at": sa.func.coalesce(deliveries.c.first_attempt_at, now),
         "attempts": deliveries.c.attempts + 1,
     }
     connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(**begun))
     return find_delivery(connection, row.id)
+
+
+def _end_unheard(connection: Connection, resolve: sa.Row[Any]) -> bool:
+    """End a resolve of an incident that the receiver never heard of; False where it is to be sent.
+
+    It is dead, not cancelled: a replay of the trigger brings it with it.
+    """
+    if resolve.type != "alert.resolved" or resolve.incident_id is None or resolve.may_be_taken:
+        return False
+    heard = sa.select(deliveries.c.id).where(
+        deliveries.c.incident_id == resolve.incident_id,
+        deliveries.c.hook_id == resolve.hook_id,
+        deliveries.c.id != resolve.id,
+        sa.or_(deliveries.c.may_be_taken, deliveries.c.state == "delivered", deliveries.c.claimed_by.is_not(None)),
+    )
+    if connection.execute(heard.limit(1)).one_or_none() is not None:
+        return False
+    values = {"state": "dead", "reason": UNHEARD}
+    connection.execute(sa.update(deliveries).where(deliveries.c.id == resolve.id).values(**values))
+    return True
 
 
 def next_attempt(connection: Connection, hook_id: int, *, now: int) -> int | None:
@@ -82,10 +110,21 @@ def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, bo
 
 
 def finish_attempt(
-    connection: Connection, delivery_id: int, *, owner: str, state: str, next_attempt_at: int, reason: str
+    connection: Connection,
+    delivery_id: int,
+    *,
+    owner: str,
+    state: str,
+    next_attempt_at: int,
+    reason: str,
+    untaken: bool,
+    taken_by: str | None,
 ) -> bool:
     """End an attempt: delivered, dead, or pending until the next; False where somebody else is at the delivery."""
-    values = {"state": state, "next_attempt_at": next_attempt_at, "reason": reason, "claimed_by": None}
+    values: dict[str, object] = {"state": state, "next_attempt_at": next_attempt_at, "reason": reason}
+    values |= {"claimed_by": None, "taken_by": taken_by}
+    if not untaken:
+        values["may_be_taken"] = True
     return connection.execute(sa.update(deliveries).where(_is_mine(delivery_id, owner)).values(**values)).rowcount == 1
 
 

@@ -39,6 +39,10 @@ class DeliveryRow:
     next_attempt_at: int
     attempts: int
     reason: str | None
+    may_be_taken: bool
+    """Whether an attempt may have reached people: the receiver took it, or its answer is not known."""
+    taken_by: str | None
+    """The recipients of a mail who took it, as JSON."""
     refresh_at: int | None
     """When a delivered notification is sent again, see `resend`."""
 
@@ -56,6 +60,8 @@ class AttemptRow:
 
 MOST_ATTEMPTS: Final = 100
 """Attempts kept of a delivery: the newest ones."""
+TEST: Final = "hook.test"
+"""The type of a test message: whoever sends one looks at it, so it is no backlog."""
 _FEW = ("pending", "dead")
 """The states with a partial index."""
 DELIVERY: Final = sa.select(deliveries, definitions.c.slug.label("hook")).join(
@@ -180,9 +186,9 @@ def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> Non
 
 
 def count_pending(connection: Connection) -> tuple[int, int | None]:
-    """Return the number of pending deliveries, and when the oldest was written."""
+    """Return the number of pending deliveries but for test messages, and when the oldest was written."""
     statement = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at)).where(
-        deliveries.c.state == sql_literal("pending")
+        deliveries.c.state == sql_literal("pending"), deliveries.c.type != TEST
     )
     pending, oldest = connection.execute(statement).one()
     return pending, oldest

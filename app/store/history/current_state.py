@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.catalog import suites
+from app.store.delivery import outbox
 from app.store.engine import blocks, sql_literal
 from app.store.runs import queue, results
 from app.store.runs.results import RunRow
@@ -32,8 +33,9 @@ def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
 
 
 def retrying_deliveries(connection: Connection) -> dict[int, int]:
-    """Return the number of pending deliveries with `RETRYING_AFTER` attempts or more, by hook."""
-    return _count(connection, deliveries.c.state == sql_literal("pending"), deliveries.c.attempts >= RETRYING_AFTER)
+    """Return the number of pending deliveries with `RETRYING_AFTER` attempts or more but for test messages, by hook."""
+    pending = deliveries.c.state == sql_literal("pending")
+    return _count(connection, pending, deliveries.c.attempts >= RETRYING_AFTER, deliveries.c.type != outbox.TEST)
 
 
 def dead_deliveries(connection: Connection) -> dict[int, int]:

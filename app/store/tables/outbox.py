@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Float,
     ForeignKey,
@@ -11,6 +12,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -114,6 +116,8 @@ deliveries = Table(
     Column("reason", Text),  # why it ended as it did
     Column("claimed_by", Text),
     Column("lease_until", BigInteger),  # of releases before there were jobs
+    Column("may_be_taken", Boolean, nullable=False, server_default=false()),  # an attempt may have reached people
+    Column("taken_by", Text),  # JSON: the recipients of a mail who took it
     Column("refresh_at", BigInteger),  # delivered, but the receiver forgets unless it is notified again by then
     UniqueConstraint("transition_id", "hook_id"),
     # The outbox: what is left to send, oldest first.

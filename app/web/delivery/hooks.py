@@ -232,7 +232,7 @@ def _refresh_seconds(shown: Sequence[DeliveryView], now: datetime) -> int | None
 def _test(store: Store, slug: str, test: str) -> DeliveryView:
     """Find a test message of this hook. Raises NotFoundError for any other delivery."""
     view = alert_views.delivery(store, shapes.id_number(test, "delivery"))
-    if view["hook"] != slug or view["type"] != deliveries.TEST:
+    if view["hook"] != slug or view["type"] != deliveries.TEST_MESSAGE:
         raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
     return view
 
