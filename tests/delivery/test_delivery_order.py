@@ -71,7 +71,7 @@ def test_a_resolve_is_never_the_first_thing_a_receiver_hears(world: World, statu
     _heal(world)
     assert world.deliver_all() == []
     assert _received(world) == ["alert.opened"] * 3
-    assert _told(world) == [("alert.resolved", "dead"), ("alert.opened", "dead")]
+    assert _told(world) == [("alert.opened", "dead"), ("alert.resolved", "dead")]
     opened = next(one for one in world.deliveries() if one["type"] == "alert.opened")
     dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
     world.deliver_all()
