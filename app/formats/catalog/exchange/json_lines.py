@@ -107,7 +107,7 @@ def write(suite: SuiteDocument) -> SuiteFiles:
         sample |= {"reference_context_ids": names} if any(names) else {}
         if canary.expected_answer is not None and relevant:
             sample["reference"] = canary.expected_answer
-        notes += [] if relevant or not canary.expected_chunks else ["canaries without relevant chunks"]
+        notes += [] if relevant else ["canaries without relevant chunks"]
         lines.append(json.dumps(sample, ensure_ascii=False) + "\n")
     lost = losses(suite, fields={"expected_answer"}, extra=notes, one_identity=True, grades=False)
     return SuiteFiles(files={f"{suite.slug}.jsonl": "".join(lines)}, notes=lost)
