@@ -67,8 +67,10 @@ def check(
     """Run every canary once and judge the answers, without a server or a database.
 
     Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
-    of the check; without any, coverage must be at least 0.9 or, with --baseline, not more than 0.05 below that of the
-    saved report. A canary degraded by its own limits alone does not change it, but JUnit lists each as a failure.
+    of the check; without any, coverage must be at least 0.9. With --baseline a check without rules is compared with the
+    saved report: a fall by more than chance, or canaries lost for good (asked up to three times more), exit with 1.
+    More than a tenth of the queries failing exits with 1 too. JUnit has failures only where the exit code is 1, and
+    an error for each canary that was not measured.
     """
     documents = read_files(paths, sends=False)
     terminal.warn(documents.unset)

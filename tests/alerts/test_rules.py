@@ -9,7 +9,14 @@ from app.domain.aggregates import Aggregates, Slice
 from app.domain.alerts.alert_state import TransitionType
 from app.domain.alerts.guard import FirstRun, WarmUp, first_run
 from app.domain.alerts.rule_facts import RunFacts
-from app.domain.alerts.rules import condition, default_rule_key, measure_value, with_default_rules, with_gate_rules
+from app.domain.alerts.rules import (
+    condition,
+    default_rule_key,
+    differs_from_gate,
+    measure_value,
+    with_default_rules,
+    with_gate_rules,
+)
 from app.domain.alerts.summary import AlertFacts, alert_summary
 from app.domain.model import Bound, EmbedderChange, Rule, RuleKind, Severity
 
@@ -271,17 +278,19 @@ def test_the_first_run_stays_the_reference_until_most_canaries_are_others_or_it_
     assert first_run(FirstRun(run_id=7, coverage=0.0), now, keys_before=(1,), keys_now=(1,)) == now
 
 
-def test_without_rules_the_gate_keeps_nine_tenths_or_what_a_saved_run_had() -> None:
-    rules, why = with_gate_rules([], baseline=None)
+def test_without_rules_the_gate_keeps_nine_tenths_or_compares_with_a_saved_run() -> None:
+    rules, why = with_gate_rules([], compared=False)
     assert [rule.key for rule in rules] == ["threshold-coverage", "probe_errors", "no_data", "embedding"]
     assert rules[0].critical == Bound(below=0.9)
-    assert why == "the check has no rules and a single run no history: coverage must be at least 0.9"
-    rules, why = with_gate_rules([], baseline=0.735)
-    assert rules[0].critical is not None
-    assert rules[0].critical.below == pytest.approx(0.685)
-    assert why == "the check has no rules: coverage must be at least 0.685, 0.05 less than in the baseline"
+    assert why is not None
+    assert "coverage must be at least 0.9" in why
+    assert with_gate_rules([], compared=True) == (
+        with_default_rules([]),
+        "the check has no rules: it is compared with the saved report",
+    )
     own = [Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))]
-    assert with_gate_rules(own, baseline=None) == (with_default_rules(own), None)
+    assert with_gate_rules(own, compared=False) == (with_default_rules(own), None)
+    assert with_gate_rules(own, compared=True) == (with_default_rules(own), None)
 
 
 @pytest.mark.parametrize("kind", [EmbedderChange.TRUNCATED, EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED])
@@ -327,3 +336,15 @@ def test_an_embedder_that_did_not_answer_neither_opens_nor_closes() -> None:
 @pytest.mark.parametrize("change", [TransitionType.OPENED, TransitionType.RESOLVED])
 def test_every_kind_of_rule_has_a_summary(kind: RuleKind, change: TransitionType) -> None:
     assert alert_summary(AlertFacts(check="docs", kind=kind, change=change)).startswith("docs: ")
+
+
+def test_a_first_run_that_the_gate_would_fail_says_why_they_differ() -> None:
+    rules = with_default_rules([])
+    learning, over = WarmUp(over=False, first=FIRST), WarmUp(over=True)
+    why = differs_from_gate(rules, 2 / 3, learning)
+    assert why is not None
+    assert "coverage 0.667 is compared with the first run's only; `coalmine check`" in why
+    assert differs_from_gate(rules, 0.95, learning) is None
+    assert differs_from_gate(rules, 2 / 3, over) is None
+    own = [Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))]
+    assert differs_from_gate(with_default_rules(own), 2 / 3, learning) is None

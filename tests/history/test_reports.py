@@ -312,8 +312,8 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
         name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped", "time", "timestamp")
     } == {
         "name": "docs",
-        "tests": "6",
-        "failures": "1",
+        "tests": "7",
+        "failures": "2",
         "errors": "2",
         "skipped": "1",
         "time": "1.250",
@@ -321,6 +321,7 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
     }
     fates = {case.get("name"): [(told.tag, told.get("message")) for told in case] for case in suite}
     assert fates == {
+        "verdict": [("failure", "coverage 0.850 is below 0.9 (critical)")],
         "retention": [],
         "bad": [("failure", WHY)],
         "slow": [("error", "error response (503)")],
@@ -336,13 +337,13 @@ def test_junit_goes_through_results_once_and_indents_them_as_a_tree() -> None:
     tree = ET.fromstring(text)  # noqa: S314 - our own text
     ET.indent(tree)
     assert text == f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(tree, encoding="unicode")}\n'
-    assert [suite.get("tests") for suite in tree] == ["2", "1"]
+    assert [suite.get("tests") for suite in tree] == ["3", "2"]
 
 
 def test_a_junit_failure_carries_its_evidence() -> None:
     suite = junit(degraded())
-    assert suite[0].get("classname") == "docs.simple_factual"
-    assert (suite[0][0].text or "").splitlines() == [
+    assert suite[1].get("classname") == "docs.simple_factual"
+    assert (suite[1][0].text or "").splitlines() == [
         "query: How long is data kept?",
         "relevance: 0.300",
         "missing: retention_policy_doc",
@@ -358,7 +359,7 @@ def test_junit_is_xml_whatever_a_text_holds(text: str) -> None:
     bad = degraded(key=text, query=text)
     bad["ranking"][0]["id"] = text
     suite = junit(bad)
-    assert suite[0][0].get("message") == WHY
+    assert suite[1][0].get("message") == WHY
     assert report_junit(report(bad)).encode()
 
 
@@ -366,7 +367,22 @@ def test_junit_without_all_results_has_the_worst() -> None:
     short = report(result(), degraded(key="bad"))
     del short["results"]
     suite = ET.fromstring(report_junit(short))[0]  # noqa: S314 - our own text
-    assert [case.get("name") for case in suite] == ["bad"]
+    assert [case.get("name") for case in suite] == ["verdict", "bad"]
+
+
+def junit_counts(whole: dict[str, Any]) -> tuple[str | None, str | None]:
+    suite = ET.fromstring(report_junit(whole))[0]  # noqa: S314 - our own text
+    return suite.get("failures"), suite.get("errors")
+
+
+def test_junit_has_failures_exactly_where_the_verdict_is_degraded() -> None:
+    bad = degraded(key="bad")
+    assert junit_counts(report(bad, verdict="healthy", reasons=[])) == ("0", "0")
+    assert junit_counts(report(bad, FAILED, verdict="healthy", reasons=[])) == ("0", "1"), "unmeasured is never passed"
+    assert junit_counts(report(bad)) == ("2", "0")
+    assert junit_counts(report(bad, verdict="unknown")) == ("0", "1")
+    newly = {"newly_degraded": [{"key": "bad"}], "recovered": []}
+    assert junit_counts({**report(bad, degraded(key="old")), "comparison": newly}) == ("2", "0")
 
 
 def test_json_is_the_report_itself() -> None:

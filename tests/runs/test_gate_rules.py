@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.domain.model import Outcome
+from app.domain.model import Answer, Outcome
+from app.domain.probing.retrievers import ProbeQuery
 from app.formats.catalog.canary_files import read_canary_files
 from app.services.runs.gate import choose_targets, measure
 from app.terminal import show_reports
@@ -87,17 +88,64 @@ def test_expected_documents_that_are_ids_of_the_hits_are_said_to_be_so() -> None
     assert hint not in said(report(lost(*KEYS), by="document"))[1]
 
 
+ABSOLUTE = (
+    "the check has no rules and a single run no history: coverage must be at least 0.9 "
+    "(a service has no such bound: it compares with earlier runs)"
+)
+COMPARED = "the check has no rules: it is compared with the saved report"
+
+
 def test_a_check_without_rules_keeps_a_coverage_that_is_said() -> None:
-    absolute = "the check has no rules and a single run no history: coverage must be at least 0.9"
-    assert said(report(FakeProbe())) == ("healthy", [absolute])
-    assert said(report(lost(*KEYS[:3]))) == ("degraded", ["coverage 0.750 is below 0.9 (critical)", absolute])
+    assert said(report(FakeProbe())) == ("healthy", [ABSOLUTE])
+    assert said(report(lost(*KEYS[:3]))) == ("degraded", ["coverage 0.750 is below 0.9 (critical)", ABSOLUTE])
+
+
+def test_beside_a_saved_report_a_lasting_loss_of_one_canary_is_degraded() -> None:
     saved = report(lost(*KEYS[:3]))
-    relative = "the check has no rules: coverage must be at least 0.7, 0.05 less than in the baseline"
-    assert said(report(lost(*KEYS[:3]), before=saved)) == ("healthy", [relative])
+    assert said(report(lost(*KEYS[:3]), before=saved)) == ("healthy", [COMPARED])
     assert said(report(lost(*KEYS[:4]), before=saved)) == (
         "degraded",
-        ["coverage 0.667 is below 0.7 (critical)", relative],
+        ["1 canary lost since the baseline, and when asked again: c3 (critical)", COMPARED],
     )
+
+
+def test_a_canary_that_is_found_when_asked_again_is_no_loss() -> None:
+    saved = report(FakeProbe())
+    asked: list[str] = []
+
+    def flicker(ask: ProbeQuery) -> Answer:
+        asked.append(ask.key)
+        return answered(hits("noise" if asked.count("c3") == 1 and ask.key == "c3" else f"doc-{ask.key}"))
+
+    assert said(report(FakeProbe(otherwise=flicker), before=saved)) == ("healthy", [COMPARED])
+    assert asked.count("c3") == 2, "asked again once, since it was found then"
+
+
+def test_a_fall_by_more_than_chance_is_degraded_and_asks_nobody_again() -> None:
+    saved, asked = report(FakeProbe()), list[str]()
+
+    def half(ask: ProbeQuery) -> Answer:
+        asked.append(ask.key)
+        return answered(hits("noise" if ask.key in KEYS[:8] else f"doc-{ask.key}"))
+
+    verdict, reasons = said(report(FakeProbe(otherwise=half), before=saved))
+    assert verdict == "degraded"
+    assert reasons[0].startswith("8 canaries lost since the baseline: c0, c1, c2, c3, c4, c5, c6, c7; coverage 0.333")
+    assert len(asked) == len(KEYS)
+
+
+def test_a_regression_rule_is_judged_by_a_saved_report_too() -> None:
+    saved = report(FakeProbe(), {"kind": "regression"})
+    verdict, reasons = said(report(lost("c3"), {"kind": "regression"}, before=saved))
+    assert (verdict, reasons) == (
+        "degraded",
+        ["1 canary lost since the baseline, and when asked again: c3 (critical)"],
+    )
+
+
+def test_a_saved_report_that_measured_nothing_is_no_baseline() -> None:
+    saved = report(FakeProbe(otherwise=lambda _ask: failed(Outcome.TIMEOUT)))
+    assert said(report(FakeProbe(), before=saved)) == ("healthy", [ABSOLUTE])
 
 
 def test_a_drop_is_told_from_a_saved_report_and_from_nothing_else() -> None:

@@ -17,10 +17,11 @@ from app.domain.alerts.conditions import (
     mildest,
     unmeasured_condition,
 )
-from app.domain.alerts.guard import judge_guard
+from app.domain.alerts.guard import WarmUp, judge_guard
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, judge_facts
 from app.domain.counts import plural
 from app.domain.model import ROUNDING, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
+from app.domain.number_text import ratio_text
 from app.domain.probing.probe_failures import FailureSummary
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Condition",
     "condition",
     "default_rule_key",
+    "differs_from_gate",
     "is_silent_about_quality",
     "measure_value",
     "with_default_rules",
@@ -48,8 +50,6 @@ which this is not known are left out. An entry of the category `negative` alone.
 
 GATE_COVERAGE: Final = 0.9
 """Least coverage of a single run of a check without rules, where there is nothing to compare it with."""
-GATE_DROP: Final = 0.05
-"""How far its coverage may be below that of a saved run."""
 
 FAILED_SHARE: Final = 0.1
 """Share of failed probes above which a run is bad, where a rule names none."""
@@ -131,25 +131,37 @@ def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ())
 
 
 def with_gate_rules(
-    rules: Sequence[Rule], *, baseline: float | None, disabled: Collection[str] = ()
+    rules: Sequence[Rule], *, compared: bool, disabled: Collection[str] = ()
 ) -> tuple[tuple[Rule, ...], str | None]:
-    """Rules in force where there is no history, and a sentence on the bound that takes the place of `regression`.
+    """Rules in force where there is no history, and a sentence on what a check without rules is held against.
 
-    `baseline`: the coverage of a saved run to compare with, if there is one. The sentence has no full stop; None where
-    the check has rules of its own.
+    `compared`: there is a saved report to compare with; `regression` is then judged by it, as a service judges by the
+    past. The sentence has no full stop; None where the check has rules of its own.
     """
-    if not is_silent_about_quality(rules):
-        return with_default_rules(rules, disabled=disabled), None
-    if baseline is None or baseline <= GATE_DROP:
-        least = GATE_COVERAGE
-        why = f"the check has no rules and a single run no history: coverage must be at least {least:g}"
-    else:
-        least = baseline - GATE_DROP
-        why = f"the check has no rules: coverage must be at least {least:.3g}, {GATE_DROP:g} less than in the baseline"
-    bound = Bound(below=least)
+    if compared or not is_silent_about_quality(rules):
+        why = "the check has no rules: it is compared with the saved report" if is_silent_about_quality(rules) else None
+        return with_default_rules(rules, disabled=disabled), why
+    why = (
+        f"the check has no rules and a single run no history: coverage must be at least {GATE_COVERAGE:g} "
+        "(a service has no such bound: it compares with earlier runs)"
+    )
     key = default_rule_key(RuleKind.THRESHOLD, COVERAGE)
-    stand_in = Rule(key=key, kind=RuleKind.THRESHOLD, measure=COVERAGE, critical=bound)
+    stand_in = Rule(key=key, kind=RuleKind.THRESHOLD, measure=COVERAGE, critical=Bound(below=GATE_COVERAGE))
     return _with_those_of_every_check((stand_in, *rules), disabled), why
+
+
+def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: WarmUp | None) -> str | None:
+    """Sentence on a healthy run that `coalmine check` calls degraded, without its full stop; None = they agree.
+
+    A check without rules has a bound of coverage there and none in a service, which knows no baseline yet.
+    """
+    guarded = any(rule.kind is RuleKind.GUARD for rule in rules)
+    if not guarded or warm_up is None or warm_up.over or coverage is None or coverage >= GATE_COVERAGE - ROUNDING:
+        return None
+    return (
+        f"no baseline yet: coverage {ratio_text(coverage)} is compared with the first run's only; "
+        f"`coalmine check`, which has no history, requires {GATE_COVERAGE:g}"
+    )
 
 
 def _with_those_of_every_check(rules: tuple[Rule, ...], disabled: Collection[str]) -> tuple[Rule, ...]:

@@ -9,19 +9,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.alerts.rule_facts import Alarm
 from app.domain.comparison.estimates import Estimate, estimate
 from app.domain.comparison.outcomes import Decision, decide_family
 from app.domain.comparison.significance import FEWEST_PAIRS, Difference
 from app.domain.counts import counted
 from app.domain.detection.views import StoredDrop
-from app.domain.model import Rule, RuleKind
-from app.domain.runs.measures import parse_measure
+from app.domain.model import Rule, RuleKind, Severity
+from app.domain.number_text import bound_text, change_text, ratio_text
+from app.domain.runs.measures import CUTOFFS, parse_measure
 
 Floats = NDArray[np.float64]
 Column = Callable[[str], Floats]
 """Returns a measure of every canary of the panel by the measure's name; NaN = undefined or not measured."""
 
 _DIGITS: Final = 6
+_DEEPEST: Final = 10
+_NAMED: Final = 10
+"""Canaries that a reason names."""
 _EQUAL: Final = 1.5e-6
 """Scores that rounding took apart are at most 0.000001 apart."""
 NO_BASELINE: Final = "there is no baseline to compare with yet"
@@ -63,6 +68,52 @@ def watches_whole_ranking(rule: Rule) -> bool:
     if rule.kind is not RuleKind.DROP or rule.measure in {None, "coverage"}:
         return False
     return parse_measure(str(rule.measure)).k is None
+
+
+def regression_rules(fetch_k: int) -> tuple[Rule, ...]:
+    """Rules whose drops decide a regression since a saved report: coverage, then the order of the top hits."""
+    deepest = max(cut for cut in CUTOFFS if cut <= min(fetch_k, _DEEPEST))
+    return tuple(
+        Rule(key=f"regression-{measure}", kind=RuleKind.DROP, measure=measure)
+        for measure in ("coverage", f"NDCG@{deepest}")
+    )
+
+
+def alarm_since_report(
+    differences: Sequence[Difference | str], measures: Sequence[str], *, lost: Sequence[str], confirmed: Sequence[str]
+) -> Alarm:
+    """Alarm of a run beside a saved report, which is all the history that a single run can have.
+
+    `differences`: those of `measures`, coverage first, then the order. `lost`: keys of the canaries that found
+    something in the report and nothing now; `confirmed`: those of them that found nothing when asked again either, so
+    that their loss is no chance. Critical where coverage fell by more than chance or a loss is confirmed; a warning
+    where the order became worse by more than chance.
+    """
+    coverage, order = (_fall(one, name) for one, name in zip(differences, measures, strict=True))
+    if coverage is not None:
+        return Alarm(open=True, good=False, reason=f"{_named(lost, 'lost since the baseline')}; {coverage}")
+    if confirmed:
+        again = "lost since the baseline, and when asked again"
+        return Alarm(open=True, good=False, reason=_named(confirmed, again))
+    if order is not None:
+        return Alarm(open=True, good=False, severity=Severity.WARNING, reason=f"worse than the baseline: {order}")
+    return Alarm(open=False, good=True, reason="no canary is lost since the baseline by more than chance")
+
+
+def _fall(difference: Difference | str, measure: str) -> str | None:
+    """Clause on a mean that fell by more than chance; None = it did not, or too few canaries tell."""
+    if isinstance(difference, str) or not difference.claimed or difference.difference >= 0:
+        return None
+    return (
+        f"{measure} {ratio_text(difference.now, difference.before)} against "
+        f"{ratio_text(difference.before, difference.now)}, {bound_text(100 * difference.confidence)} % between "
+        f"{change_text(difference.low)} and {change_text(difference.high)}"
+    )
+
+
+def _named(keys: Sequence[str], what: str) -> str:
+    shown = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    return f"{counted(len(keys), 'canary')} {what}: {shown}"
 
 
 def drop_as_json(drop: Difference | str) -> StoredDrop:

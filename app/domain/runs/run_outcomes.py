@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, has_kind, named_canaries, silent_rules
+from app.domain.alerts.rules import differs_from_gate
 from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import failure_kinds, failure_reasons
@@ -148,6 +149,8 @@ def evaluate(
     reasons += remarks(aggregates.total, undated=scores.undated)
     hint = wrong_fields_remark(aggregates.coverage, _named_by(inputs, responses))
     reasons += [] if hint is None else [hint]
+    differs = differs_from_gate(rules, aggregates.coverage, rule_facts.warm_up) if verdict is Verdict.HEALTHY else None
+    reasons += [] if differs is None else [differs]
     reasons += [] if facts.cause is None or _has_reason(reasons, facts.cause_detail) else [facts.cause]
     reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
     return RunOutcome(

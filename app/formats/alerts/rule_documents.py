@@ -56,10 +56,10 @@ def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
     return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
 
 
-def gate_rules(rules: Sequence["RuleDocument"], *, baseline: float | None) -> tuple[tuple[Rule, ...], str | None]:
+def gate_rules(rules: Sequence["RuleDocument"], *, compared: bool) -> tuple[tuple[Rule, ...], str | None]:
     """Rules of a check in force where there is no history, with a note on the default, see `with_gate_rules`."""
     disabled = {str(rule.key) for rule in rules if not rule.enabled}
-    return with_gate_rules([rule.to_domain() for rule in rules], baseline=baseline, disabled=disabled)
+    return with_gate_rules([rule.to_domain() for rule in rules], compared=compared, disabled=disabled)
 
 
 class OpenDocument(Document):

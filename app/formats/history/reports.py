@@ -61,9 +61,12 @@ def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
 
 
 def report_junit(*reports: Mapping[str, Any]) -> str:
-    """Return the reports as JUnit XML, a suite each, one test case per canary (of `results`, or else of `worst`).
+    """Return the reports as JUnit XML: a suite each, its verdict as the first test case, then one per canary.
 
-    A degraded canary is a failure, one that was not measured an error, and one without expectations skipped.
+    The canaries are those of `results`, or else of `worst`. There are failures exactly where the verdict is degraded:
+    the verdict, and the degraded canaries, beside a saved report those newly degraded. What is degraded without being
+    a failure has its reasons as output. A canary that was not measured is an error, whatever the verdict, and so is an
+    unknown verdict; a canary without expectations is skipped.
     """
     suites = "".join([f"\n{_junit_suite(report)}" for report in reports])
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>{suites}\n</testsuites>\n'
@@ -75,7 +78,10 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
     name = str(run.get("check") or run["suite"])
     tally = Counter[str]()
     seconds = 0.0
-    cases: list[str] = []
+    degraded = run.get("verdict") == Verdict.DEGRADED
+    comparison = report.get("comparison")
+    failing = {one["key"] for one in comparison["newly_degraded"]} if comparison is not None else None
+    cases: list[str] = [_verdict_case(name, run, tally)]
     for result in report["results"] if "results" in report else report["worst"]:
         latency = result.get("latency_seconds") or 0.0
         seconds += latency
@@ -86,7 +92,10 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
             time=f"{latency:.3f}",
         )
         kind, message = _junit_outcome(result)
-        if kind is not None:
+        if kind == "failure" and not (degraded and (failing is None or result["key"] in failing)):
+            already = "degraded in the baseline too" if degraded else "degraded by its own limits"
+            ET.SubElement(case, "system-out").text = _xml(f"{already}: {message}")
+        elif kind is not None:
             tally[kind] += 1
             element = ET.SubElement(case, kind, message=_xml(message))
             if kind != "skipped":
@@ -99,7 +108,22 @@ def _junit_suite(report: Mapping[str, Any]) -> str:
     for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(tally[kind]))
     start = _indented(suite, 1)
-    return start if not cases else "\n".join([f"{start.removesuffix(' />')}>", *cases, "  </testsuite>"])
+    return "\n".join([f"{start.removesuffix(' />')}>", *cases, "  </testsuite>"])
+
+
+def _verdict_case(name: str, run: Mapping[str, Any], tally: Counter[str]) -> str:
+    """Return the verdict of a run as a test case, and count it."""
+    case = ET.Element("testcase", classname=_xml(name), name="verdict", time="0.000")
+    verdict = run.get("verdict")
+    reasons = "\n".join(plain(str(reason)) for reason in run.get("reasons") or ())
+    kind = None if verdict == Verdict.HEALTHY else "failure" if verdict == Verdict.DEGRADED else "error"
+    if kind is not None:
+        tally[kind] += 1
+        message = reasons.split("\n", 1)[0] or str(verdict or run["status"])
+        ET.SubElement(case, kind, message=_xml(message), type=str(verdict or run["status"])).text = _xml(reasons)
+    elif reasons:
+        ET.SubElement(case, "system-out").text = _xml(reasons)
+    return _indented(case, 2)
 
 
 def _indented(element: ET.Element, level: int) -> str:

@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.alerts.rule_facts import RunFacts
+from app.domain.alerts.rule_facts import Alarm, RunFacts, has_kind
 from app.domain.catalog.judgment_sources import are_self_judged, retriever_source
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.catalog.suite_hashes import suite_hash
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportDocument, ResultView
-from app.domain.model import Answer, RunStatus, Trigger
+from app.domain.model import Answer, RuleKind, RunStatus, Trigger
 from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.retrievers import Probe, ProbeContext
-from app.domain.runs.drops import drops, watches_whole_ranking
+from app.domain.runs.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, score
@@ -40,6 +40,9 @@ from app.services.catalog.input_assembly import build_inputs
 from app.services.comparison.report_decisions import expectation_digest, same_expectations
 from app.services.run_bodies import run_body
 
+_SUSPECTS: Final = 50
+"""Lost canaries that are asked again, at most."""
+_REPEATS: Final = 3
 _OTHER_DEPTH: Final = "the saved report asked for another number of hits (fetch_k), which the measure depends on"
 
 
@@ -68,11 +71,11 @@ def measure(
 ) -> ReportDocument:
     """Ask every canary once, judge the answers and give the report with all results.
 
-    `answered` gets how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop`
-    rules; a `regression` takes more than that, and the reasons say which rules had nothing to say, and what bound a
-    check without rules is held against. Raises
-    InvalidInputError where the retriever's configuration cannot be used at all; whatever the retriever does is part of
-    the report.
+    `answered` gets how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop` and
+    `regression` rules: canaries that are lost since, too few for a statistical claim, are asked again, so that a loss
+    by chance is told from one that lasts. The reasons say which rules had nothing to say, and what a check without
+    rules is held against. Raises InvalidInputError where the retriever's configuration cannot be used at all; whatever
+    the retriever does is part of the report.
     """
     inputs, note = _inputs(target, before)
     started_at = clock()
@@ -80,7 +83,9 @@ def measure(
     finished_at = clock()
     responses = build_responses(inputs, answers, started_at=started_at, ended_early=ended_early)
     scores = score(inputs, responses)
-    rule_facts = RunFacts(drops=_drops(inputs, scores, before))
+    saved = _Saved.of(inputs, scores, before)
+    alarm = _alarm(inputs, probe, run_id, responses, saved) if saved.before is not None and not scores.unknown else None
+    rule_facts = RunFacts(drops=_drops(inputs, saved), alarm=alarm)
     facts = HistoryFacts(rule_facts=rule_facts, names_silent_rules=True, note=note)
     outcome = evaluate(inputs, responses, facts, scores)
     aggregates = outcome.aggregates
@@ -120,16 +125,16 @@ def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs
     )
     configured = config_hash(content_hash(target.check), content_hash(target.retriever))
     inputs = build_inputs(suite, target.check, target.retriever.to_domain(), config_hash=configured)
-    rules, note = gate_rules(target.check.rules, baseline=_coverage_before(before))
+    rules, note = gate_rules(target.check.rules, compared=_is_comparable(inputs, before))
     return replace(inputs, yardstick=replace(inputs.yardstick, rules=rules)), note
 
 
-def _coverage_before(before: Mapping[str, Any] | None) -> float | None:
-    """Coverage of a saved report that this run can be compared with; None = there is none."""
+def _is_comparable(inputs: RunInputs, before: Mapping[str, Any] | None) -> bool:
+    """Whether a saved report found what canaries of this run expect too."""
     if before is None or before["run"].get("measures_version") != MEASURES_VERSION:
-        return None
-    coverage = before["run"].get("coverage")
-    return float(coverage) if isinstance(coverage, int | float) and not isinstance(coverage, bool) else None
+        return False
+    places = _compared(inputs, before)
+    return any(result["key"] in places and result.get("any_match") is not None for result in before["results"])
 
 
 def choose_targets(documents: Documents, *, check: str | None = None, url: str | None = None) -> tuple[Target, ...]:
@@ -231,36 +236,109 @@ def _ask(
     return [known.get(ask.position) or skipped_answer(why) for ask in asks], why, complete
 
 
-def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | None) -> dict[str, Difference | str]:
-    """Compare the canaries with how a saved report has them, by key, those that it expects the same of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """A run's canaries beside those of a saved report."""
+
+    before: Column | None
+    """None = there is nothing to compare with, because of `why`."""
+    now: Column
+    why: str
+    unequal: bool
+    """Whether the saved report asked for another number of hits."""
+
+    @classmethod
+    def of(cls, inputs: RunInputs, scores: RunScores, report: Mapping[str, Any] | None) -> Self:
+        """Return the canaries of this run and of a report by key, those that it expects the same of."""
+        places = {} if report is None else _compared(inputs, report)
+
+        def then(name: str) -> NDArray[np.float64]:
+            column = np.full(len(inputs.canaries), np.nan)
+            for result in report["results"] if report is not None else ():
+                place, value = places.get(result["key"]), result.get("measures", {}).get(name)
+                if place is not None and isinstance(value, int | float):
+                    column[place] = value
+            return column
+
+        why = "a single run has no baseline; name a saved report with --baseline"
+        if report is not None and report["run"].get("measures_version") != MEASURES_VERSION:
+            report, why = None, "the saved report is of another measures version"
+        fetch_k = inputs.yardstick.fetch_k
+        return cls(
+            before=None if report is None else then,
+            now=_column_of(scores),
+            why=why,
+            unequal=report is not None and report.get("fetch_k", fetch_k) != fetch_k,
+        )
+
+
+def _column_of(scores: RunScores) -> Column:
+    return lambda name: scores.tally.scores([name])[:, 0]
+
+
+def _compared(inputs: RunInputs, before: Mapping[str, Any]) -> dict[str, int]:
+    """Return the positions of the canaries that a saved report expects the same of, by key."""
     places = {canary.key: place for place, canary in enumerate(inputs.canaries)}
-    same = None if before is None else same_expectations(before, _expectations(inputs))
-    if same is not None:
-        places = {key: place for key, place in places.items() if key in same}
+    same = same_expectations(before, _expectations(inputs))
+    return places if same is None else {key: place for key, place in places.items() if key in same}
 
-    def then(name: str) -> NDArray[np.float64]:
-        column = np.full(len(inputs.canaries), np.nan)
-        for result in before["results"] if before is not None else ():
-            place, value = places.get(result["key"]), result.get("measures", {}).get(name)
-            if place is not None and isinstance(value, int | float):
-                column[place] = value
-        return column
 
-    why = "a single run has no baseline; name a saved report with --baseline"
-    if before is not None and before["run"].get("measures_version") != MEASURES_VERSION:
-        before, why = None, "the saved report is of another measures version"
-    fetch_k = inputs.yardstick.fetch_k
-    unequal = before is not None and before.get("fetch_k", fetch_k) != fetch_k
-    unequal_rules = [rule for rule in inputs.yardstick.rules if unequal and watches_whole_ranking(rule)]
+def _drops(inputs: RunInputs, saved: _Saved) -> dict[str, Difference | str]:
+    """Compare the canaries with how a saved report has them."""
+    unequal_rules = [rule for rule in inputs.yardstick.rules if saved.unequal and watches_whole_ranking(rule)]
     found = drops(
         [rule for rule in inputs.yardstick.rules if rule not in unequal_rules],
         k=inputs.yardstick.k,
         categories=inputs.panel.categories,
-        before=None if before is None else then,
-        now=lambda name: scores.tally.scores([name])[:, 0],
-        no_baseline_reason=why,
+        before=saved.before,
+        now=saved.now,
+        no_baseline_reason=saved.why,
     )
     return {**found, **{rule.key: _OTHER_DEPTH for rule in unequal_rules}}
+
+
+def _alarm(inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses, saved: _Saved) -> Alarm | None:
+    """Return what a `regression` rule learns from a saved report; None where no rule asks or no canary is in both."""
+    assert saved.before is not None  # noqa: S101 - the caller checks
+    found = f"Hit@{inputs.yardstick.k}"
+    old, new = saved.before(found), saved.now(found)
+    if not has_kind(inputs.yardstick.rules, RuleKind.REGRESSION) or np.isnan(old + new).all():
+        return None
+    rules = regression_rules(inputs.yardstick.fetch_k)
+    compared = drops(
+        rules, k=inputs.yardstick.k, categories={}, before=saved.before, now=saved.now, no_baseline_reason=saved.why
+    )
+    differences = [compared[rule.key] for rule in rules]
+    places = np.flatnonzero((old == 1) & (new == 0)).tolist()
+    coverage = differences[0]
+    is_decided = not isinstance(coverage, str) and coverage.claimed and coverage.difference < 0
+    confirmed = [] if is_decided else _lost_again(inputs, probe, run_id, responses, places[:_SUSPECTS])
+    names = [inputs.canaries[place].key for place in places]
+    return alarm_since_report(
+        differences,
+        [str(rule.measure) for rule in rules],
+        lost=names,
+        confirmed=[inputs.canaries[place].key for place in confirmed],
+    )
+
+
+def _lost_again(
+    inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses, places: Sequence[int]
+) -> list[int]:
+    """Return those of these lost canaries that find nothing whenever they are asked again."""
+    asking = ProbeContext(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
+    lost = list(places)
+    for _ in range(_REPEATS):
+        if not lost:
+            break
+        asks = [inputs.asks[place] for place in lost]
+        with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+            again = {position: answer for batch in batches for position, answer in batch}
+        answers = [again.get(place) or skipped_answer(None) for place in range(len(inputs.canaries))]
+        repeat = score(inputs, build_responses(inputs, answers, started_at=responses.started_at, ended_early=None))
+        found = repeat.tally.scores([f"Hit@{inputs.yardstick.k}"])[:, 0]
+        lost = [place for place in lost if found[place] == 0]
+    return lost
 
 
 def _expectations(inputs: RunInputs) -> dict[str, str]:
