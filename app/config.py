@@ -27,6 +27,10 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _API_KEY = f"{PREFIX}API_KEY"
 _NOT_SETTINGS = {_API_KEY, f"{_API_KEY}_FILE"}
 """Variables under the prefix that are not settings of a service: the key commands send with `--server`."""
+_SERVICE_LINK = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+"""Variables that Kubernetes sets for a Service called `coalmine` or `coalmine-...`, beside `..._PORT=tcp://...`."""
 
 
 def _setting(description: str, parse: Callable[[str], Any], default: Any, *, secret: bool = False) -> Any:
@@ -183,17 +187,19 @@ class Settings:
 def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """Return the settings of `environment`; `overrides` (command-line flags) win where they are not None.
 
+    The service links of Kubernetes, such as `COALMINE_PORT=tcp://10.0.0.7:8000`, are passed over.
     Raises ConfigurationError naming every bad variable and every unknown one under the prefix.
     """
     values: dict[str, Any] = {}
     problems: list[str] = []
     names = set(_NOT_SETTINGS)
+    environment = {name: value for name, value in environment.items() if not _is_service_link(name, value)}
     for setting in fields(Settings):
         name = PREFIX + setting.name.upper()
         names |= {name, f"{name}_FILE"} if setting.metadata["secret"] else {name}
         try:
             raw = _read_variable(environment, name, secret=setting.metadata["secret"])
-            if raw is not None:
+            if raw is not None and overrides.get(setting.name) is None:
                 values[setting.name] = setting.metadata["parse"](raw)
         except ValueError as error:
             problems.append(f"{name}: {error}")
@@ -202,6 +208,13 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
         raise ConfigurationError("\n".join(problems))
     values.update((name, value) for name, value in overrides.items() if value is not None)
     return Settings(**values)
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    is_address = re.match(r"(tcp|udp|sctp)://", value) is not None
+    return _SERVICE_LINK.fullmatch(name) is not None or (
+        is_address and name.startswith(PREFIX) and name.endswith("PORT")
+    )
 
 
 def read_api_key(environment: Mapping[str, str]) -> str | None:

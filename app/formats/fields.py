@@ -128,7 +128,8 @@ def parse_scalar(text: str) -> Any:
     return text
 
 
-def _from_variable(value: Any) -> Any:
+def from_variable(value: Any) -> Any:
+    """Return the scalar that the text of a variable stands for, as if it were written in its place."""
     return parse_scalar(value) if isinstance(value, VariableText) else value
 
 
@@ -149,7 +150,7 @@ def _not_blank(text: str) -> str:
     return text
 
 
-FromVariable = BeforeValidator(_from_variable)
+FromVariable = BeforeValidator(from_variable)
 Flag = Annotated[bool, FromVariable, Strict()]
 Whole = Annotated[int, FromVariable, Strict()]
 Number = Annotated[float, FromVariable, Strict(), Field(allow_inf_nan=False)]
@@ -210,7 +211,7 @@ def format_duration(seconds: float) -> str:
 
 def parse_seconds(value: Any) -> Any:
     """Return the seconds of a duration such as `10s`; numbers are seconds already, other types stay."""
-    value = _from_variable(value)
+    value = from_variable(value)
     if not isinstance(value, str):
         return value
     try:
@@ -226,7 +227,7 @@ def check_seconds(
     if least <= seconds <= most:
         return
     bounds = f"must be between {format_duration(least)} and {format_duration(most)}"
-    number = _from_variable(value)
+    number = from_variable(value)
     if isinstance(number, str):
         raise field_error(bounds)
     fitting = (unit for unit in units if least <= number * _UNITS[unit] <= most)

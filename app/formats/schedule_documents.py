@@ -23,6 +23,7 @@ from app.formats.fields import (
     field_error,
     field_errors,
     format_duration,
+    from_variable,
     parse_seconds,
     repeated_positions,
     seconds_within,
@@ -34,6 +35,7 @@ def duration_text(least: float, most: float) -> BeforeValidator:
     """Read a duration in whole seconds between these bounds; it is kept as the shortest text."""
 
     def read(value: Any) -> str:
+        value = from_variable(value)
         seconds = _schedule(every=str(value) if isinstance(value, str) else value).every_seconds or 0
         check_seconds(value, seconds, least=least, most=most, units=("s", "m", "h", "d"))
         return format_duration(seconds)

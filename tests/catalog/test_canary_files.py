@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -813,3 +814,19 @@ hooks:
     elsewhere = text.replace("PATH_OF_SEARCH:-x", "PATH_OF_SEARCH")
     with pytest.raises(InvalidInputError, match="PATH_OF_SEARCH is not set"):
         read_canary_files([("a.yaml", elsewhere)], {}, None, sends=False)
+
+
+def test_whole_seconds_of_a_variable_are_what_they_are_when_written() -> None:
+    def read(seconds: str, environment: Mapping[str, str]) -> Documents:
+        text = (
+            "suite: s\ncanaries: [{key: a, query: q, expected_chunks: [x]}]\n"
+            "retrievers: [{slug: r, url: 'http://127.0.0.1:1/', response: {hits: hits, id: id}}]\n"
+            f"checks: [{{slug: c, suite: s, retriever: r, schedule: {{every: {seconds}}}, remind: {seconds}}}]\n"
+            f"silences: [{{slug: w, checks: [c], window: {{cron: '0 2 * * 0', duration: {seconds}}}}}]\n"
+        )
+        return read_canary_files([("a.yaml", text)], environment, None)
+
+    written = read("600", {})
+    assert read('"${SECONDS}"', {"SECONDS": "600"}).checks == written.checks
+    assert read('"${SECONDS}"', {"SECONDS": "600"}).silences == written.silences
+    assert read('"${SECONDS}"', {"SECONDS": "10m"}).checks == written.checks

@@ -171,3 +171,7 @@ def test_a_flag_of_the_command_line_wins_where_it_is_given() -> None:
 def test_links_lead_where_people_reach_the_service() -> None:
     assert load_settings({"COALMINE_HOST": "::1", "COALMINE_PORT": "81"}).url == "http://[::1]:81"
     assert load_settings({"COALMINE_PUBLIC_URL": "https://c.example.org/"}).url == "https://c.example.org"
+
+
+def test_a_flag_wins_over_a_variable_that_cannot_be_read() -> None:
+    assert load_settings({"COALMINE_PORT": "x"}, port=9000).port == 9000

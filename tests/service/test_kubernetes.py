@@ -14,7 +14,6 @@ from fastapi.routing import iter_route_contexts
 
 from app import __version__, serving
 from app.config import Settings, load_settings
-from app.domain.errors import ConfigurationError
 from app.main import create_app, create_worker_app, open_service
 from app.metrics.state import state_families
 from app.services.history.metrics_snapshot import State
@@ -166,11 +165,21 @@ def test_the_environment_of_a_pod_is_one_the_service_takes(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", PODS)
 def test_no_variable_of_kubernetes_itself_passes_for_a_setting(name: str) -> None:
-    """The Service is called `coalmine`: its links would set COALMINE_PORT and COALMINE_SERVICE_HOST."""
+    """The Service is called `coalmine`: its links set COALMINE_PORT and COALMINE_SERVICE_HOST."""
     assert "coalmine" in of_kind("Service")
     assert pods()[name]["spec"]["enableServiceLinks"] is False
-    with pytest.raises(ConfigurationError, match="COALMINE_SERVICE_HOST: no such setting"):
-        load_settings({"COALMINE_SERVICE_HOST": "10.0.0.1"})
+    links = {
+        "COALMINE_SERVICE_HOST": "10.0.0.7",
+        "COALMINE_SERVICE_PORT": "8000",
+        "COALMINE_SERVICE_PORT_HTTP": "8000",
+        "COALMINE_PORT": "tcp://10.0.0.7:8000",
+        "COALMINE_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+        "COALMINE_PORT_8000_TCP_ADDR": "10.0.0.7",
+        "COALMINE_DEMO_SERVICE_HOST": "10.0.0.8",
+        "COALMINE_DEMO_PORT": "tcp://10.0.0.8:8001",
+    }
+    assert load_settings(links) == load_settings({}), "where the links are on all the same"
+    assert load_settings({"COALMINE_PORT": "8001"}).port == 8001
 
 
 def test_the_readme_makes_every_secret_the_pods_read() -> None:
