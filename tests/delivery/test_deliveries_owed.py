@@ -94,7 +94,7 @@ def test_a_disabled_hook_that_never_heard_of_an_alert_is_owed_no_end(world: Worl
 
 def test_what_tells_of_an_alert_that_is_over_is_replayed_together_with_its_end(world: World) -> None:
     _break(world)
-    world.send.receipts = [REFUSED] * 6
+    world.send.receipts = [REFUSED] * 3
     for _ in range(3):
         world.deliver_all()
         world.clock.advance(43_200)

@@ -105,7 +105,7 @@ def test_a_hook_is_listed_with_where_it_goes_who_uses_it_and_how_it_fares(pages:
     _fault(pages, DECLINED, DECLINED, DECLINED)
     row = _row(pages.page("/hooks"), "ops")
     assert "dead opened" in row
-    assert row.endswith("1 0 1")
+    assert row.endswith("3 0 1")
     assert pages.page("/hooks").all("a", href="/deliveries?state=dead&hook=ops")
 
 
@@ -329,7 +329,7 @@ def test_dead_deliveries_say_why_and_are_replayed_one_by_one(pages: Site) -> Non
     shown = pages.page("/deliveries?state=dead")
     row = _row(shown, "ops")
     assert "3 attempts" in row
-    assert "trying again cannot help, gave up after 3 attempts" in row
+    assert "gave up after 24 hours and 3 attempts" in row
     assert "until it is replayed" in shown.text
     told = pages.client().post("/deliveries/1/replay", data={"next": "/alerts/1"})
     assert (told.status_code, told.headers["location"]) == (303, "/alerts/1#delivery-1")
