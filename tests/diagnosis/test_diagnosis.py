@@ -8,10 +8,13 @@ import pytest
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Outcome
 from app.services.alerts import alert_evidence, alert_views
+from app.services.alerts.alert_lines import summaries
 from app.services.catalog import definitions
 from app.services.diagnosis import diagnoses, reanchoring
 from app.services.diagnosis.on_demand import OnDemand
 from app.services.history import canary_views, retention
+from app.store.alerts import alerts
+from app.store.catalog import definitions as stored_definitions
 from app.store.diagnosis.diagnoses import marks_before
 from app.store.engine import Store
 from tests.support.library import API, TEXTS, Diagnosed, shelf
@@ -464,3 +467,32 @@ def test_the_same_question_is_not_asked_twice_at_once(sqlite_store: Store) -> No
     on_demand._under_way.clear()
     ask("refunds")
     assert diagnoses.show(setting.store, "watch", "refunds").requested_by == "Ada"
+
+
+def test_the_alerts_of_an_incident_have_one_set_of_canaries_which_later_diagnoses_explain(sqlite_store: Store) -> None:
+    rules = [
+        {"kind": "threshold", "measure": "coverage", "critical": {"below": 1.0}, "open": {"bad": 1, "of": 1}},
+        {"kind": "threshold", "measure": "degraded_share", "critical": {"above": 0.5}, "open": {"bad": 1, "of": 1}},
+    ]
+    setting = Diagnosed.of(sqlite_store, rules=rules)
+    setting.run()
+    del setting.library.chunks["refunds"]
+    setting.run(diagnosed=False)
+    for key in ("tokens", "limits", "export"):
+        del setting.library.chunks[key]
+    last = setting.run(diagnosed=False)
+    with sqlite_store.read() as connection:
+        check = present(stored_definitions.find_definition(connection, "check", "watch"))
+        rows = [
+            (row, alerts.list_transitions(connection, [row.id])[row.id])
+            for row in alerts.open_alerts(connection, check.id, hold=False)
+        ]
+
+    def texts() -> set[str]:
+        with sqlite_store.read() as connection:
+            return {one.rpartition(", ")[2] for one in summaries(connection, rows).values()}
+
+    assert len(rows) == 2
+    assert texts() == {"4 of 6 canaries lost their expected chunk"}
+    setting.diagnose(last)
+    assert texts() == {"4 of 6 canaries lost their expected chunk: chunks missing from the index"}

@@ -16,7 +16,7 @@ from app.domain.delivery.views import AlertDetail
 from app.domain.model import RuleKind, Verdict
 from app.services.alerts import alert_views, rule_explanations
 from app.services.alerts.alert_evidence import explain
-from app.services.alerts.alert_lines import recovery_summary, standing_facts
+from app.services.alerts.alert_lines import explained_by_alert, recovery_summary, standing_facts
 from app.services.alerts.alert_links import Links, filled_links
 from app.services.alerts.changed_list import list_changed
 from app.store.alerts import alerts
@@ -105,19 +105,26 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         assert row is not None  # noqa: S101 - notified alerts stay for a year
         check = definitions.definition_by_id(connection, row.check_id)
         about_canaries = row.kind not in NOT_ABOUT_CANARIES
-        degraded = _degraded(connection, row, alert, over=over) if about_canaries else Degraded()
         evaluated = _newest_evidence(alert)
         evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
         links_filled = filled_links(links, row, None)
-        transitions = alerts.list_transitions(connection, [row.id])[row.id]
-        facts = standing_facts(connection, [(row, transitions)])[row.id]
+        of_incident = [] if row.incident_id is None else alerts.alerts_of_incident(connection, row.incident_id)
+        together = [row, *(one for one in of_incident if one.id != row.id)]
+        transitions_by_alert = alerts.list_transitions(connection, [one.id for one in together])
+        transitions = transitions_by_alert[row.id]
+        rows = [(one, transitions_by_alert[one.id]) for one in together]
+        facts = standing_facts(connection, rows)[row.id]
+        run_id, first_run = explained_by_alert(rows).get(row.id, (None, row.first_run))
+        explanation = explain(connection, run_id, first_run=first_run)
+        fleet = _fleet(alert) if explanation is None else explanation.fleet_view
+        degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else Degraded()
         run_rows = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
         return AlertDetails(
             alert=alert,
             suite=check.body["suite"],
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
-            fleet=_fleet(alert) if about_canaries and not over else None,
+            fleet=fleet if about_canaries and not over else None,
             summary=alert_summary(facts),
             recovery=recovery_summary(connection, row, transitions) if over else None,
             advice="" if over else alert_advice(facts),
@@ -134,9 +141,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
                 for one in alerts.open_alerts(connection, row.check_id, hold=False)
                 if one.id != row.id and (one.incident_id is None or one.incident_id != row.incident_id)
             ],
-            incident=[]
-            if row.incident_id is None
-            else [one for one in alerts.alerts_of_incident(connection, row.incident_id) if one.id != row.id],
+            incident=together[1:],
             dashboard=links_filled["dashboard"],
             runbook=links_filled["runbook"],
         )
@@ -185,7 +190,9 @@ def _is_run_between(connection: Connection, check_id: int, earlier: int, later: 
     return bool(before) and before[0].id > earlier
 
 
-def _degraded(connection: Connection, row: AlertRow, alert: AlertDetail, *, over: bool) -> Degraded:
+def _degraded(
+    connection: Connection, row: AlertRow, alert: AlertDetail, first_run: int | None, *, over: bool
+) -> Degraded:
     """Degraded canaries now; for a resolved alert, those of the last notification."""
     newest = results.newest_ended(connection, row.check_id)
     if over or newest is None:
@@ -199,10 +206,10 @@ def _degraded(connection: Connection, row: AlertRow, alert: AlertDetail, *, over
         )
     run = results.newest_known(connection, row.check_id) or newest  # rules do not evaluate an unknown run
     silent = str(newest.id) if run.id != newest.id else None
-    explanation = explain(connection, run.id, first_run=row.first_run)
+    explanation = explain(connection, run.id, first_run=first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")
-    listed = list_changed(connection, run.id, row.first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
+    listed = list_changed(connection, run.id, first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
     return Degraded(
         run_id=str(run.id),
         now=True,

@@ -85,7 +85,7 @@ Explained = Mapping[tuple[int, int | None], Explanation | None]
 
 def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
     """Return the runs whose explanations the summaries of these alerts need, each with the first bad one."""
-    return list(dict.fromkeys(_explained_run(row, changes) for row, changes in rows if _is_explained(row, changes)))
+    return list(dict.fromkeys(explained_by_alert(rows).values()))
 
 
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
@@ -98,11 +98,15 @@ def standing_facts(
 ) -> dict[int, AlertFacts]:
     """Facts of each alert, by its id, at its newest trigger or, without one, at the last evaluation.
 
+    The unresolved alerts of an incident among them have one set of canaries: those of the newest run of them all, since
+    before the first bad one.
+
     `explained` holds the explanations of `explained_runs`; None = they are read.
     """
     if explained is None:
         runs_explained = explained_runs(rows)
         explained = dict(zip(runs_explained, explain_all(connection, runs_explained), strict=True))
+    runs_by_alert = explained_by_alert(rows)
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
@@ -110,7 +114,7 @@ def standing_facts(
         row.id: facts_of(
             row,
             runs,
-            explained[_explained_run(row, changes)] if _is_explained(row, changes) else None,
+            explained[runs_by_alert[row.id]] if row.id in runs_by_alert else None,
             began.get(row.first_run or 0),
             newest[row.id],
             news=False,
@@ -139,8 +143,31 @@ def _is_explained(row: AlertRow, changes: Sequence[TransitionRow]) -> bool:
     return row.kind not in NOT_ABOUT_CANARIES and run_of(row, _newest_trigger(changes)) is not None
 
 
-def _explained_run(row: AlertRow, changes: Sequence[TransitionRow]) -> tuple[int, int | None]:
-    return run_of(row, _newest_trigger(changes)) or 0, row.first_run
+def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
+    """Return by alert the run that explains it and the first bad one; one pair for what is open of an incident."""
+    alone = {
+        row.id: (run_of(row, _newest_trigger(changes)) or 0, row.first_run)
+        for row, changes in rows
+        if _is_explained(row, changes)
+    }
+    together: dict[int, list[tuple[int, int | None]]] = {}
+    for row, _ in rows:
+        if row.id in alone and row.incident_id is not None and row.state != AlertState.RESOLVED:
+            together.setdefault(row.incident_id, []).append(alone[row.id])
+    shared = {
+        incident_id: (
+            max(run for run, _ in pairs),
+            min((first for _, first in pairs if first is not None), default=None),
+        )
+        for incident_id, pairs in together.items()
+    }
+    return {
+        row.id: alone[row.id]
+        if row.state == AlertState.RESOLVED or row.incident_id not in shared
+        else shared[row.incident_id]
+        for row, _ in rows
+        if row.id in alone
+    }
 
 
 def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
