@@ -218,7 +218,7 @@ def test_a_failed_probe_says_nothing_of_age_or_speed(world: World) -> None:
     world.probe.answers |= {"fresh": slow, "fast": slow}
     run = world.run()
     assert world.results(run)["fresh"]["reasons"] == world.results(run)["fast"]["reasons"] == []
-    assert world.shown(run)["reasons"] == []
+    assert not any(word in one for one in world.shown(run)["reasons"] for word in ("stale", "slow"))
     assert _states(world, "fresh") == [[], ["stale"]]
     assert _states(world, "fast") == [[]]
 
