@@ -137,11 +137,13 @@ def repeated_failures(
 
     `failures`: those of the run by key of the canary. Of a run that could not be carried out no canary was measured.
     """
+    if not failures:
+        return None
     earlier = [
         row for row in results.ended_runs(connection, check_id, before=run_id, limit=_MAX_VOID) if not _is_void(row)
     ]
     earlier = earlier[1 - REPEATED :]
-    if not failures or len(earlier) < REPEATED - 1:
+    if len(earlier) < REPEATED - 1:
         return None
     places = results.unmeasured_at(connection, [row.id for row in earlier])
     keys = set(failures)
