@@ -51,7 +51,10 @@ def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and
     probe = FakeProbe(answers={"c3": failed(Outcome.TIMEOUT)})
     assert said(report(probe, {"kind": "canary", "canary": "c3"})) == (
         "healthy",
-        ["rule 'canary-c3' says nothing: canary 'c3' was not measured"],
+        [
+            "rule 'canary-c3' says nothing: canary 'c3' was not measured",
+            "retriever does not answer in time (1 of 12 probes)",
+        ],
     )
     assert said(report(FakeProbe(), {"kind": "canary", "canary": "x"}))[1] == [
         "rule 'canary-x' says nothing: canary 'x' was not asked"
