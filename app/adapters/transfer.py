@@ -71,6 +71,7 @@ class Transfer:
         self.curl.setopt(pycurl.HTTPHEADER, self._added)
         self.curl.setopt(pycurl.PROXY, proxy)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
+        self.curl.setopt(pycurl.HEADERFUNCTION, self._header)
         self.curl.setopt(pycurl.DEBUGFUNCTION, self._on_debug)
         if not proxy:
             self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
@@ -96,8 +97,7 @@ class Transfer:
             curl.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(min(request.timeout_seconds, CONNECT_SECONDS)))
         if request.max_body_bytes != before.max_body_bytes:
             curl.setopt(pycurl.MAXFILESIZE_LARGE, request.max_body_bytes)
-        if request.wants_headers or before.wants_headers:
-            self._gather_headers(wanted=request.wants_headers)
+        self._lines = []
         if self._watches_handshake:
             self._wants_certificate = False
             curl.setopt(pycurl.VERBOSE, request.url[:6].lower() == "https:")
@@ -115,7 +115,13 @@ class Transfer:
         if code == 0 and status is not None:
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             return Response(
-                status=status, body=body, headers=headers, latency_seconds=seconds, retry_after_seconds=wait
+                status=status,
+                body=body,
+                headers=headers,
+                latency_seconds=seconds,
+                retry_after_seconds=wait,
+                content_type=self.curl.getinfo(pycurl.CONTENT_TYPE) or "",
+                redirect_url=(self.curl.getinfo(pycurl.REDIRECT_URL) or None) if status in _REDIRECTS else None,
             )
         failure, detail = self._failure(code)
         return Response(
@@ -144,13 +150,6 @@ class Transfer:
         """Stop reading handshakes; to be called before the handle is released."""
         self.curl.setopt(pycurl.VERBOSE, 0)
 
-    def _gather_headers(self, *, wanted: bool) -> None:
-        self._lines = []
-        if wanted:
-            self.curl.setopt(pycurl.HEADERFUNCTION, self._header)
-        else:
-            self.curl.unsetopt(pycurl.HEADERFUNCTION)
-
     def _with_query(self, url: str) -> bytes:
         if self._query:
             place, mark, fragment = url.partition("#")
@@ -176,6 +175,9 @@ class Transfer:
             detail = f"no {'connection' if connecting else 'complete answer'} within {seconds:g} s"
         elif code == pycurl.E_COULDNT_CONNECT and (number := self.curl.getinfo(pycurl.OS_ERRNO)):
             detail = f"{detail}: {os.strerror(number)}"
+        elif code in {pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR} and "nrecognized" in self.curl.errstr():
+            named = _TOKENS.fullmatch(header_fields(self._lines).get("content-encoding", ""))
+            detail = f"the answer's content encoding {named[0] if named else ''} is unknown".replace("  ", " ")
         elif code == pycurl.E_PEER_FAILED_VERIFICATION:
             detail = f"TLS: {self.curl.errstr()[:200]}"  # the verifier's reason; holds nothing the peer could choose
         elif code == pycurl.E_SSL_CONNECT_ERROR and (reason := _TLS_REASON.search(self.curl.errstr())):
@@ -289,6 +291,8 @@ _AUTHORITY = re.compile(
     r"https?://(?:[^\s/?#@\\]*@)?(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|\Z)", re.ASCII | re.IGNORECASE
 )
 _RETRY_AFTER_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
+_TOKENS = re.compile(r"[\w.+-]{1,40}(?:, ?[\w.+-]{1,40}){0,3}", re.ASCII)
 _CERTIFICATE_REQUEST = b"\x0d"  # RFC 8446, section 4: the type of a handshake message, then its length in 3 bytes
 _AFTER_HANDSHAKE = frozenset(
     {pycurl.E_SSL_CONNECT_ERROR, pycurl.E_GOT_NOTHING, pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR}

@@ -91,6 +91,9 @@ class Response:
     latency_seconds: float = 0.0
     failure: Failure | None = None
     detail: str | None = None
+    content_type: str = ""
+    redirect_url: str | None = None
+    """Absolute target of a redirect."""
     retry_after_seconds: float | None = None
     """What the peer asked for by `Retry-After`, in seconds from then, where it answered 429 or 503."""
 

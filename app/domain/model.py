@@ -57,6 +57,8 @@ class Outcome(StrEnum):
     MALFORMED = "malformed"
     BLOCKED = "blocked"
     OVERSIZE = "oversize"
+    PARTIAL = "partial"
+    """The answer itself says that it is not whole, or holds an error."""
     SKIPPED = "skipped"
 
 

@@ -184,7 +184,7 @@ def test_an_alert_about_the_embedder_closes_when_the_new_one_is_accepted(watch: 
 @pytest.mark.parametrize(
     ("answer", "outcome", "told"),
     [
-        (reply(b"secret", 503), "refused", "answered 503 Service Unavailable"),
+        (reply(b"words", 503), "refused", "answered 503 Service Unavailable: “words”"),
         (reply(b'{"secret": 1}'), "malformed", "the answer is not a list of embeddings"),
         (HANG, "timeout", "no complete answer within"),
     ],

@@ -208,8 +208,8 @@ def test_vectors_asked_of_the_old_model_are_not_remembered_once_it_was_seen_to_c
     ("answer", "outcome", "status", "detail"),
     [
         (SILENCE, Outcome.UNREACHABLE, None, "the connection was closed without an answer"),
-        (reply(b'{"error": "secret"}', 429), Outcome.REFUSED, 429, "answered 429 Too Many Requests"),
-        (reply(b"secret", 500), Outcome.REFUSED, 500, "answered 500 Internal Server Error"),
+        (reply(b'{"error": "words"}', 429), Outcome.REFUSED, 429, "answered 429 Too Many Requests: “words”"),
+        (reply(b"words", 500), Outcome.REFUSED, 500, "answered 500 Internal Server Error: “words”"),
         (reply(b"<html>secret"), Outcome.MALFORMED, 200, "the answer is not JSON"),
         (reply(b""), Outcome.MALFORMED, 200, "the answer is not JSON"),
         (embeddings_reply([[1.0, float("nan")]] * 2), Outcome.MALFORMED, 200, "not JSON, which has no NaN or Infinity"),

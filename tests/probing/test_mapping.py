@@ -18,6 +18,7 @@ from app.domain.probing.retrievers import ResponseMapping, Scale
 FULL = ResponseMapping(
     hits="results", id="id", score="score", text="text", document="metadata.source", index_version="index"
 )
+ABSENT = "; if that means nothing found, set response.absent to empty"
 BARE = ResponseMapping(hits="@", id="id", score="score", text="text")
 
 
@@ -114,8 +115,9 @@ def test_a_lone_text_is_one_hit_and_an_empty_one_is_none(
     mapping: ResponseMapping, context: str, texts: tuple[str, ...]
 ) -> None:
     assert read({"context": context}, mapping).ranking.texts == texts
+    assert read({"context": None}, mapping).ranking.ids == ()
     field = "hits" if mapping.hits else "text"
-    assert complaint({"context": None}, mapping) == f"context: missing, though response.{field} is mapped to it"
+    assert complaint({}, mapping) == f"context: missing, though response.{field} is mapped to it{ABSENT}"
 
 
 def test_content_blocks_are_texts() -> None:
@@ -152,14 +154,13 @@ def test_expressions_beyond_plain_paths_are_read() -> None:
         (b"", "the answer is empty"),
         (b" \n", "the answer is empty"),
         (b"<!doctype html><p>Bad Gateway", "the answer is HTML or XML, not JSON"),
-        (b"oops", "the answer is not JSON"),
+        (b"oops", "the answer is not JSON: \u201coops\u201d"),
         (b'{"results": [', "the answer is not JSON"),
-        (b"\xff\xfe\x00", "the answer is not JSON"),
+        (b"\xff\xfe\x00", "the answer is not UTF-8"),
         (b"[" * 100_000, "the answer is nested more than 1,000 levels deep"),
-        ({}, "results: missing, though response.hits is mapped to it"),
-        ([], "results: missing, though response.hits is mapped to it"),
-        ("text", "results: missing, though response.hits is mapped to it"),
-        ({"results": None}, "results: missing, though response.hits is mapped to it"),
+        ({}, f"results: missing, though response.hits is mapped to it{ABSENT}"),
+        ([], f"results: missing, though response.hits is mapped to it{ABSENT}"),
+        ("text", f"results: missing, though response.hits is mapped to it{ABSENT}"),
         ({"results": {"a": 1}}, "results: not a list, though response.hits is mapped to it"),
         ({"results": "none"}, "results: not a list, though response.hits is mapped to it"),
         ({"results": [hit(), {}]}, "results[1].id: missing"),
@@ -228,14 +229,16 @@ def test_score_outside_its_scale_is_malformed(scale: Scale, good: list[float], b
 
 
 def test_what_databases_refuse_is_replaced() -> None:
-    body = rb'{"results": [{"id": "a\u0000", "score": 1, "text": "x\u0000\ud800y", "metadata": {"source": "\udfff"}}]}'
+    assert complaint({"results": [hit(), hit(id="a\0")]}) == "results[1].id: holds a character that cannot be stored"
+    body = rb'{"results": [{"id": "a", "score": 1, "text": "x\u0000\ud800y", "metadata": {"source": "\udfff"}}]}'
     ranking = read(body).ranking
-    assert (ranking.ids, ranking.texts, ranking.documents) == (("a\ufffd",), ("x\ufffd\ufffdy",), ("\ufffd",))
+    assert (ranking.ids, ranking.texts, ranking.documents) == (("a",), ("x\ufffd\ufffdy",), ("\ufffd",))
 
 
-def test_broken_utf_8_and_a_byte_order_mark_do_not_cost_the_measurement() -> None:
-    body = b'\xef\xbb\xbf{"results": [{"id": "a", "score": 1, "text": "caf\xe9"}]}'
-    assert read(body).ranking.texts == ("caf\ufffd",)
+def test_a_byte_order_mark_does_not_cost_the_measurement_and_broken_utf_8_is_malformed() -> None:
+    body = '\ufeff{"results": [{"id": "a", "score": 1, "text": "café"}]}'
+    assert read(body.encode()).ranking.texts == ("café",)
+    assert complaint(body.encode().replace(b"\xc3\xa9", b"\xe9")) == "the answer is not UTF-8"
 
 
 def test_long_text_is_cut_but_named_in_full() -> None:

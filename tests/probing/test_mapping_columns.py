@@ -30,6 +30,9 @@ def complaint(document: Any, mapping: ResponseMapping = CHROMA) -> str:
     return str(caught.value)
 
 
+ABSENT = "; if that means nothing found, set response.absent to empty"
+
+
 def answer(**columns: Any) -> dict[str, Any]:
     """Make a good answer of two hits, but for what is said."""
     return {
@@ -85,11 +88,11 @@ def test_columns_the_answer_does_not_include_are_null() -> None:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        (answer(ids=None), "ids[0]: missing, though response.id is mapped to it"),
+        (answer(ids=None), f"ids[0]: missing, though response.id is mapped to it{ABSENT}"),
         (answer(distances=None), "distances[0]: missing, though response.score is mapped to it"),
-        ({}, "ids[0]: missing, though response.id is mapped to it"),
-        ([], "ids[0]: missing, though response.id is mapped to it"),
-        (answer(ids={}), "ids[0]: missing, though response.id is mapped to it"),
+        ({}, f"ids[0]: missing, though response.id is mapped to it{ABSENT}"),
+        ([], f"ids[0]: missing, though response.id is mapped to it{ABSENT}"),
+        (answer(ids={}), f"ids[0]: missing, though response.id is mapped to it{ABSENT}"),
         (answer(ids=[5]), "ids[0]: not a list, though response.id is mapped to it"),
         (answer(ids=[["a", None]]), "ids[0][1]: missing"),
         (answer(ids=[["a", ""]]), "ids[0][1]: empty"),
@@ -119,7 +122,7 @@ def test_malformed_columns_are_explained(document: Any, sentence: str) -> None:
 def test_columns_of_text_alone_need_the_text() -> None:
     mapping = ResponseMapping(hits=None, text="texts", document="sources")
     assert read({"texts": ["one", "two"], "sources": ["x", None]}, mapping).ranking.documents == ("x", None)
-    assert complaint({"sources": ["x"]}, mapping) == "texts: missing, though response.text is mapped to it"
+    assert complaint({"sources": ["x"]}, mapping) == f"texts: missing, though response.text is mapped to it{ABSENT}"
     assert complaint({"texts": ["one", None], "sources": None}, mapping) == "texts[1]: missing, and there is no id"
 
 

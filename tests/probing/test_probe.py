@@ -30,6 +30,7 @@ from app.formats.validation_messages import parse_document
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 
 PROBE: Probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
+ABSENT = "; if that means nothing found, set response.absent to empty"
 MAPPING = ResponseMapping(hits="results", id="id", score="score", text="text", index_version="header:X-Index")
 HITS = [{"id": "a", "score": 0.9, "text": "one"}, {"id": "b", "score": 0.4, "text": "two"}]
 GOOD = reply(json.dumps({"results": HITS}).encode(), headers={"X-Index": "v3"})
@@ -89,7 +90,7 @@ def test_good_answer_is_a_measurement() -> None:
             reply(b"", 302, {"location": "http://127.0.0.1:1/hunter2"}),
             Outcome.REFUSED,
             302,
-            "answered 302 Found; redirects are not followed",
+            "answered 302 Found; redirects to http://127.0.0.1:1/•••, which is not followed",
         ),
         (reply(bytes(2_000_000), 500), Outcome.REFUSED, 500, "answered 500 Internal Server Error"),
         (reply(b"<html>secret"), Outcome.MALFORMED, 200, "the answer is HTML or XML, not JSON"),
@@ -98,7 +99,7 @@ def test_good_answer_is_a_measurement() -> None:
             reply(b'{"matches": ["secret"]}'),
             Outcome.MALFORMED,
             200,
-            "results: missing, though response.hits is mapped to it",
+            f"results: missing, though response.hits is mapped to it{ABSENT}",
         ),
         (reply(b'{"results": [{"id": "a"}]}'), Outcome.MALFORMED, 200, "results[0].score: missing"),
         (

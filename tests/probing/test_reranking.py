@@ -130,7 +130,7 @@ def test_a_score_outside_its_scale_is_no_relevance_and_never_clipped(score: floa
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (reply(b"secret", 500), "answered 500 Internal Server Error"),
+        (reply(b"words", 500), "answered 500 Internal Server Error: “words”"),
         (reply(b"", 429), "answered 429 Too Many Requests"),
         (SILENCE, "the connection was closed without an answer"),
         (reply(b"<html>secret"), "not a list of results"),
@@ -212,10 +212,10 @@ def test_a_scorer_without_an_embedder_of_its_own_takes_that_of_the_retriever() -
 
 
 def test_an_embedder_that_fails_leaves_hits_unscored_with_the_reason() -> None:
-    with embedding_server(FakeModel(answer=lambda _: reply(b"secret", 503))) as (_, embedder):
+    with embedding_server(FakeModel(answer=lambda _: reply(b"words", 503))) as (_, embedder):
         found, why = scored(relevance(), EMBEDDING, embedder, [("a", "b")])
     assert found == [None]
-    assert why == "the embedder: answered 503 Service Unavailable"
+    assert why == "the embedder: answered 503 Service Unavailable: “words”"
 
 
 def test_nothing_to_score_asks_nobody() -> None:

@@ -281,7 +281,7 @@ def test_redirects_lead_nowhere(status: int, host: str) -> None:
             assert len(server.seen) == 1
         assert bait.connections == 0
     assert (answer.outcome, answer.http_status, answer.ranking) == (Outcome.REFUSED, status, None)
-    assert str(answer.detail).endswith("; redirects are not followed")
+    assert str(answer.detail).endswith(", which is not followed")
     assert SECRET not in str(answer.detail)
 
 

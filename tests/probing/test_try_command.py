@@ -228,7 +228,7 @@ def test_a_redirect_is_shown_with_where_it_points_but_without_secrets(tmp_path: 
         (tmp_path / "a.yaml").write_text(text)
         code, out, _ = run(str(tmp_path / "a.yaml"), QUERY)
     assert code == 3
-    assert "answered 307 Temporary Redirect; redirects are not followed" in out
+    assert "answered 307 Temporary Redirect; redirects to http://127.0.0.1:" in out
     assert "  it points to /elsewhere?key=•••\n" in out
     assert secret not in out
 

@@ -29,6 +29,7 @@ from tests.support.fakes import START, FakeProbe, answered, failed, hits
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.present import present
 
+ABSENT = "; if that means nothing found, set response.absent to empty"
 QUERY = "How long are logs kept?"
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
 SECRET = "a-token-that-nobody-may-see"
@@ -119,7 +120,7 @@ def test_a_mapping_that_does_not_fit_is_told_and_another_suggested() -> None:
     trial = tried({"data": HITS})
     assert (trial["outcome"], trial["detail"], trial["hits"]) == (
         "malformed",
-        "results: missing, though response.hits is mapped to it",
+        f"results: missing, though response.hits is mapped to it{ABSENT}",
         [],
     )
     (suggested,) = trial["suggestions"]

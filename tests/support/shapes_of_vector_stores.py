@@ -122,7 +122,7 @@ VECTOR_STORES = {
                 "data": {"Get": {"Docs": None}},
                 "errors": [{"locations": [{"column": 53, "line": 1}], "message": "vectorizer down", "path": ["Get"]}],
             },
-            outcome=Outcome.MALFORMED,
+            outcome=Outcome.PARTIAL,
         ),
         secret={"key": "sesame"},
         headers=("authorization: Bearer sesame",),
@@ -211,7 +211,7 @@ VECTOR_STORES = {
         refusal=Refusal(
             status=200,
             body={"code": 100, "message": "can't find collection[database=default][collection=docs]"},
-            outcome=Outcome.MALFORMED,
+            outcome=Outcome.PARTIAL,
         ),
         secret={"token": "root:Milvus"},
         headers=("authorization: Bearer root:Milvus",),

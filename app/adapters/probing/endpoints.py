@@ -4,9 +4,12 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 from app.adapters.limits import Limits, Peer
+from app.adapters.probing.charsets import with_utf8_body
 from app.adapters.probing.credentials import CredentialError, Keyring
+from app.adapters.probing.server_messages import clean_message, message_of_body, quoted, without_secrets
 from app.adapters.transport import exchange
 from app.adapters.wire import OUTCOMES, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
@@ -100,13 +103,15 @@ class EndpointClient:
             for batch in batches:
                 if not batch:
                     yield None
-                for number, response in batch:
-                    failed = failed or response.failure is not None
+                for number, received in batch:
+                    failed = failed or received.failure is not None
+                    response = with_utf8_body(received)
+                    reason = response_problem(response)
                     yield CallOutcome(
                         number=number,
                         body=response.body,
                         http_status=response.status,
-                        problem=response_problem(response),
+                        problem=None if reason is None else (reason[0], without_secrets(reason[1], auth.secrets)),
                         latency_seconds=response.latency_seconds,
                     )
 
@@ -127,17 +132,37 @@ def response_problem(response: Response) -> tuple[Outcome, str] | None:
     """Return outcome and sentence where a response cannot be read; None = it can."""
     status = response.status
     if status is not None and status not in _SUCCESSFUL:
-        return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
+        return Outcome.REFUSED, _refusal(status, response)
     if response.failure is not None:
         return OUTCOMES[response.failure], response.detail or "the exchange failed"
     return None
 
 
-def _refusal(status: int, retry_after_seconds: float | None) -> str:
+def _refusal(status: int, response: Response) -> str:
     try:
         status_text = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         status_text = str(status)
-    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
-    waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
-    return f"answered {status_text}{followed}{waits}"
+    followed = ""
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        target = _target(response.redirect_url)
+        followed = (
+            "; redirects are not followed" if target is None else f"; redirects to {target}, which is not followed"
+        )
+    wait = response.retry_after_seconds
+    waits = f"; asked to be left alone for {wait:.0f} s" if wait else ""
+    message = None if status < HTTPStatus.BAD_REQUEST else message_of_body(response.body)
+    return f"answered {status_text}{followed}{waits}{quoted(message)}"
+
+
+def _target(url: str | None) -> str | None:
+    """Return the target of a redirect without user, query and fragment, which may hold secrets."""
+    try:
+        parts = urlsplit(clean_message(url or "") or "")
+        host = parts.hostname
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return None
+    if not host:
+        return None
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 from jmespath.exceptions import JMESPathError
 
-from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
+from app.adapters.probing.jmespath_paths import MalformedError, PartialAnswerError, Path, Paths, is_null
+from app.adapters.probing.server_messages import message_of, message_of_body, quoted
 from app.domain.json_size import excess_of_answer
 
 
@@ -50,31 +51,38 @@ def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Colum
     hit, top = _StructTree(), _StructTree()
     fields = [hit.add(path, kind, required=required) for path, kind, required in columns]
     struct = hit.build()
-    if struct is None or paths.hits.steps is None or None in fields:
+    is_bare = not paths.hits.steps and (paths.version is not None or paths.answer is not None)
+    if struct is None or paths.hits.steps is None or None in fields or is_bare:
         return None
     hits_of: Callable[[Any], Any] | None = None
     version_of: Callable[[Any], Any] | None = None
     answer_of: Callable[[Any], Any] | None = None
+    read_signs: list[tuple[Path, Callable[[Any], Any]]] = []
     kind: Any = list[struct]  # type: ignore[valid-type] # made here, for this mapping
     if paths.hits.steps:
         hits_field = top.add(paths.hits, kind, required=True)
         version_field = top.add(paths.version, Any, required=False)
         answer_field = top.add(paths.answer, Any, required=False)
+        sign_fields = {path: top.add(path, Any, required=False) for path in (*paths.error, *paths.partial)}
         kind = top.build()
-        if kind is None or not hits_field or version_field is None or answer_field is None:
+        optional = (version_field, answer_field, *sign_fields.values())
+        if kind is None or not hits_field or None in optional:
             return None
+        read_signs = [(path, attrgetter(field or "")) for path, field in sign_fields.items()]
         hits_of = attrgetter(hits_field)
         version_of = attrgetter(version_field) if version_field else None
         answer_of = attrgetter(answer_field) if answer_field else None
-    elif paths.version is not None or paths.answer is not None:
-        return None
     decode = msgspec.json.Decoder(kind).decode
     get_id, get_score, get_text, get_document, get_updated = (attrgetter(field) if field else None for field in fields)
 
     def read(body: bytes) -> Columns | None:
         try:
+            if not body.isascii():
+                body.decode()  # the decoder skips what is not mapped without a look
             answer = decode(body)
             hits = answer if hits_of is None else hits_of(answer)
+            if any(_is_sign(path, value_of(answer)) for path, value_of in read_signs):
+                return None
             if len(hits) > max_hits:
                 hits = hits[:max_hits]
             return Columns(
@@ -151,6 +159,7 @@ def _attribute(name: str) -> str:
 def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
     """Return the columns of any response; raises MalformedError."""
     answer, dirty = parse_json(body)
+    _check_signs(paths, answer)
     if paths.hits is None:
         read, count = _read_columns(paths, max_hits, answer)
     else:
@@ -187,6 +196,8 @@ Read = Callable[[Path], list[Any] | None]
 def _read_rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tuple[Read, int]:
     """Read hits that are items of a list, or a lone text where hits are texts."""
     hits = _evaluate(hits_path, answer, "hits")
+    if hits is None and hits_path.steps != ():
+        hits = _absent_hits(paths, hits_path, "response.hits", answer)
     if isinstance(hits, str) and paths.text is not None and paths.text.steps == ():
         hits = [hits] if hits else []
     if not isinstance(hits, list):
@@ -207,10 +218,87 @@ def _read_rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tup
     return read, len(hits)
 
 
+def unwrap_json(path: Path, body: bytes) -> bytes:
+    """Return the JSON that a text in an answer holds; raises MalformedError."""
+    answer, _ = parse_json(body)
+    value = _evaluate(path, answer, "unwrap")
+    if not isinstance(value, str):
+        what = "missing" if value is None else "not a text"
+        message = _message_beside(answer) if isinstance(answer, dict) else None
+        raise MalformedError(f"{path.text}: {what}, though response.unwrap is mapped to it{quoted(message)}")
+    return value.encode(errors="replace")
+
+
+def _check_signs(paths: Paths, answer: Any) -> None:
+    """Raise where an answer says itself that it holds an error or is not whole."""
+    if not isinstance(answer, dict):
+        return
+    for path in paths.error:
+        value = _evaluate(path, answer, "error")
+        if _is_sign(path, value):
+            message = (message_of(value) if isinstance(value, str | dict | list) else None) or _message_beside(answer)
+            raise PartialAnswerError(f"answered with an error{quoted(message or _sign_text(path, value))}")
+    for path in paths.partial:
+        value = _evaluate(path, answer, "partial")
+        if _is_sign(path, value):
+            raise PartialAnswerError(f"answered in part, {_sign_text(path, value)}{quoted(_message_beside(answer))}")
+
+
+def _message_beside(answer: dict[str, Any]) -> str | None:
+    """Return the message of an answer with a successful status, or of the first of its lists whose items have one.
+
+    Only fields of errors are read: everything else may be a text that was retrieved.
+    """
+    message = message_of({name: answer.get(name) for name in _MESSAGES})
+    if message is None:
+        items = [one for value in answer.values() if isinstance(value, list) for one in value[:20]]
+        message = message_of([{"error": one.get("error")} for one in items if isinstance(one, dict)])
+    return message
+
+
+def _sign_text(path: Path, value: Any) -> str:
+    shown = value if isinstance(value, str | int | float) else None
+    return path.text if shown is None else f"{path.text} is {str(shown).lower()[:40]}"
+
+
+def _is_sign(path: Path, value: Any) -> bool:
+    """Whether the value of a sign is one: of `success` and `ok` false, of others what is not empty, zero or "ok"."""
+    name = path.steps[-1] if path.steps else ""
+    if name in _GOOD_FLAGS:
+        return value is False
+    if value is None or value is False:
+        return False
+    if isinstance(value, str):
+        return value.strip().lower() not in _NO_ERROR
+    if isinstance(value, int | float) and value is not True:
+        return value != 0 and name not in {"error", "errors"}
+    if isinstance(value, dict):
+        return any(one not in (None, False, 0, "") for one in value.values())
+    return bool(value)
+
+
+def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]:
+    """Return no hits where null, or a list that may be absent, says that nothing was found; raises otherwise."""
+    if is_null(path, answer):
+        return []
+    body = answer if isinstance(answer, dict) else {}
+    code = body.get("code", 0)
+    message = _message_beside(body)
+    if code not in (0, 200, "0", "200", None) and message is not None:
+        raise PartialAnswerError(f"answered with an error{quoted(message)}")
+    if paths.absent_is_empty and isinstance(answer, dict):
+        return []
+    text = f"{path.text}: missing, though {field} is mapped to it"
+    if message is not None:
+        raise MalformedError(f"{text}; the answer says{quoted(message)}")
+    raise MalformedError(f"{text}; if that means nothing found, set response.absent to empty")
+
+
 def _read_columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
     """Read hits that lie across lists side by side, which must be equally long."""
     mapped = {path.text: path for path in (paths.id, paths.score, paths.text, paths.document, paths.updated) if path}
-    needed = [path.text for path in (paths.id or paths.text, paths.score) if path]
+    identity = paths.id or paths.text
+    needed = [path.text for path in (identity, paths.score) if path]
     columns: dict[str, list[Any] | None] = {}
     lengths: dict[str, int] = {}
     for name, path in mapped.items():
@@ -220,6 +308,9 @@ def _read_columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
             raise MalformedError(f"{name}: {_NOT_APPLICABLE}") from None
         except MalformedError as error:
             raise MalformedError(f"{name}: {error}, though {paths.field(path)} is mapped to it") from None
+        if column is None and path is identity:
+            _absent_hits(paths, path, paths.field(path), answer)
+            return lambda _: [], 0
         if column is None and name in needed:
             raise MalformedError(f"{name}: missing, though {paths.field(path)} is mapped to it")
         columns[name] = None if column is None else column[0]
@@ -245,14 +336,30 @@ def parse_json(body: bytes) -> tuple[Any, bool]:
         return _decode(body), b"\\u0000" in body
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
-    text = body.decode("utf-8-sig", errors="replace").strip()
+    try:
+        text = body.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise MalformedError("the answer is not UTF-8") from None
     try:
         return json.loads(text, parse_int=_parse_int), True
     except (ValueError, RecursionError):
         pass
     if not text:
         raise MalformedError("the answer is empty")
-    raise MalformedError("the answer is HTML or XML, not JSON" if text.startswith("<") else "the answer is not JSON")
+    if _EVENT_STREAM.match(text):
+        raise MalformedError("the answer is an event stream (SSE), not one JSON document; ask for it without streaming")
+    first, _, rest = text.partition("\n")
+    if rest and _is_json(first) and _is_json(rest.partition("\n")[0]):
+        raise MalformedError("the answer is NDJSON, a JSON document on each line, not one JSON document")
+    what = "HTML or XML, not JSON" if text.startswith("<") else "not JSON"
+    raise MalformedError(f"the answer is {what}{quoted(message_of_body(body))}")
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(_decode(line.encode()), dict | list)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def _parse_int(digits: str) -> int | float:
@@ -320,6 +427,21 @@ def _number(value: float) -> float:
 
 _UNSUPPORTED_NAME = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 """What msgspec does not take in the name of a field."""
+_EVENT_STREAM = re.compile(r"(?:data|event|id|retry|):")
+_MESSAGES = (
+    "error",
+    "errors",
+    "root",
+    "_shards",
+    "error_message",
+    "errorMessage",
+    "message",
+    "detail",
+    "msg",
+    "reason",
+)
+_GOOD_FLAGS = frozenset({"success", "ok"})
+_NO_ERROR = frozenset({"", "ok", "none", "null", "success", "no error", "false", "0", "200"})
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
 _EVALUATION_ERRORS = (
     JMESPathError,

@@ -7,12 +7,14 @@ from dataclasses import replace
 from http import HTTPStatus
 
 from app.adapters.limits import Limits
+from app.adapters.probing.charsets import with_utf8_body
 from app.adapters.probing.credentials import CredentialError, Keyring
 from app.adapters.probing.endpoints import response_problem
 from app.adapters.probing.redaction import Redaction, secret_headers
 from app.adapters.probing.request_templates import Plan, build_requests, compile_retriever, lookup_request
 from app.adapters.probing.responses import CACHE_BYTES, CachingReader, failed_answer, read_answer, shown_exchange
 from app.adapters.probing.retriever_limits import peer_of
+from app.adapters.probing.server_messages import without_secrets
 from app.adapters.transport import exchange
 from app.adapters.wire import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
@@ -85,13 +87,16 @@ class HttpProbe:
         )
         with closing(exchanged) as batches:
             for received in batches:
-                batch = [(position, credentials.redaction.response(response)) for position, response in received]
+                batch = [
+                    (position, credentials.redaction.response(with_utf8_body(response)))
+                    for position, response in received
+                ]
                 credentials.observe([response for _, response in batch])
                 yield [
                     (
                         position,
                         _with_exchange(
-                            read_answer(response, reader),
+                            read_answer(response, reader, credentials.request_auth.secrets),
                             shown_requests.get(position),
                             response,
                             credentials.request_auth,
@@ -106,10 +111,10 @@ class HttpProbe:
         if plan.lookup is None or lookup is None:
             return plan
         request = lookup_request(plan.lookup, plan, context, self._user_agent)
-        response = self._send(context, request, request_auth)
+        response = with_utf8_body(self._send(context, request, request_auth))
         problem = response_problem(response)
         if problem is not None:
-            outcome, detail = problem
+            outcome, detail = problem[0], without_secrets(problem[1], request_auth.secrets)
             missing = missing_resource(lookup.url, context.retriever.options)
             if response.status == HTTPStatus.NOT_FOUND and missing is not None:
                 what, name = missing

@@ -9,12 +9,21 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
+from app.domain.model import Outcome
 from app.domain.probing.expressions import TOO_DEEP, find_problem
 from app.domain.probing.retrievers import ResponseMapping
 
 
 class MalformedError(Exception):
-    """The response does not have the mapped shape; the message says where, and quotes nothing."""
+    """The response does not have the mapped shape; the message says where, and may quote the server's own words."""
+
+    outcome = Outcome.MALFORMED
+
+
+class PartialAnswerError(MalformedError):
+    """The response says itself that it holds an error or is not whole."""
+
+    outcome = Outcome.PARTIAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +55,25 @@ class Path:
             raise ValueError(f"{field}: {problem}")
         steps = _steps(node)
         search = compiled.search if steps is None else partial(_follow_steps, steps)
+        return cls._of_node(expression, node, search)
+
+    @classmethod
+    def signs(cls, field: str, expression: str) -> tuple["Path", ...]:
+        """Compile the alternatives of `a || b`, each to be evaluated by itself; raises ValueError as `of` does."""
+        whole = cls.of(field, expression)
+        nodes = _alternatives(jmespath.compile(expression).parsed)
+        if len(nodes) == 1:
+            return (whole,)
+        paths = []
+        for node in nodes:
+            steps = _steps(node)
+            search = partial(TreeInterpreter().visit, node) if steps is None else partial(_follow_steps, steps)
+            paths.append(cls._of_node(expression if steps is None else ".".join(steps), node, search))
+        return tuple(paths)
+
+    @classmethod
+    def _of_node(cls, expression: str, node: Any, search: Callable[[Any], Any]) -> "Path":
+        steps = _steps(node)
         extended = _extend_projection(node)
         column = (
             partial(_read_projection, extended) if extended["type"] in _PROJECTIONS else partial(_read_list, search)
@@ -69,6 +97,10 @@ class Paths:
     version: Path | None
     version_header: str | None
     answer: Path | None = None
+    error: tuple[Path, ...] = ()
+    partial: tuple[Path, ...] = ()
+    unwrap: Path | None = None
+    absent_is_empty: bool = False
 
     @classmethod
     def of(cls, mapping: ResponseMapping) -> "Paths":
@@ -87,6 +119,10 @@ class Paths:
             hits=None if mapping.hits is None else Path.of("hits", mapping.hits.strip() or "@"),
             version=None if version is None else Path.of("index_version", version),
             version_header=header,
+            error=Path.signs("error", mapping.error or USUAL_ERRORS),
+            partial=Path.signs("partial", mapping.partial or USUAL_PARTIAL),
+            unwrap=None if mapping.unwrap is None else Path.of("unwrap", mapping.unwrap),
+            absent_is_empty=mapping.absent == "empty",
             answer=None if mapping.answer is None else Path.of("answer", mapping.answer),
             **paths,
         )
@@ -104,6 +140,21 @@ class Paths:
         hits = "" if self.hits.steps == () else self.hits.text
         field = "" if path is None or path.steps == () else f".{path.text}"
         return f"{hits}[{index}]{field}"
+
+
+def is_null(path: Path, value: Any) -> bool:
+    """Whether the place of a path is in a value and holds null, rather than that it is not there."""
+    node = jmespath.compile(path.text).parsed
+    while node["type"] in _CHAINED:
+        *before, node = node["children"]
+        value = TreeInterpreter().visit(before[0], value)
+    return node["type"] == "field" and isinstance(value, dict) and node["value"] in value
+
+
+def _alternatives(node: Any) -> list[Any]:
+    if node["type"] != "or_expression":
+        return [node]
+    return [one for child in node["children"] for one in _alternatives(child)]
 
 
 def _steps(node: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -158,5 +209,9 @@ def _read_projection(node: Any, answer: Any, most: int) -> tuple[list[Any], int]
 
 
 _HEADER = "header:"
+_CHAINED = ("subexpression", "index_expression", "pipe")
+USUAL_ERRORS = "error || errors || success"
+USUAL_PARTIAL = "timed_out || _shards.failed || root.coverage.degraded || root.errors"
+"""Signs that are looked for where a mapping names none."""
 _ITSELF: Any = {"type": "identity", "children": []}
 _PROJECTIONS = ("projection", "filter_projection", "value_projection")

@@ -29,6 +29,7 @@ from app.adapters.probing.credentials import CredentialError, Keyring, masked
 from app.adapters.probing.redaction import Redaction, secret_headers
 from app.adapters.probing.request_templates import Plan, compile_retriever, request_headers
 from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read_answer
+from app.adapters.probing.server_messages import message_of_body, quoted, without_secrets
 from app.adapters.probing.templates import Value
 from app.adapters.transport import exchange
 from app.adapters.wire import NO_AUTH, Failure, NoAnswerError, Request, Response, header_line
@@ -100,7 +101,7 @@ class McpProbe:
         finally:
             run.close()
         for position in sorted(waiting):
-            deliver(position, failed_answer(outcome, detail, status, step=step))
+            deliver(position, failed_answer(outcome, run.quotable(detail), status, step=step))
 
 
 class _SessionRun:
@@ -168,15 +169,24 @@ class _SessionRun:
         try:
             result = await session.call(json.loads(body), parent)
         except NoAnswerError as error:
-            answer = failed_answer(error.outcome, error.detail, error.http_status, time.perf_counter() - started)
+            answer = failed_answer(
+                error.outcome, self.quotable(error.detail), error.http_status, time.perf_counter() - started
+            )
         else:
             seconds = time.perf_counter() - started
             content = self._redaction.body(result_json(result))
             if result.is_error:
-                answer = failed_answer(Outcome.REFUSED, "the tool answered that it failed", None, seconds)
+                detail = f"the tool answered that it failed{quoted(message_of_body(content))}"
+                answer = failed_answer(Outcome.REFUSED, self.quotable(detail), None, seconds)
             else:
-                answer = read_answer(Response(body=content, latency_seconds=seconds), self._plan.reader)
+                answer = read_answer(
+                    Response(body=content, latency_seconds=seconds), self._plan.reader, self._auth.secrets
+                )
         return replace(answer, exchange=self._shown_exchange(body, content)) if self._asking.shows else answer
+
+    def quotable(self, detail: str) -> str:
+        """Return a sentence that may quote the server, without secrets."""
+        return without_secrets(detail, self._auth.secrets)
 
     async def _send(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
         """Send a request of the SDK. Raises ValueError for what cannot be a header."""

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import compress
 from typing import Any
 
-from app.adapters.probing.hit_columns import Columns, compile_typed_reader, read_generically
+from app.adapters.probing.hit_columns import Columns, compile_typed_reader, read_generically, unwrap_json
 from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
 from app.domain.model import Ranking
 from app.domain.probing.relevance import SCALE_RANGES, in_scale
@@ -55,6 +55,8 @@ class Reader:
 
     def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
         """Read one response; `headers` have lower-case names. Raises MalformedError, and nothing else."""
+        if self._paths.unwrap is not None:
+            body = unwrap_json(self._paths.unwrap, body)
         columns = None if self._read_typed is None else self._read_typed(body)
         if columns is None:
             columns = read_generically(self._paths, self._max_hits, body)
@@ -72,7 +74,10 @@ def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> 
     if texts is not None and columns.dirty:
         texts = [_cleaned(text) for text in texts]
     if columns.ids is not None:
-        ids = _names(columns.ids, columns.dirty)
+        ids = _names(columns.ids, False)
+        if columns.dirty and any(map(_UNSTORABLE.search, ids)):
+            index = next(index for index, name in enumerate(ids) if _UNSTORABLE.search(name))
+            raise MalformedError(f"{paths.place(index, paths.id)}: holds a character that cannot be stored")
     else:
         ids = [_synthetic(text, paths.place(index, paths.text)) for index, text in enumerate(texts or ())]
     documents = None if columns.documents is None else _names(columns.documents, columns.dirty)

@@ -1,12 +1,13 @@
 """Turns responses into answers: transport failure, status, then the mapped shape. Sends nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.adapters.probing.endpoints import response_problem
 from app.adapters.probing.jmespath_paths import MalformedError
 from app.adapters.probing.masking import MASK, masked
 from app.adapters.probing.response_mapping import Reader, Reading
+from app.adapters.probing.server_messages import without_secrets
 from app.adapters.transport import PAUSE_SECONDS
 from app.adapters.wire import Request, RequestAuth, Response
 from app.domain.model import Answer, Exchange, Outcome, Step
@@ -19,18 +20,21 @@ SHOWN_CHARACTERS = 200_000
 _OK = Outcome.OK  # a member of an enumeration is slow to look up
 
 
-def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
-    """Return the answer of a response: first its failure, then its status, then its shape."""
+def read_answer(response: Response, reader: "Reader | CachingReader", secrets: Sequence[str] = ()) -> Answer:
+    """Return the answer of a response: first its failure, then its status, then its shape.
+
+    What is quoted of the server is without `secrets`.
+    """
     status, seconds = response.status, response.latency_seconds
     problem = response_problem(response)
     if problem is not None:
         retry_after = response.retry_after_seconds or 0.0
-        answer = failed_answer(*problem, status, seconds)
+        answer = failed_answer(problem[0], without_secrets(problem[1], secrets), status, seconds)
         return replace(answer, retry_after_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:
-        return failed_answer(Outcome.MALFORMED, str(error), status, seconds)
+        return failed_answer(error.outcome, without_secrets(str(error), secrets), status, seconds)
     return Answer(
         outcome=_OK,
         latency_seconds=seconds,

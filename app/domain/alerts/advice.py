@@ -1,5 +1,6 @@
 """Advice for an alert: one short line per cause, the same on pages and in every kind of hook."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -39,6 +40,7 @@ _OUTCOMES: Final[Mapping[Outcome, str]] = {
     Outcome.REFUSED: "Send a test request to see what {who} rejects.",
     Outcome.MALFORMED: "Send a test request and compare the answer of {who} with the response mapping.",
     Outcome.BLOCKED: "Correct the URL of {who}, or allow its address in COALMINE_RETRIEVER_ALLOW.",
+    Outcome.PARTIAL: "Look at the message of {who}: a part of it failed or was too slow (shards, time limits, load).",
     Outcome.OVERSIZE: "Ask {who} for fewer or shorter chunks.",
 }
 _STATUSES: Final[Mapping[int, str]] = {
@@ -47,6 +49,21 @@ _STATUSES: Final[Mapping[int, str]] = {
     404: "Check the URL of {who}, and that its collection exists.",
     429: "Lower the concurrency or the rate of the retriever: {who} limits requests.",
 }
+_DATABASE: Final[Mapping[str, str]] = {
+    "28": "Check the credentials for {who}.",
+    "42501": "Check the grants of the database user of {who}: it may not read what the statement names.",
+    "3D000": "Check the URL of {who}, and that its database exists.",
+    "3F": "Check that the schema in the statement exists, at {who}.",
+    "42": "Check the tables, columns and functions that the statement names, at {who}.",
+    "53300": "Lower the concurrency of the retriever, or allow more connections: {who} has none left.",
+    "53": "Check memory and disk of {who}.",
+    "57P": "Check that {who} is running; it is starting, stopping or was shut down.",
+}
+_SQLSTATE: Final = re.compile(r"the database answered ([0-9A-Z]{5})\b")
+_REDIRECT: Final = (
+    "Set the URL of {who} to the address that it redirects to; if that is a sign-in, check the credentials."
+)
+_FIRST_CLIENT_ERROR: Final = 400
 _SERVER_ERROR: Final = "Check the log of {who}."
 _FIRST_SERVER_ERROR: Final = 500
 _MOST_CAUSES: Final = 2
@@ -73,8 +90,14 @@ def _outage(failure: FailureSummary | None, retriever: str) -> str:
     if failure is None:
         return "Correct what the reason names, and run the check again."
     text = _OUTCOMES.get(failure.outcome, _SERVER_ERROR)
+    state = _SQLSTATE.search(failure.error)
+    if state is not None:
+        text = next((advice for start, advice in _DATABASE.items() if state[1].startswith(start)), text)
+    elif "TLS" in failure.error:
+        text = "Check the TLS settings and the certificate of {who}."
     if failure.outcome is Outcome.REFUSED and failure.http_status is not None:
-        other = _SERVER_ERROR if failure.http_status >= _FIRST_SERVER_ERROR else text
+        other = _REDIRECT if failure.http_status < _FIRST_CLIENT_ERROR else text
+        other = _SERVER_ERROR if failure.http_status >= _FIRST_SERVER_ERROR else other
         text = _STATUSES.get(failure.http_status, other)
     return text.format(who=failure.who(retriever))
 

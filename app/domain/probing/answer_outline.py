@@ -12,9 +12,21 @@ from typing import Any
 from app.domain.probing.field_guesses import MAX_PATH_LENGTH, Part
 from app.domain.probing.hit_candidates import path_text
 
-MAPPED_FIELDS = ("hits", "id", "score", "text", "document", "updated", "index_version", "answer")
+MAPPED_FIELDS = (
+    "hits",
+    "id",
+    "score",
+    "text",
+    "document",
+    "updated",
+    "index_version",
+    "answer",
+    "error",
+    "partial",
+    "unwrap",
+)
 """Fields of a mapping that a click can set, in this order."""
-WHOLE_FIELDS = ("index_version", "answer")
+WHOLE_FIELDS = ("index_version", "answer", "error", "partial", "unwrap")
 """Those of the whole response; the others are of its hits."""
 MAX_NODES = 400
 MAX_FIELDS = 60

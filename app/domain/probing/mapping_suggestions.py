@@ -87,6 +87,34 @@ def _suggest_mapping(candidate: Candidate, query: str) -> Suggestion | None:
     )
 
 
+def suggest_signs(answer: Any) -> dict[str, str]:
+    """Return paths of `error` and `partial` for the usual fields that a response has, whatever their values are."""
+    if not isinstance(answer, Mapping):
+        return {}
+    has = {
+        "error": [
+            *(name for name in ("error", "errors") if name in answer),
+            *(name for name in ("success", "ok") if isinstance(answer.get(name), bool)),
+            *(["code"] if isinstance(answer.get("code"), int) and {"data", "message", "msg"} & answer.keys() else []),
+            *(
+                ["status"]
+                if "status" in answer and "result" in answer and not isinstance(answer["status"], int)
+                else []
+            ),
+        ],
+        "partial": [path for path in _PARTIAL_SIGNS if _has_path(answer, path.split("."))],
+    }
+    return {field: " || ".join(paths) for field, paths in has.items() if paths}
+
+
+def _has_path(value: Any, steps: Sequence[str]) -> bool:
+    for step in steps:
+        if not isinstance(value, Mapping) or step not in value:
+            return False
+        value = value[step]
+    return True
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) or bool(read_text(value))
 
@@ -110,6 +138,10 @@ def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:
     return Scale.COSINE if least >= -1 and most <= 1 else None
 
 
+_PARTIAL_SIGNS = (
+    *("timed_out", "_shards.failed", "root.coverage.degraded", "root.errors", "search_cutoff", "partial"),
+    "partial_results",
+)
 _LEAST_SHARE = 0.4
 _SPREAD = 0.15  # in relevance: one answer was seen, and good answers to other questions score lower
 _WORTH = {"text": 3.0, "id": 2.0, "score": 2.0, "document": 0.5, "updated": 0.2}

@@ -167,7 +167,9 @@ def failure_kinds(failures: Iterable[FailedProbe], total: int) -> list[FailureSu
 def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:
     """Text of an error, as the end of a sentence that begins with what failed."""
     if outcome is Outcome.REFUSED and http_status is not None:
-        return f"answers HTTP {http_status}"
+        return f"answers HTTP {http_status}{_ANSWERED.sub('', _plain_detail(detail))}"
+    if outcome is Outcome.PARTIAL and detail:
+        return _plain_detail(detail).replace("answered", "answers", 1)
     why = _plain_detail(detail)
     return f"{_ERRORS[outcome]}: {why}" if why and outcome in _EXPLAINED else _ERRORS[outcome]
 
@@ -216,9 +218,11 @@ _ERRORS = {
     Outcome.MALFORMED: "answers in a form that cannot be read",
     Outcome.BLOCKED: "is blocked",
     Outcome.OVERSIZE: "answers with too many bytes",
+    Outcome.PARTIAL: "answers in part",
     Outcome.SKIPPED: "was not asked",
 }
 _EXPLAINED = frozenset({Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.MALFORMED, Outcome.BLOCKED})
 _STEP_WORDS = re.compile(r"^(?:the (?:embedder|token endpoint|lookup of [^:]*): )?(?:connection failed: )?")
 _HOST = re.compile(r"[\w.:%~-]{1,253}")
-_LONGEST_DETAIL = 160
+_ANSWERED = re.compile(r"^(?:answered \d{3}[^;:\u201c]*|[^;:\u201c]*$|(?!answered ).*)", re.DOTALL)
+_LONGEST_DETAIL = 400

@@ -194,6 +194,14 @@ class ResponseMapping:
     index_version: str | None = None
     answer: str | None = None
     """Of the text that the retriever generated from its hits, evaluated on the body."""
+    error: str | None = None
+    """Of an error within the response, evaluated on the body; None = the usual fields."""
+    partial: str | None = None
+    """Of what says that the response is not whole, evaluated on the body; None = the usual fields."""
+    unwrap: str | None = None
+    """Of a text in the body that is JSON itself, on which all other paths are then evaluated."""
+    absent: str | None = None
+    """What an absent list of hits means: `empty`, or None = that the response is malformed."""
 
 
 def missing_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ import yaml
 from jmespath.exceptions import JMESPathError
 
 from app.domain.probing.answer_outline import WHOLE_FIELDS
-from app.domain.probing.mapping_suggestions import Suggestion
+from app.domain.probing.mapping_suggestions import Suggestion, suggest_signs
 from app.domain.probing.retrievers import ResponseMapping, ScorerKind
 from app.domain.probing.views import MappingSuggestion, SuggestedScorer
 from app.formats.probing.presets import PRESETS
@@ -32,6 +32,9 @@ def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer:
     if mapping.id is None and mapping.text is None:
         return None
     response = _response_fields(mapping, document)
+    signs = suggest_signs(answer)
+    kept = {name: getattr(document.response, name) for name in ("error", "partial", "absent", "unwrap")}
+    response |= {name: path for name in kept if (path := kept[name] or signs.get(name)) is not None}
     has_scale = mapping.score is not None and not is_external
     scorer: SuggestedScorer | None = {"scale": suggestion.scale} if has_scale and suggestion.scale else None
     return {

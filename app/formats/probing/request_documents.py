@@ -159,6 +159,28 @@ class ResponseDocument(Document):
         Field(title="Answer", description="Of the whole response: the text that was generated from the hits."),
         _PATH,
     ] = None
+    error: Annotated[
+        Path | None,
+        Field(title="Error", description="Of the whole response: an error in it. Empty: error, errors, success."),
+        _PATH,
+    ] = None
+    partial: Annotated[
+        Path | None,
+        Field(
+            title="Partial",
+            description="Of the whole response: it is not whole. Empty: the fields of Elasticsearch and Vespa.",
+        ),
+        _PATH,
+    ] = None
+    unwrap: Annotated[
+        Path | None,
+        Field(title="JSON in a text", description="Of a text that holds the answer as JSON; other paths start in it."),
+        _PATH,
+    ] = None
+    absent: Annotated[
+        Literal["empty", "malformed"] | None,
+        Field(title="Absent list", description="empty: a response without the list of hits means nothing found."),
+    ] = None
 
     @model_validator(mode="after")
     def _check_identity(self) -> Self:

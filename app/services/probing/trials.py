@@ -1,6 +1,7 @@
 """Trials of a retriever: one query, everything between request and hits, and suggested mappings. Stores nothing."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -46,6 +47,7 @@ SUGGESTED_FROM = 200_000
 NO_ANSWER = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
 LOWER_MINIMUM = "lower their min_relevance_score, choose another scale, or leave the scorer out"
 """Advice where good hits are below the minimum of canaries, in the words of canary files."""
+_PLAIN_NAME = re.compile(r"@|[A-Za-z_]\w*", re.ASCII)
 _LEAST_HITS, _MAX_ADDRESS = 3, 2_000
 _READING_PARTS: Mapping[str, frozenset[str] | None] = {
     "response": None,
@@ -293,4 +295,25 @@ def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) ->
         answer = json.loads(exchange.response_body or "")
     except (ValueError, RecursionError):
         answer = parse_cut(exchange.response_body or "")
-    return suggestion_views(document, answer, query)
+    found = suggestion_views(document, answer, query)
+    if found and found[0]["response"].get("hits"):
+        return found
+    return _wrapped_suggestions(document, answer, query) or found
+
+
+def _wrapped_suggestions(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
+    """Return suggestions for the JSON that a text of the answer holds, as proxies of functions wrap it."""
+    fields = answer if isinstance(answer, dict) else {"@": answer}
+    for name, value in fields.items():
+        if not isinstance(value, str) or value.lstrip()[:1] not in {"{", "["}:
+            continue
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        path = name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+        response = document.response.model_copy(update={"unwrap": path})
+        found = suggestion_views(document.model_copy(update={"response": response}), inner, query)
+        if found:
+            return found
+    return []

@@ -183,7 +183,7 @@ def without_secrets(form: Form) -> Form:
 
 def response_body(form: Form) -> dict[str, str | None]:
     """JSON of the mapping; null takes out what a preset would fill in again."""
-    return {name: form.stripped(f"response.{name}") or None for name in MAPPED_FIELDS}
+    return {name: form.stripped(f"response.{name}") or None for name in (*MAPPED_FIELDS, "absent")}
 
 
 def _has_mapping(form: Form) -> bool:

@@ -195,7 +195,7 @@ def _apply_suggestion(state: WizardState) -> None:
         state.message = "That suggestion is no longer there."
         return
     chosen = state.suggestions[places.index(number)]
-    kept = {f"response.{name}": state.form.get(f"response.{name}") for name in WHOLE_FIELDS}
+    kept = {name: text for one in WHOLE_FIELDS if (text := state.form.get(name := f"response.{one}"))}
     state.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
     before = state.form.get("scorer")
     unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.NO_CHOICE

@@ -13,6 +13,7 @@ _AZURE_RESPONSE: Final[Mapping[str, Any]] = {
     "score": '"@search.score"',
     "text": "chunk",
     "document": "title",
+    "partial": '"@search.semanticPartialResponseReason"',
 }
 _AZURE_PATH: Final = "/indexes/{{ index }}/docs/search"
 _AZURE_OPTIONS: Final = (

@@ -20,6 +20,8 @@ _RESPONSE: Final[Mapping[str, Any]] = {
     "score": "_score",
     "text": "_source.text",
     "document": "_source.source",
+    "error": "error",
+    "partial": "timed_out || _shards.failed",
 }
 
 SEARCH_ENGINES: Final = (
