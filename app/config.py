@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from app.domain.addresses import parse_allow
 from app.domain.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
+SQLITE = "sqlite:///"
 _LAST_PORT = 65_535
 _MOST_DAYS = 36_500
 _TOKEN_CHARACTERS = 16
@@ -119,6 +120,12 @@ def _web_url(value: str) -> str:
 def _database_url(value: str) -> str:
     if not re.match(r"sqlite:///.|postgres(ql)?(\+[a-z0-9]+)?://", value):
         raise ValueError("must begin with sqlite:/// or postgresql://")  # never quoted: it may hold a password
+    if value.startswith(SQLITE):
+        path, marked, parameters = value.partition("?")
+        if marked and not re.fullmatch(r"\w+=[^&/?]*(&\w+=[^&/?]*)*", parameters):
+            raise ValueError("a `?` begins parameters, name=value; in the path of the file write %3F for it")
+        if path.startswith(f"{SQLITE}file:"):
+            raise ValueError("must be the path of a file, such as sqlite:////var/lib/coalmine/coalmine.db")
     return value
 
 
@@ -171,7 +178,18 @@ class Settings:
     @property
     def database(self) -> str:
         """The database URL in force."""
-        return self.database_url or f"sqlite:///{(self.data_dir / 'coalmine.db').resolve()}"
+        try:
+            return self.database_url or f"{SQLITE}{quote(str((self.data_dir / 'coalmine.db').resolve()))}"
+        except UnicodeEncodeError:
+            raise ConfigurationError(
+                f"the name of {self.data_dir!r} is not UTF-8, as SQLite needs it: choose another --data-dir"
+            ) from None
+
+    @property
+    def database_file(self) -> Path | None:
+        """The file of SQLite; None where the database is no file."""
+        name = unquote(self.database.removeprefix(SQLITE).partition("?")[0])
+        return Path(name) if self.embedded and name != ":memory:" else None
 
     @property
     def embedded(self) -> bool:
@@ -208,6 +226,11 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
         raise ConfigurationError("\n".join(problems))
     values.update((name, value) for name, value in overrides.items() if value is not None)
     return Settings(**values)
+
+
+def service_links(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables under the prefix that Kubernetes set for its Services and that are passed over."""
+    return sorted(name for name, value in environment.items() if _is_service_link(name, value))
 
 
 def _is_service_link(name: str, value: str) -> bool:

@@ -4,6 +4,7 @@ The demo retriever may run beside it. What is served is made in `main`; flags an
 """
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -140,9 +141,17 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
-    """Bind every address of a host, listening to none yet. Raises ConfigurationError where that is not possible."""
+    """Bind every address of a host, listening to none yet; `::` is every address of both families.
+
+    Raises ConfigurationError where that is not possible.
+    """
+    hosts = [host, "0.0.0.0"] if host == "::" else [host]  # noqa: S104 - as asked for
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = [
+            address
+            for each in hosts
+            for address in socket.getaddrinfo(each, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ]
     except (socket.gaierror, UnicodeError) as error:
         raise ConfigurationError(f"cannot listen on {host}: it is not an address of this machine") from error
     sockets: list[socket.socket] = []
@@ -250,7 +259,7 @@ def end_with_stdin() -> None:
 def welcome(service: Service, *, version: str, demo: Demo | None, command: str) -> list[str]:
     """Say what is served, to whom, and what to try; without a secret."""
     settings = service.settings
-    data_dir = f" --data-dir {settings.data_dir}" if settings.database_url is None else ""
+    data_dir = f" --data-dir {shlex.quote(str(settings.data_dir))}" if settings.database_url is None else ""
     lines = [
         f"Coalmine {version} is serving",
         f"  page      {settings.url}/",

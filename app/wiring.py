@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.adapters.delivery.outward_ping import Pinger
@@ -37,7 +36,7 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
     Raises ConfigurationError saying what to do where it does not, and where there is no file of SQLite and `create`
     is false.
     """
-    file = database_file(settings)
+    file = settings.database_file
     if create:
         create_database_file(settings)
     elif file is not None and not file.exists():
@@ -59,15 +58,9 @@ def expect_secret_key(settings: Settings) -> None:
     require_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
 
 
-def database_file(settings: Settings) -> Path | None:
-    """Return the file of SQLite; None where the database is no file."""
-    name = settings.database.removeprefix("sqlite:///").partition("?")[0]
-    return Path(name) if settings.embedded and name != ":memory:" else None
-
-
 def create_database_file(settings: Settings) -> None:
     """Create the folder and the file of SQLite, readable by its owner alone: it holds queries and texts."""
-    file = database_file(settings)
+    file = settings.database_file
     if settings.embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     if file is not None:

@@ -25,7 +25,7 @@ from app.services.delivery.hook_views import notes_on_hooks
 from app.store.engine import Store
 from app.store.migrate import migrate as migrate_store
 from app.store.migrate import revisions
-from app.wiring import create_database_file, database_file, hook_addresses
+from app.wiring import create_database_file, hook_addresses
 
 DIFFERS = 1
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")
@@ -106,7 +106,7 @@ def migrate(*, data_dir: DataDir = None) -> None:
     Where there is no database file of SQLite yet, an empty one is made and said to be new.
     """
     settings = load_settings(os.environ, data_dir=data_dir, auto_migrate=False)
-    file = database_file(settings)
+    file = settings.database_file
     is_new = file is not None and not file.exists()
     create_database_file(settings)
     store = Store(settings.database)

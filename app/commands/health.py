@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -36,6 +37,12 @@ def check(data_dir: Path, port: str) -> bool:
             return False
 
 
+def port_of(environment: Mapping[str, str]) -> str:
+    """Return the port of the service; Kubernetes makes COALMINE_PORT tcp://... for a Service called `coalmine`."""
+    port = environment.get("COALMINE_PORT", "")
+    return port if port.isdecimal() else "8000"
+
+
 if __name__ == "__main__":
-    healthy = check(Path(os.environ.get("COALMINE_DATA_DIR", "data")), os.environ.get("COALMINE_PORT", "8000"))
+    healthy = check(Path(os.environ.get("COALMINE_DATA_DIR", "data")), port_of(os.environ))
     sys.exit(0 if healthy else 1)

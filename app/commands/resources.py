@@ -19,14 +19,14 @@ from app.services.catalog import applying, suite_power
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import KEY_FILE, open_vault
 from app.store.engine import Store, from_us
-from app.wiring import database_file, open_store
+from app.wiring import open_store
 
 
 @contextmanager
 def open_database(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
     """Open the configured database and print its path: a folder is easily mistaken for another."""
     settings = load_settings(os.environ, data_dir=data_dir)
-    file = database_file(settings)
+    file = settings.database_file
     is_new = file is not None and not file.exists()
     store = open_store(settings, create=create)
     try:

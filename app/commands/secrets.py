@@ -13,7 +13,6 @@ from app.services.catalog.key_rotation import rotate as rotate_store
 from app.services.catalog.key_rotation import rotate_key_file
 from app.services.catalog.vault import KEY_FILE, Vault
 from app.store.file_locks import lock_for_new_key
-from app.wiring import database_file
 
 app = typer.Typer(cls=Commands, help="Change the key of stored secrets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -43,7 +42,7 @@ def rotate(
     with open_database(data_dir) as (settings, store):
         if settings.secret_key is None:
             # A service that runs has read the file already, and could not read what is encrypted under another key.
-            file, path = database_file(settings), settings.data_dir / KEY_FILE
+            file, path = settings.database_file, settings.data_dir / KEY_FILE
             with lock_for_new_key(file):
                 rotated = rotate_key_file(store, settings.data_dir, new_key=new_key, shared=file is None)
             note = f"{path} holds that key alone."

@@ -19,14 +19,14 @@ from app.commands.base import DataDir, examples, now
 from app.commands.files import file_source
 from app.commands.health import sign_of_life
 from app.commands.resources import require_own_key
-from app.config import Settings, load_settings
+from app.config import Settings, load_settings, service_links
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
 from app.main import Service, create_app, create_worker_app, open_service
 from app.services.annotation import demo_samples
 from app.signals import Ending, stopped_by_signals
 from app.store.file_locks import lock_for_serving, lock_for_work
-from app.wiring import database_file, expect_secret_key
+from app.wiring import expect_secret_key
 
 logger = getLogger("coalmine.cli")
 
@@ -62,8 +62,9 @@ def serve(
     settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
     with logging_as(settings.log_format, requests=log_requests), _ending(settings) as ending, ExitStack() as stack:
         sockets = stack.enter_context(serving.bound(settings.host, settings.port))
+        _log_service_links()
         expect_secret_key(settings)
-        file = database_file(settings)
+        file = settings.database_file
         stack.enter_context(lock_for_serving(file))
         if not no_worker:
             stack.enter_context(lock_for_work(file))
@@ -120,6 +121,13 @@ def _seeding_demo(service: Service) -> Iterator[None]:
         thread.join(_SEEDING_POLL_SECONDS)
 
 
+def _log_service_links() -> None:
+    links = service_links(os.environ)
+    if links:
+        detail = "set by Kubernetes for a Service, not settings; `enableServiceLinks: false` leaves them out"
+        logger.info("service_links_ignored", extra={"variables": " ".join(links), "detail": detail})
+
+
 def _nobody_asks() -> bool:
     """Return True: a worker without a port has no server that could end."""
     return True
@@ -150,6 +158,7 @@ def work(
         )
     return_freed_memory(os.environ)
     with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
+        _log_service_links()
         require_own_key(settings)
         sockets = [] if port is None else stack.enter_context(serving.bound(settings.host, port))
         # What is in force is for `serve` and `apply` to say.

@@ -1,6 +1,7 @@
 """The manifests of deploy/kubernetes: Kubernetes takes them, and all they name is there in the product."""
 
 import re
+import socket
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,7 +14,8 @@ import yaml
 from fastapi.routing import iter_route_contexts
 
 from app import __version__, serving
-from app.config import Settings, load_settings
+from app.commands import health
+from app.config import Settings, load_settings, service_links
 from app.main import create_app, create_worker_app, open_service
 from app.metrics.state import state_families
 from app.services.history.metrics_snapshot import State
@@ -21,6 +23,7 @@ from app.store.jobs.values import JobsWaiting
 from tests.service.test_readme import listed_commands
 from tests.support.kubernetes_manifests import FOLDER, Shape, container_of, documents, matching, of_kind, pods
 from tests.support.migrated_files import prepare_database
+from tests.support.processes import free_ports
 
 VERSIONS: Final = ("1.32", "1.34", kubernetes_validate.latest_version())
 """Of Kubernetes: the oldest that README.md names, one between, and the newest of the schemas."""
@@ -180,6 +183,19 @@ def test_no_variable_of_kubernetes_itself_passes_for_a_setting(name: str) -> Non
     }
     assert load_settings(links) == load_settings({}), "where the links are on all the same"
     assert load_settings({"COALMINE_PORT": "8001"}).port == 8001
+    assert service_links({**links, "COALMINE_HOST": "::"}) == sorted(links), "what the log names"
+    assert [health.port_of(one) for one in (links, {"COALMINE_PORT": "8001"}, {})] == ["8000", "8001", "8000"]
+
+
+def test_the_unspecified_address_of_ipv6_listens_for_both_families() -> None:
+    port = free_ports()
+    with serving.bound("::", port) as sockets:
+        if len(sockets) == 1:
+            pytest.skip("this machine has one family of addresses")
+        for each in sockets:
+            each.listen()
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=5).close()
 
 
 def test_the_readme_makes_every_secret_the_pods_read() -> None:

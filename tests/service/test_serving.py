@@ -23,7 +23,7 @@ from app.services.catalog.references import FILE
 from app.services.catalog.vault import KEY_FILE, open_vault
 from app.serving import STOPPING
 from app.store.file_locks import lock_for_new_key, lock_for_serving, lock_for_work
-from app.wiring import database_file, open_store
+from app.wiring import open_store
 from tests.support.http_servers import HANG, peer
 from tests.support.living import until
 from tests.support.processes import free_ports, started
@@ -242,7 +242,7 @@ def test_without_secrets_any_key_will_do(tmp_path: Path) -> None:
 )
 def test_the_file_of_a_database_is_known(url: str | None, file: str | None) -> None:
     settings = Settings(data_dir=Path("/somewhere"), database_url=url)
-    assert database_file(settings) == (Path(file) if file else None)
+    assert settings.database_file == (Path(file) if file else None)
 
 
 # --- told to go ----------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from alembic.script import ScriptDirectory
 from app.config import Settings
 from app.store.engine import Store
 from app.store.migrate import migrate
-from app.wiring import database_file
 
 
 def write_migrated(file: Path) -> None:
@@ -25,7 +24,7 @@ def write_migrated(file: Path) -> None:
 
 def prepare_database(settings: Settings) -> None:
     """Write a migrated database where these settings would have a new file made."""
-    file = database_file(settings)
+    file = settings.database_file
     if file is not None and not file.exists():
         write_migrated(file)
 
