@@ -168,12 +168,16 @@ def test_a_schedule_is_one_thing_or_the_other() -> None:
         (BERLIN, "0 2,3 * * *", "2026-03-28T12:00", ["2026-03-29 01:00", "2026-03-30 00:00"]),
         (BERLIN, "0 * * * *", "2026-03-28T23:30", ["2026-03-29 00:00", "2026-03-29 01:00", "2026-03-29 02:00"]),
         # ... and repeats 02:00-03:00 on 25 October 2026.
-        (BERLIN, "30 2 * * *", "2026-10-24T12:00", ["2026-10-25 00:30", "2026-10-25 01:30", "2026-10-26 01:30"]),
+        (BERLIN, "30 2 * * *", "2026-10-24T12:00", ["2026-10-25 00:30", "2026-10-26 01:30"]),
+        (BERLIN, "30 2 * * *", "2026-10-25T00:45", ["2026-10-26 01:30"]),
+        (BERLIN, "30 2 * * sun", "2026-10-24T12:00", ["2026-10-25 00:30", "2026-11-01 01:30"]),
+        (BERLIN, "0,30 2-3 * * *", "2026-10-25T00:15", ["2026-10-25 00:30", "2026-10-25 02:00", "2026-10-25 02:30"]),
+        (BERLIN, "*/30 2 * * *", "2026-10-25T00:15", ["2026-10-25 00:30", "2026-10-25 01:00", "2026-10-25 01:30"]),
         (BERLIN, "0 * * * *", "2026-10-24T23:30", ["2026-10-25 00:00", "2026-10-25 01:00", "2026-10-25 02:00"]),
         # Troll skips two hours, 01:00-03:00, and repeats them in autumn.
         (TROLL, "30 1 * * *", "2026-03-28T12:00", ["2026-03-29 01:30", "2026-03-29 23:30"]),
         (TROLL, "30 2 * * *", "2026-03-28T12:00", ["2026-03-29 02:30", "2026-03-30 00:30"]),
-        (TROLL, "30 2 * * *", "2026-10-24T12:00", ["2026-10-25 00:30", "2026-10-25 02:30", "2026-10-26 02:30"]),
+        (TROLL, "30 2 * * *", "2026-10-24T12:00", ["2026-10-25 00:30", "2026-10-26 02:30"]),
     ],
 )
 def test_a_clock_change_loses_no_day_and_moves_no_other(zone: str, cron: str, after: str, expected: list[str]) -> None:
@@ -198,6 +202,8 @@ def test_around_a_clock_change_the_instants_are_those_a_wall_clock_shows(
         found.add(due)
     minutes = (start + timedelta(minutes=passed) for passed in range(1, 30 * 60 + 1))
     shown = {minute for minute in minutes if shows(minute.astimezone(ZoneInfo(zone)), cron)}
+    if not cron.startswith("*"):  # times of a day: the first of two alike
+        shown = {minute for minute in shown if not minute.astimezone(ZoneInfo(zone)).fold}
     assert shown <= found
     assert all(comes_late(instant, zone, cron) for instant in found - shown)
 

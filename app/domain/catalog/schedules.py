@@ -42,14 +42,17 @@ class Schedule:
 def next_due(schedule: Schedule, after: datetime) -> datetime:
     """Return the first instant strictly after `after`, in UTC.
 
-    A cron follows the wall clock of its zone: an instant inside the hour that spring skips comes that much
-    later, one inside the hour that autumn repeats comes twice, and no other moves.
+    A cron follows the wall clock of its zone: an instant inside the hour that spring skips comes that much later, one
+    inside the hour that autumn repeats comes the first time only, and no other moves. A cron whose minute or hour
+    begins with a star counts time and not times of a day: it goes on through the repeated hour.
     """
     if schedule.every_seconds is not None:
         every = timedelta(seconds=schedule.every_seconds)
         return EPOCH + ((after - EPOCH) // every + 1) * every
     zone = _load_zone(schedule.timezone)
-    instants = (_next_instant(cron, zone, after) for cron in _crons(schedule))
+    minute, hour = (schedule.cron or "").split()[:2]
+    repeats = "*" in (minute[0], hour[0])
+    instants = (_next_instant(cron, zone, after, repeats=repeats) for cron in _crons(schedule))
     return min(instant for instant in instants if instant is not None)
 
 
@@ -198,8 +201,10 @@ def _load_zone(name: str) -> ZoneInfo:
         raise ValueError(f"There is no time zone `{name}`; write for example Europe/Berlin.") from error
 
 
-def _next_instant(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
+def _next_instant(cron: Any, zone: ZoneInfo, after: datetime, *, repeats: bool) -> datetime | None:
     """Return the first instant of a trigger in a zone strictly after `after`, in UTC; None = there is none.
+
+    It comes twice in an hour that autumn repeats where it `repeats`.
 
     The trigger computes in wall clock times written as if in UTC ("walls"), because APScheduler 3 loses a midnight
     after spring's clock change when it computes in the zone itself (its issue 606).
@@ -212,12 +217,12 @@ def _next_instant(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None
     if _is_steady(after, zone) and _is_steady(wall_time, zone):
         return wall_time
     # Near a clock change the order of walls is not that of instants: compare every wall within its range.
-    near = []
+    near: list[datetime] = []
     last, step = ahead + CLOCK_CHANGE, _next_wall(cron, wall - CLOCK_CHANGE)
-    while step is not None and step <= last:
-        near += [instant for instant in _instants(step, zone) if instant > after]
+    while step is not None and (step <= last or not near):
+        near += [instant for instant in _instants(step, zone)[: 2 if repeats else 1] if instant > after]
         step = _next_wall(cron, step)
-    return min(near)
+    return min(near, default=None)
 
 
 def _next_wall(cron: Any, wall: datetime) -> datetime | None:
