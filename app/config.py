@@ -117,6 +117,14 @@ def _web_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _public_url(value: str) -> str:
+    url = _web_url(value)
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or not re.fullmatch(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*", parts.path):
+        raise ValueError("must be an address such as https://example.com or https://example.com/coalmine")
+    return url
+
+
 def _database_url(value: str) -> str:
     if not re.match(r"sqlite:///.|postgres(ql)?(\+[a-z0-9]+)?://", value):
         raise ValueError("must begin with sqlite:/// or postgresql://")  # never quoted: it may hold a password
@@ -162,7 +170,9 @@ class Settings:
     auto_migrate: bool = _setting("migrate a PostgreSQL database at start (SQLite always is)", _boolean, default=False)
     retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)
     run_threads: int = _setting("runs at a time in this process; over several replicas, shards", _run_threads, 4)
-    public_url: str | None = _setting("where people reach this service; used in links", _web_url, None)
+    public_url: str | None = _setting(
+        "where people reach this service, with the path it is served below, if any", _public_url, None
+    )
     dashboard_url: str | None = _setting("dashboard link in notifications; {check} is replaced", _web_url, None)
     ping_url: str | None = _setting(
         "address that is pinged while the worker works, such as a check of healthchecks.io",

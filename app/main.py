@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import anyio
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from app import __version__, metrics
@@ -30,6 +31,7 @@ from app.api.request_limits import take_turn
 from app.api.routes import ROUTERS
 from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
+from app.api.sub_path import SubPath, path_of, require_free
 from app.config import Settings
 from app.domain.addresses import LookUp
 from app.domain.delivery.hooks import Send
@@ -102,8 +104,10 @@ def create_app(service_: Service) -> FastAPI:
             await anyio.to_thread.run_sync(service_.tracing.close)
         service_.store.close()
 
+    path = path_of(service_.settings.public_url)
     app = FastAPI(
         title="Coalmine",
+        servers=[{"url": path}] if path else None,
         version=__version__,
         summary="Canary monitoring for retrieval.",
         lifespan=lifespan,
@@ -128,6 +132,9 @@ def create_app(service_: Service) -> FastAPI:
     app.add_middleware(Gate)
     install_openapi(app)
     install_pages(app)
+    if path:
+        require_free(path, iter_route_contexts(app.routes))
+        app.add_middleware(SubPath, path=path)
     return app
 
 

@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import as_problem, problem
+from app.api.sub_path import route_path
 from app.domain.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
 from app.domain.json_size import REQUEST_LIMITS, excess_of
 
@@ -55,7 +56,7 @@ def _most_bytes(scope: Scope) -> int:
     """Return how many bytes a body may have: only what a route takes to disk may be larger than what is parsed."""
     headers = dict(scope["headers"])
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    streamed = scope["method"] == "POST" and kind in _STREAM_TYPES and _STREAMED.fullmatch(scope["path"])
+    streamed = scope["method"] == "POST" and kind in _STREAM_TYPES and _STREAMED.fullmatch(route_path(scope))
     return MAX_STREAM_BYTES if streamed else MAX_BODY_BYTES
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.datastructures import FormData
 
+from app.api.sub_path import route_path
 from app.domain.errors import ForbiddenError, TooLargeError
 
 CSRF_FIELD = "csrf"
@@ -60,7 +61,7 @@ async def expect_token(request: Request, token: str) -> None:
     """Raise ForbiddenError unless a write of a session has its token; for routes of the API, in the header."""
     given: Any = request.headers.get(CSRF_HEADER)
     in_address = CSRF_FIELD in request.query_params
-    if given is None and not in_address and not request.url.path.startswith(_API):
+    if given is None and not in_address and not route_path(request.scope).startswith(_API):
         given = (await read_form_data(request)).get(CSRF_FIELD)
     if in_address or not isinstance(given, str) or not compare_digest(given.encode(), token.encode()):
         await request.close()

@@ -18,9 +18,11 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
+from starlette.requests import cookie_parser
 
 from app.api.csrf import RouteT, expect_token
 from app.api.request_limits import Attempts, Turns
+from app.api.sub_path import sub_path
 from app.domain.errors import (
     CoalmineError,
     ForbiddenError,
@@ -169,9 +171,10 @@ def _identify(request: Request, access: Access, key: str | None, session: Sessio
     if session is not None:
         return api_keys.identify_session(access.store, session["key"], session["csrf"])
     if not access.loopback or api_keys.any_key_ever(access.store):
-        raise UnauthorizedError("send a key as `Authorization: Bearer ...`, or sign in at /login")
+        sign_in = f"{sub_path(request.scope)}/login"
+        raise UnauthorizedError(f"send a key as `Authorization: Bearer ...`, or sign in at {sign_in}")
     host = request.headers.get("host", "")
-    if not _is_loopback_name(host):
+    if not is_loopback_name(host):
         raise ForbiddenError("without keys the service answers only to loopback names such as localhost")
     if any(name in request.headers for name in _FORWARDED):
         raise ForbiddenError("without keys the service does not answer behind a proxy; create a key first")
@@ -229,7 +232,7 @@ def read_session(request: Request, access: Access) -> Session | None:
 
     Cookies ignore ports, so another service on this machine may have set it.
     """
-    cookie = request.cookies.get(SESSION_COOKIE)
+    cookie = _session_cookie(request)
     if not cookie:
         return None
     try:
@@ -238,6 +241,12 @@ def read_session(request: Request, access: Access) -> Session | None:
         return None
     whole = isinstance(session, dict) and session.keys() == Session.__required_keys__
     return cast("Session", session) if whole else None
+
+
+def _session_cookie(request: Request) -> str | None:
+    """Return the first session cookie: of several, browsers send that of the longest path first, which is ours."""
+    parts = (cookie_parser(part) for header in request.headers.getlist("cookie") for part in header.split(";"))
+    return next((cookies[SESSION_COOKIE] for cookies in parts if SESSION_COOKIE in cookies), None)
 
 
 def csrf_token(request: Request) -> str:
@@ -254,7 +263,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _is_loopback_name(netloc: str) -> bool:
+def is_loopback_name(netloc: str) -> bool:
+    """Whether the host of an address is this machine's own."""
     try:
         name = urlsplit(f"//{netloc}").hostname or ""
     except ValueError:

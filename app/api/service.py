@@ -11,6 +11,7 @@ from app import metrics
 from app.api.answers import answers
 from app.api.deps import csrf_token, may_read
 from app.api.problems import as_problem, problem
+from app.api.sub_path import sub_path
 from app.domain.errors import StoreUnavailableError
 from app.services.self_monitor import Issue
 from app.services.store_watch import find_read_error
@@ -75,15 +76,16 @@ def openapi(request: Request) -> JSONResponse:
 @router.get("/docs", include_in_schema=False, response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
     """Show the API's description, without requests to the internet."""
-    return HTMLResponse(_DOCS.format(csrf=escape(csrf_token(request))))
+    return HTMLResponse(_DOCS.format(csrf=escape(csrf_token(request)), path=sub_path(request.scope)))
 
 
 _DOCS = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Coalmine API</title><link rel="icon" href="/static/canary.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/vendor/swagger-ui/swagger-ui.css">
-<link rel="stylesheet" href="/static/docs.css"></head>
+<html lang="en" data-path="{path}"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Coalmine API</title><link rel="icon" href="{path}/static/canary.svg" type="image/svg+xml">
+<link rel="stylesheet" href="{path}/static/vendor/swagger-ui/swagger-ui.css">
+<link rel="stylesheet" href="{path}/static/docs.css"></head>
 <body data-csrf="{csrf}"><div id="swagger-ui"></div>
-<script src="/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
-<script src="/static/docs.js"></script></body></html>
+<script src="{path}/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
+<script src="{path}/static/docs.js"></script></body></html>
 """

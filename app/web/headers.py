@@ -3,6 +3,8 @@
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.sub_path import route_path
+
 _POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; frame-ancestors 'none'"
 # Swagger UI writes style attributes and draws its icons from data: URLs.
 _DOCS_POLICY = f"{_POLICY}; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
@@ -29,7 +31,7 @@ class SecurityHeaders:
 
 
 def _complete(headers: MutableHeaders, scope: Scope, *, ok: bool) -> None:
-    path: str = scope["path"]
+    path = route_path(scope)
     headers.setdefault("content-security-policy", _DOCS_POLICY if path == "/docs" else _POLICY)
     headers.setdefault("x-content-type-options", "nosniff")
     headers.setdefault("referrer-policy", "same-origin")

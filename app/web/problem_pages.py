@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.api.deps import identify_visitor
+from app.api.sub_path import route_path, sub_path
 from app.domain.errors import CoalmineError, ForbiddenError, UnauthorizedError
 from app.web.rendering import render
 
@@ -52,21 +53,22 @@ def _page_handler(handler: Any) -> Handler:
 
 def _parent_page(request: Request) -> str:
     """Return the page that an action belongs to: an address such as `/archive` has no page of its own."""
-    path = request.scope["path"]
+    path = route_path(request.scope)
     while path.strip("/"):
         path = path.rpartition("/")[0]
-        scope = {**request.scope, "path": path}
+        scope = {**request.scope, "path": f"{sub_path(request.scope)}{path}"}
         if path and any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
             return quote(path)
     return "/"
 
 
 def _is_navigation(request: Request) -> bool:
-    return not request.url.path.startswith(_PROGRAMS) and "text/html" in request.headers.get("accept", "")
+    return not route_path(request.scope).startswith(_PROGRAMS) and "text/html" in request.headers.get("accept", "")
 
 
 def _sign_in(request: Request) -> str:
-    if request.method != "GET" or request.url.path == "/":
+    path = route_path(request.scope)
+    if request.method != "GET" or path == "/":
         return "/login"
-    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    target = quote(path) + (f"?{request.url.query}" if request.url.query else "")
     return f"/login?next={quote(target, safe='')}"

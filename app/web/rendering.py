@@ -1,5 +1,7 @@
 """Renders templates. Values are escaped; scripts get their data from the API."""
 
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -10,9 +12,11 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
+from markupsafe import Markup
 
 from app import __version__
 from app.api.deps import csrf_token
+from app.api.sub_path import below, route_path, sub_path
 from app.domain.catalog.judgment_sources import recall_label
 from app.domain.counts import counted
 from app.formats.history import shapes
@@ -24,16 +28,24 @@ from app.web import alert_words, wording
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
+_LINKS = re.compile(
+    r"""(?<=\s)(href|src|action|formaction|hx-(?:get|post|put|patch|delete)|data-follows)="""
+    r'''"((?:\{\{.*?\}\}|\{%.*?%\}|[^"{]|\{(?![{%]))*)"''',
+    re.DOTALL,
+)
+"""Attributes of templates that hold an address, and what stands in them."""
 
 
 def render(request: Request, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page for the caller of a request."""
     identity: Identity | None = getattr(request.state, "identity", None)
+    path = sub_path(request.scope)
     text = (
-        _environment()
+        _environment(path)
         .get_template(template)
         .render(
-            path=request.url.path,
+            path=route_path(request.scope),
+            sub_path=path,
             identity=identity,
             signed_in=identity is not None and identity.key_prefix is not None,
             may_read=identity is not None and identity.scope.includes(Scope.READ),
@@ -54,10 +66,21 @@ def fill(template: str, /, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
+class _Loader(FileSystemLoader):
+    """Templates whose links, written from the root of the service, lead below its path."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        """Read a template, and let a filter complete each of its links."""
+        source, file, is_current = super().get_source(environment, template)
+        return _LINKS.sub(r'\1="{% filter below %}\2{% endfilter %}"', source), file, is_current
+
+
 @lru_cache
-def _environment() -> Environment:
+def _environment(path: str = "") -> Environment:
+    """Return the templates of a service below a path of its host; "" = at its root."""
+    folder = _HERE / "templates"
     environment = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
+        loader=_Loader(folder) if path else FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -66,6 +89,7 @@ def _environment() -> Environment:
     )
     environment.globals["static"] = _static_url
     environment.globals["err_scale"] = ERR_SCALE
+    environment.filters["below"] = lambda address: Markup(below(path, address))  # noqa: S704 - escaped already
     environment.filters.update(
         score=wording.score,
         evidence=wording.evidence,

@@ -145,7 +145,7 @@ def test_a_good_key_opens_a_session_and_leads_back(pages: Site) -> None:
     assert form.one("input", name="next").get("value") == "/checks/watch?range=7d"
     answer = client.post("/login", data={"key": f" {key}\n", "next": "/checks/watch?range=7d"})
     assert answer.status_code == 303
-    assert answer.headers["location"] == "/checks/watch?range=7d"
+    assert client.get(answer.headers["location"]).headers["location"] == "/checks/watch?range=7d"
     cookie = _cookie(answer)
     assert cookie["httponly"]
     assert cookie["samesite"] == "strict"
@@ -162,6 +162,53 @@ def test_the_cookie_is_secure_where_people_use_https(pages: Site, base_url: str,
     pages.public_url = public_url
     answer = pages.client(base_url).post("/login", data={"key": pages.key()})
     assert _cookie(answer)["secure"]
+
+
+def test_who_signs_in_over_http_where_sessions_are_for_https_is_told_and_shown_the_way(pages: Site) -> None:
+    pages.public_url = "https://ops.example.com/coalmine"
+    client, key = pages.client("http://ops.internal:8884"), pages.key()
+    before = page(client.get("/login?next=/suites")).one("p", id="plain")
+    assert before.text.startswith("This page came over http, but sessions of this service are for https alone.")
+    answer = client.post("/login", data={"key": key, "next": "/suites"})
+    assert _cookie(answer)["secure"], "a browser drops it"
+    told = page(client.get(answer.headers["location"].removeprefix("/coalmine")), 401)
+    assert told.one("p", id="message").text == (
+        "The key is right, but the browser did not keep the session: its cookie is for https alone, and this page "
+        "came over http."
+    )
+    assert told.one("p", id="plain").text == "Sign in over https"
+    assert told.all("a", href="https://ops.example.com/coalmine/login?next=%2Fsuites")
+
+
+def test_a_browser_without_cookies_is_told_so(pages: Site) -> None:
+    client, key = pages.client(), pages.key()
+    answer = client.post("/login", data={"key": key, "next": "/suites"})
+    client.cookies.clear()
+    told = page(client.get(answer.headers["location"]), 401).one("p", id="message").text
+    assert told.endswith("Allow cookies for this site, then sign in again.")
+
+
+@pytest.mark.parametrize(
+    ("host", "forwarded", "warned"),
+    [
+        ("ops.example.com", "https", False),
+        ("10.0.0.7:8000", "https", False),
+        ("ops.example.com", "", False),
+        ("ops.example.com", "http", True),
+        ("10.0.0.7:8000", "", True),
+        ("localhost:8000", "", False),
+    ],
+)
+def test_a_proxy_that_speaks_https_is_no_reason_to_warn(
+    pages: Site,
+    host: str,
+    forwarded: str,
+    warned: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    pages.public_url = "https://ops.example.com"
+    pages.key()
+    headers = {"host": host} | ({"x-forwarded-proto": forwarded} if forwarded else {})
+    assert bool(page(pages.client(**headers).get("/login")).all("p", id="plain")) is warned
 
 
 def test_a_wrong_key_is_told_so_and_opens_nothing(pages: Site) -> None:

@@ -30,9 +30,9 @@ PROMOTION = {"current": "docs", "candidate": "docs", "experiment": "docs"}
 
 
 @contextmanager
-def filled_api(data_dir: Path) -> Iterator[Api]:
+def filled_api(data_dir: Path, **settings: Any) -> Iterator[Api]:
     """Open a service with a check that degraded, an open alert, deliveries, a diagnosis, a re-scoring and a silence."""
-    with api(data_dir) as opened:
+    with api(data_dir, **settings) as opened:
         opened.docs(rules=RULES)
         opened.put("/v1/checks/bare", {**CHECK, "hooks": []})
         opened.put("/v1/judges/reader", {"url": "http://judge.test/v1", "model": "small"})

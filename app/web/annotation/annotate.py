@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.annotation.annotating import annotator_of
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, needs
+from app.api.sub_path import sub_path
 from app.domain.annotation.answer_questions import LABELS, PREFERENCES
 from app.domain.annotation.queue import grade_limit
 from app.domain.annotation.views import NextItem, TaskState, TaskView
@@ -87,7 +88,8 @@ def _annotated(request: Request, store: Store, slug: str, form: Form) -> Respons
         if len(name) > _LONGEST_NAME:
             raise InvalidInputError([Problem(path="annotator", message=f"has at most {_LONGEST_NAME} characters")])
         named = RedirectResponse(page, status_code=303)
-        named.set_cookie(_COOKIE, quote(name), max_age=_YEAR_SECONDS, path="/tasks", httponly=True, samesite="strict")
+        within = f"{sub_path(request.scope)}/tasks"
+        named.set_cookie(_COOKIE, quote(name), max_age=_YEAR_SECONDS, path=within, httponly=True, samesite="strict")
         return named
     annotator = annotator_of(_identity(request), _given(request))
     answer, now = form.get("answer"), datetime.now(UTC)

@@ -8,7 +8,7 @@
   const form = document.getElementById("grading");
   const at = (id) => document.getElementById(id);
   const csrf = document.querySelector('meta[name="csrf"]').content;
-  const path = `/v1/tasks/${encodeURIComponent(desk.dataset.task)}`;
+  const path = `${document.documentElement.dataset.path}/v1/tasks/${encodeURIComponent(desk.dataset.task)}`;
   const who = desk.dataset.annotator ? { annotator: desk.dataset.annotator } : {};
   const IDLE_MOST = 300_000; // longer than this nobody looked
 

@@ -85,7 +85,7 @@ window.plots.words = (() => {
     const rows = [
       ...marks.map(({ at, index_version: version }) => ({ at, nodes: ["index version ", plots.make("code", version)] })),
       ...alerts.flatMap(({ id, rule, severity, opened_at: opened, resolved_at: resolved }) => {
-        const link = () => plots.make("a", spoken(rule), { href: `/alerts/${encodeURIComponent(id)}` });
+        const link = () => plots.make("a", spoken(rule), { href: `${plots.root}/alerts/${encodeURIComponent(id)}` });
         return [{ at: opened, nodes: [`${severity} alert `, link(), " opened"] }, ...(resolved ? [{ at: resolved, nodes: [`${severity} alert `, link(), " resolved"] }] : [])];
       }),
     ].sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
@@ -118,7 +118,7 @@ window.plots.words = (() => {
     const body = [...rows].map(([at, { one, values }]) => {
       const row = plots.make("tr");
       const runs = plots.make("td");
-      if (one.first_run && one.first_run === one.last_run) runs.append(plots.make("a", one.first_run, { href: `/runs/${encodeURIComponent(one.first_run)}` }));
+      if (one.first_run && one.first_run === one.last_run) runs.append(plots.make("a", one.first_run, { href: `${plots.root}/runs/${encodeURIComponent(one.first_run)}` }));
       else runs.textContent = one.first_run ? `${one.first_run} to ${one.last_run}` : String(one.runs);
       row.append(plots.make("td", plots.timeText(plots.seconds(at))), runs, ...lines.map((_, place) => plots.make("td", value(values[place]), { className: "number" })));
       return { at: Date.parse(at), row };

@@ -78,7 +78,7 @@
     const wanted = { measure, from: since.toISOString(), to: until.toISOString(), points: "300" };
     if (category) wanted.category = category;
     if (host.dataset.version) wanted.measures_version = host.dataset.version;
-    return plots.ask(`/v1/checks/${encodeURIComponent(check)}/series`, wanted);
+    return plots.ask(`${plots.root}/v1/checks/${encodeURIComponent(check)}/series`, wanted);
   };
 
   // --- the picture ---
@@ -182,7 +182,7 @@
     const one = pointAt(line, at);
     if (one.first_run && one.first_run === one.last_run) {
       const version = host.dataset.version ? `?measures_version=${encodeURIComponent(host.dataset.version)}` : "";
-      location.assign(`/runs/${encodeURIComponent(one.first_run)}${version}`);
+      location.assign(`${plots.root}/runs/${encodeURIComponent(one.first_run)}${version}`);
       return;
     }
     const next = known(line).find((other) => plots.seconds(other.at) > at);

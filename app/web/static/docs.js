@@ -7,7 +7,7 @@ dark.addEventListener("change", follow);
 follow();
 
 window.SwaggerUIBundle({
-  url: "/openapi.json",
+  url: `${document.documentElement.dataset.path}/openapi.json`,
   dom_id: "#swagger-ui",
   deepLinking: true,
   validatorUrl: null, // no request leaves the host

@@ -29,7 +29,7 @@
     const mine = ++wish;
     try {
       const period = { from: since.toISOString(), to: until.toISOString(), points: "300" };
-      const found = await plots.ask(`/v1/checks/${encodeURIComponent(host.dataset.check)}/evidence-series`, period);
+      const found = await plots.ask(`${plots.root}/v1/checks/${encodeURIComponent(host.dataset.check)}/evidence-series`, period);
       if (mine !== wish) return;
       shown = { ...found, from: plots.seconds(found.from), to: plots.seconds(found.to) };
       draw();
@@ -73,7 +73,7 @@
     );
     plot.over.addEventListener("click", () => {
       const one = points[plot.cursor.idx];
-      if (one) location.assign(`/runs/${encodeURIComponent(one.run)}`);
+      if (one) location.assign(`${plots.root}/runs/${encodeURIComponent(one.run)}`);
     });
     const learned = points.filter(({ evidence }) => evidence != null);
     const over = learned.filter((one) => one.evidence >= threshold).length;

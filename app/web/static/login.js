@@ -8,7 +8,7 @@
   try {
     const response = await fetch(location.href); // this very page, which also answers whoever is not signed in
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (page.getElementById("go-on")) location.replace(form.dataset.next);
+    if (page.getElementById("go-on")) location.replace(document.documentElement.dataset.path + form.dataset.next);
   } catch {
     // Then the form is there.
   }

@@ -2,6 +2,7 @@
 "use strict";
 
 window.plots = (() => {
+  const root = document.documentElement.dataset.path; // of the service within its host; "" = it is the host's
   const FONT = "12px system-ui, sans-serif";
   const stamp = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
   const short = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
@@ -83,5 +84,5 @@ window.plots = (() => {
     };
   };
 
-  return { FONT, ask, axis, drawing, ink, lonely, make, score, seconds, short, timeAxis, timeText, tip };
+  return { FONT, ask, axis, drawing, ink, lonely, make, root, score, seconds, short, timeAxis, timeText, tip };
 })();

@@ -4,6 +4,7 @@
 
 (() => {
   const TICK = 10_000;
+  const root = document.documentElement.dataset.path; // of the service within its host; "" = it is the host's
   const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
   const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
@@ -78,7 +79,7 @@
   const listen = () => {
     clearTimeout(retry);
     if (stream || document.hidden || !listeners().length) return;
-    stream = new EventSource("/v1/events");
+    stream = new EventSource(`${root}/v1/events`);
     for (const name of ["run_ended", "alert_changed"]) {
       stream.addEventListener(name, (event) => {
         const what = JSON.parse(event.data);
@@ -156,7 +157,7 @@
     if (document.hidden) return;
     let isUp = false;
     try {
-      isUp = (await fetch("/livez", { cache: "no-store", signal: AbortSignal.timeout(BEAT) })).ok;
+      isUp = (await fetch(`${root}/livez`, { cache: "no-store", signal: AbortSignal.timeout(BEAT) })).ok;
     } catch {
       // No answer, or none in time.
     }
@@ -210,7 +211,7 @@
   const tellEnd = (element, ended, isAwaited) => {
     if (isAwaited && ended.run && !isAtWork()) return location.reload();
     const link = document.createElement("a");
-    link.href = `/runs/${encodeURIComponent(ended.run)}`;
+    link.href = `${root}/runs/${encodeURIComponent(ended.run)}`;
     link.textContent = `Run ${ended.run}`;
     const text = element.querySelector(".progress-text");
     text.replaceChildren(link, ` ended: ${ended.verdict || ended.status || "it is gone"}.`);
@@ -227,14 +228,14 @@
     const state = document.getElementById("run-state");
     button.disabled = true;
     try {
-      const run = await ask(`/v1/checks/${encodeURIComponent(form.dataset.check)}/runs`, {
+      const run = await ask(`${root}/v1/checks/${encodeURIComponent(form.dataset.check)}/runs`, {
         method: "POST",
         headers: { "content-type": "application/json", "x-csrf-token": csrf },
         body: JSON.stringify({ trigger: "page" }),
       });
       state.replaceChildren(document.getElementById("run-progress").content.cloneNode(true));
       const element = state.firstElementChild;
-      element.dataset.follows = `/v1/runs/${encodeURIComponent(run.id)}/events`;
+      element.dataset.follows = `${root}/v1/runs/${encodeURIComponent(run.id)}/events`;
       tellEnd(element, await follow(element), true);
     } catch (error) {
       const text = document.createElement("p");
@@ -255,7 +256,7 @@
   // A page of a check says when it is outdated; it does not reload under the reader's eyes, unless it has no run to show.
   if (newer) newer.addEventListener("news", async () => {
     try {
-      const run = await ask(`/v1/checks/${encodeURIComponent(newer.dataset.check)}/health`);
+      const run = await ask(`${root}/v1/checks/${encodeURIComponent(newer.dataset.check)}/health`);
       if (newer.dataset.run === "" && !isAtWork()) return location.reload();
       newer.hidden = run.id === newer.dataset.run;
     } catch {
