@@ -120,4 +120,4 @@ packages-test:
 	@./.ci/system-packages git chromium node npm
 
 packages-test-systems: packages-test
-	@./.ci/system-packages promtool prometheus-alertmanager
+	@./.ci/system-packages promtool prometheus-alertmanager nginx

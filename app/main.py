@@ -49,6 +49,7 @@ from app.services.probing.shared_limits import share_limits
 from app.services.runs.config_fingerprint import config_hash
 from app.services.store_watch import report_store
 from app.store.engine import Store
+from app.web.compression import Compression
 from app.web.site import PAGES, install_pages
 from app.wiring import (
     build_answer_tools,
@@ -129,6 +130,7 @@ def create_app(service_: Service) -> FastAPI:
     app.state.hook_policy = hook_addresses(service_.settings)
     app.state.look_up = service_.look_up
     install_problems(app)
+    app.add_middleware(Compression)
     app.add_middleware(Gate)
     install_openapi(app)
     install_pages(app)
@@ -151,6 +153,7 @@ def create_worker_app(service_: Service) -> FastAPI:
     )
     _give_access(app, service_)
     install_problems(app)
+    app.add_middleware(Compression)
     app.add_middleware(Gate)
     return app
 

@@ -1,7 +1,6 @@
 """Installs the status pages on the app: routers, static files, headers, problem pages."""
 
 from fastapi import FastAPI
-from starlette.staticfiles import StaticFiles
 
 from app.web import signing_in
 from app.web.alerts import alerts, silences
@@ -9,6 +8,7 @@ from app.web.annotation import annotate, traffic
 from app.web.annotation import tasks as annotation_tasks
 from app.web.catalog import canary_editor, check_editor, importing, suites
 from app.web.comparison import comparisons
+from app.web.compression import CompressedFiles
 from app.web.delivery import deliveries, hooks
 from app.web.diagnosis import quality, reanchors
 from app.web.experiments import experiments, shadows
@@ -59,6 +59,6 @@ PAGES = tuple(
 
 def install_pages(app: FastAPI) -> None:
     """Install static files, headers and problem pages on an app that has the problem handlers."""
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", CompressedFiles(directory=STATIC), name="static")
     app.add_middleware(SecurityHeaders)
     install_problem_pages(app)

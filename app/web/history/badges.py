@@ -46,7 +46,7 @@ def show_badge(
     line = check_details.load_line(store, check, datetime.now(UTC))
     svg = draw(make_badge(store, line, label=label, measure=measure)).encode()
     # Caches must revalidate: a badge shows the present state.
-    headers = {"etag": f'"{sha256(svg).hexdigest()[:32]}"', "cache-control": "private, no-cache"}
+    headers = {"etag": f'W/"{sha256(svg).hexdigest()[:32]}"', "cache-control": "private, no-cache"}
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
