@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
+from app.domain.alerts.rule_facts import RepeatedFailures, RunFacts
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
 from app.domain.runs.evaluation import judge
@@ -20,6 +21,7 @@ from app.domain.runs.tally import Tally, pack_reasons
 from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED
 from app.domain.runs.wrong_fields import NamedBy, named_by
 from app.services.aggregates import embedder_finding
+from app.services.alerts.rule_facts import repeated_failures
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
 from app.services.runs.layouts import save_layouts
 from app.services.runs.ranking_cursor import Walk
@@ -136,7 +138,12 @@ class Sweep:
         self._fill(table, failures)
         responses = _responses(table, run, failures)
         change, reason = embedder_finding(run.embedder)
-        facts = HistoryFacts(embedder=change, embedder_reason=reason, names_silent_rules=True)
+        facts = HistoryFacts(
+            rule_facts=RunFacts(repeated=self._repeated(table, run, failures)),
+            embedder=change,
+            embedder_reason=reason,
+            names_silent_rules=True,
+        )
         scores = score(table.inputs, responses, table.tally)
         if finds_nothing(scores, responses, len(table.inputs.canaries)):
             responses = replace(responses, named_by=self._named_by(table, failures))
@@ -157,6 +164,14 @@ class Sweep:
             layout_id=table.vector_layout_id,
             scores_layout_id=table.layout_id,
         )
+
+    def _repeated(
+        self, table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failure]
+    ) -> RepeatedFailures | None:
+        """Return the canaries that a run and the ones before it did not measure."""
+        by_key = {table.inputs.canaries[place].key: failure for place, failure in sorted(failures.items())}
+        with self._store.read() as connection:
+            return repeated_failures(connection, self._rescoring.check_id, run.id, by_key)
 
     def _named_by(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> dict[int, NamedBy | None]:
         """Return what explains that nothing was found, by position; see `named_by`."""
