@@ -23,6 +23,7 @@ from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import (
     Bearer,
     Dialect,
+    OAuth2,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,
@@ -94,6 +95,37 @@ def test_results_of_every_shape_are_read(told: Any) -> None:
     assert found.ranking is not None
     assert (found.ranking.ids, found.ranking.texts) == (("a", "b"), ("one", "two"))
     assert found.latency_seconds > 0
+
+
+def test_token_that_was_forgotten_is_replaced_within_the_session() -> None:
+    valid, granted = {"t-1"}, iter(range(1, 10))
+
+    def grant(_: Seen) -> Reply:
+        return reply(json.dumps({"access_token": f"t-{next(granted)}", "expires_in": 3600}).encode())
+
+    def forgetful(seen: Seen) -> Reply:
+        known = seen.headers["authorization"].removeprefix("Bearer ") in valid
+        return tool(seen) if known else reply(b"", 401)
+
+    def call(_: Mapping[str, Any]) -> Any:
+        if valid == {"t-2"}:
+            valid.add("t-3")  # and within the session, too
+            valid.discard("t-2")
+        return result({"result": HITS})
+
+    tool = Tool(call=call)
+    with peer(grant) as tokens, peer(forgetful) as server:
+        auth = OAuth2(token_url=tokens.url, client_id="c", client_secret="s-0123456789")
+        described, probe = retriever(server.url, auth=auth, concurrency=1), probe_by(retriever_policy())
+        assert answers(described, ["why?"], probe)[0].outcome is Outcome.OK
+        valid.clear()
+        valid.add("t-2")
+        assert answers(described, ["why?"], probe)[0].outcome is Outcome.OK  # refused as the session opened
+        found = answers(described, ["why?", "when?"], probe)
+        assert [found[number].outcome for number in range(2)] == [Outcome.OK, Outcome.OK]
+        valid.clear()
+        assert answers(described, ["why?", "when?"], probe)[0].http_status == 401
+        assert len(tokens.seen) == 4
 
 
 def test_plain_text_is_read_as_blocks_of_content() -> None:

@@ -11,11 +11,13 @@ from urllib.parse import parse_qs, unquote_plus
 import pytest
 
 from app.adapters.probing.credentials import BACKOFF_SECONDS, MAX_TOKENS, CredentialError, Keyring
+from app.adapters.probing.masking import MASK
 from app.adapters.probing.probe import RetrieverProbe
 from app.adapters.wire import RequestAuth
 from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
-from app.domain.model import Outcome
+from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import (
+    Lookup,
     OAuth2,
     ProbeContext,
     ProbeQuery,
@@ -139,53 +141,93 @@ def test_forgotten_token_is_fetched_anew_and_others_stay() -> None:
         assert header(keys.request_auth(other, None)).endswith(b"t-2")
 
 
+def asking_with_token(server: str, tokens: str, **more: Any) -> ProbeContext:
+    """Describe a run of a retriever that takes a token."""
+    retriever = Retriever(
+        slug="docs",
+        url=server,
+        json={"query": "{{ query }}"},
+        auth=replace(AUTH, token_url=tokens),
+        response=ResponseMapping(hits="results", id="id"),
+        scorer=Scorer(kind=ScorerKind.JUDGED),
+        **more,
+    )
+    return ProbeContext(retriever=retriever, k=5, run_id="run-7")
+
+
+def asked(probe: RetrieverProbe, asking: ProbeContext, count: int = 30) -> dict[int, Answer]:
+    """Ask so often; each position comes once."""
+    asks = [ProbeQuery(position=position, query="why?") for position in range(count)]
+    answers = [pair for batch in probe(asking, asks) for pair in batch]
+    assert len(answers) == count
+    return dict(answers)
+
+
+class Forgetful:
+    """A search that knows one token alone."""
+
+    token = "t-1"
+
+    def __call__(self, seen: Seen) -> Reply:
+        """Answer."""
+        known = seen.headers["authorization"] == f"Bearer {self.token}"
+        return reply(b'{"results": [], "hits": {"uuid": "i-7"}}') if known else reply(b"", 401)
+
+
 def test_refused_token_is_forgotten_though_the_run_ends_at_once() -> None:
-    def search(seen: Seen) -> Reply:
-        stale = seen.headers["authorization"] == "Bearer t-1"
-        return reply(b"", 401) if stale else reply(b'{"results": []}')
-
+    search = Forgetful()
     with peer(numbered()) as tokens, peer(search) as server:
-        retriever = Retriever(
-            slug="docs",
-            url=server.url,
-            json={"query": "{{ query }}"},
-            auth=replace(AUTH, token_url=tokens.url),
-            response=ResponseMapping(hits="results", id="id"),
-            scorer=Scorer(kind=ScorerKind.JUDGED),
-        )
         probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
-        asking = ProbeContext(retriever=retriever, k=5, run_id="run-7")
-        asks = [ProbeQuery(position=position, query="why?") for position in range(3)]
-        outcomes = []
-        for _ in range(2):
-            batches = probe(asking, asks)
-            outcomes.append(next(answer.outcome for batch in batches for _, answer in batch))
-            batches.close()  # type: ignore[attr-defined] # a generator; Iterator has no close()
-    assert outcomes == [Outcome.REFUSED, Outcome.OK]
+        asking = asking_with_token(server.url, tokens.url)
+        asked(probe, asking)
+        search.token = "t-2"
+        batches = probe(asking, [ProbeQuery(position=position, query="why?") for position in range(3)])
+        next(batches)
+        batches.close()  # type: ignore[attr-defined] # a generator; Iterator has no close()
+        assert {answer.outcome for answer in asked(probe, asking).values()} == {Outcome.OK}
+        assert len(tokens.seen) == 2
 
 
-def test_run_whose_token_is_refused_midway_goes_on_with_a_fresh_one() -> None:
-    def search(seen: Seen) -> Reply:
-        stale = seen.headers["authorization"] == "Bearer t-1"
-        return reply(b"", 401) if stale else reply(b'{"results": []}')
-
+@pytest.mark.parametrize("more", [{}, {"concurrency": 1, "requests_per_second": 100.0}])
+def test_queries_refused_with_a_token_that_was_forgotten_are_asked_again_with_a_fresh_one(more: dict[str, Any]) -> None:
+    search = Forgetful()
     with peer(numbered()) as tokens, peer(search) as server:
-        retriever = Retriever(
-            slug="docs",
-            url=server.url,
-            json={"query": "{{ query }}"},
-            auth=replace(AUTH, token_url=tokens.url),
-            response=ResponseMapping(hits="results", id="id"),
-            scorer=Scorer(kind=ScorerKind.JUDGED),
-            concurrency=1,
-            requests_per_second=50.0,
-        )
-        asking = ProbeContext(retriever=retriever, k=5, run_id="run-7")
-        asks = [ProbeQuery(position=position, query="why?") for position in range(30)]
-        batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, asks)
-        outcomes = [answer.outcome for batch in batches for _, answer in batch]
-    assert outcomes[0] is Outcome.REFUSED
-    assert outcomes[-1] is Outcome.OK
+        probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
+        asking = asking_with_token(server.url, tokens.url, **more)
+        asked(probe, asking)
+        search.token = "t-2"
+        assert {answer.outcome for answer in asked(probe, asking).values()} == {Outcome.OK}
+        shown = asked(probe, replace(asking, shows=True), 1)[0].exchange
+        search.token = "t-3"
+        assert asked(probe, replace(asking, shows=True), 1)[0].outcome is Outcome.OK
+        assert len(tokens.seen) == 3
+    assert shown is not None
+    assert shown.request_headers["authorization"] == MASK
+
+
+def test_fresh_token_that_is_refused_too_is_replaced_once_a_run() -> None:
+    search = Forgetful()
+    with peer(numbered()) as tokens, peer(search) as server:
+        probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
+        asking = asking_with_token(server.url, tokens.url, concurrency=1, requests_per_second=100.0)
+        asked(probe, asking)
+        search.token = "nobody's"
+        del server.seen[:]
+        answers = asked(probe, asking)
+        assert {(answer.outcome, answer.http_status) for answer in answers.values()} == {(Outcome.REFUSED, 401)}
+        assert len(tokens.seen) == 2
+        assert len(server.seen) < 40  # what was under way with the old token alone is asked twice
+
+
+def test_lookup_refused_with_a_token_that_was_forgotten_is_asked_again() -> None:
+    search = Forgetful()
+    with peer(numbered()) as tokens, peer(search) as server:
+        probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
+        lookup = Lookup(name="index", url=f"{server.url}/indexes", path="hits.uuid")
+        asking = asking_with_token(f"{server.url}/{{{{ index }}}}", tokens.url, lookup=lookup)
+        asked(probe, asking)
+        search.token = "t-2"
+        assert {answer.outcome for answer in asked(probe, asking).values()} == {Outcome.OK}
 
 
 @pytest.mark.parametrize("change", [{"client_id": "x"}, {"client_secret": "x"}, {"scope": None}, {"audience": "x"}])

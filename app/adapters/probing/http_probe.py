@@ -1,7 +1,7 @@
 """Probes a retriever over HTTP: credentials, the lookup, then one request per canary."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -68,7 +68,7 @@ class HttpProbe:
         retriever = context.retriever
         try:
             credentials = _RunCredentials(self._keyring, context)
-            plan = self._with_lookup(plan, context, credentials.request_auth)
+            plan = self._with_lookup(plan, context, credentials)
         except NoAnswerError as error:
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
             failure = failed_answer(error.outcome, error.detail, error.http_status, step=step)
@@ -76,12 +76,31 @@ class HttpProbe:
             return
         reader = CachingReader(plan.reader, self._readers.get(retriever.slug))
         requests = build_requests(plan, context, queries, self._user_agent, vectors)
+        outdated: set[int] = set()  # positions that were refused with a token which was replaced since
+        with closing(self._exchanged(context, requests, reader, credentials, outdated)) as answers:
+            yield from answers
+        if outdated:
+            again = [item for item in queries if item.position in outdated]
+            requests = build_requests(plan, context, again, self._user_agent, vectors)
+            with closing(self._exchanged(context, requests, reader, credentials)) as answers:
+                yield from answers
+        self._keep_reader(retriever.slug, reader)
+
+    def _exchanged(
+        self,
+        context: ProbeContext,
+        requests: Iterator[Request],
+        reader: CachingReader,
+        credentials: "_RunCredentials",
+        outdated: set[int] | None = None,
+    ) -> Generator[Answers, None, None]:
+        """Send requests and yield their answers, without those that another token may mend: these go to `outdated`."""
         shown_requests = {request.tag: request for request in requests} if context.shows else {}
         exchanged = exchange(
-            iter(shown_requests.values()) if shown_requests else credentials.signed(requests),
+            credentials.signed(iter(shown_requests.values()) if shown_requests else requests),
             policy=self._policy,
             concurrency=context.concurrency,
-            requests_per_second=retriever.requests_per_second,
+            requests_per_second=context.retriever.requests_per_second,
             auth=credentials.shared_auth,
             peer=peer_of(context, self._limits),
         )
@@ -91,7 +110,10 @@ class HttpProbe:
                     (position, credentials.redaction.response(with_utf8_body(response)))
                     for position, response in received
                 ]
-                credentials.observe([response for _, response in batch])
+                refused = credentials.observe(batch)
+                if outdated is not None:
+                    outdated |= refused
+                    batch = [(position, response) for position, response in batch if position not in refused]
                 yield [
                     (
                         position,
@@ -104,14 +126,16 @@ class HttpProbe:
                     )
                     for position, response in batch
                 ]
-        self._keep_reader(retriever.slug, reader)
 
-    def _with_lookup(self, plan: Plan, context: ProbeContext, request_auth: RequestAuth) -> Plan:
+    def _with_lookup(self, plan: Plan, context: ProbeContext, credentials: "_RunCredentials") -> Plan:
         lookup = context.retriever.lookup
         if plan.lookup is None or lookup is None:
             return plan
         request = lookup_request(plan.lookup, plan, context, self._user_agent)
-        response = with_utf8_body(self._send(context, request, request_auth))
+        response = with_utf8_body(self._send(context, request, credentials.request_auth))
+        if response.status == HTTPStatus.UNAUTHORIZED and credentials.renew():
+            response = with_utf8_body(self._send(context, request, credentials.request_auth))
+        request_auth = credentials.request_auth
         problem = response_problem(response)
         if problem is not None:
             outcome, detail = problem[0], without_secrets(problem[1], request_auth.secrets)
@@ -151,13 +175,18 @@ class HttpProbe:
 
 
 class _RunCredentials:
-    """Credentials of a run; an OAuth2 token that runs out is renewed. Raises CredentialError without one."""
+    """Credentials of a run; an OAuth2 token that runs out is renewed, one that is refused is replaced once.
+
+    Raises CredentialError without one.
+    """
 
     def __init__(self, keyring: Keyring, context: ProbeContext) -> None:
         self._keyring = keyring
         self._asking = context
-        self._is_renewable = isinstance(context.retriever.auth, OAuth2) and not context.shows
+        self._is_renewable = isinstance(context.retriever.auth, OAuth2)
         self._was_refused = False
+        self._signed: dict[int, tuple[bytes, ...]] = {}
+        self.request_auth = NO_AUTH
         self._set_auth(self._request_auth())
 
     @property
@@ -167,21 +196,44 @@ class _RunCredentials:
 
     def signed(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield each request, as it is drawn, with the newest token."""
-        if not self._is_renewable:
-            return requests
-        return (replace(request, headers=(*request.headers, *self.request_auth.headers)) for request in requests)
+        return map(self._sign, requests) if self._is_renewable else requests
 
-    def observe(self, responses: Sequence[Response]) -> None:
-        """Drop a refused token, and renew what is about to run out."""
-        if not self._was_refused and any(response.status == HTTPStatus.UNAUTHORIZED for response in responses):
-            self._was_refused = True  # once a run: a token refused when fresh is not the token's fault
-            self._keyring.forget(self._asking.retriever.auth)
-        if self._is_renewable and responses:
+    def _sign(self, request: Request) -> Request:
+        headers = self._signed[request.tag] = self.request_auth.headers
+        return replace(request, headers=(*request.headers, *headers))
+
+    def observe(self, batch: Sequence[tuple[int, Response]]) -> set[int]:
+        """Replace a refused token, and renew what is about to run out.
+
+        Returns the positions that were refused with a token that was replaced since, as one that its server forgot.
+        """
+        refused = {position for position, response in batch if response.status == HTTPStatus.UNAUTHORIZED}
+        if refused:
+            self.renew()
+        if not self._is_renewable:
+            return set()
+        if batch:
             with suppress(CredentialError):  # the one we have may still do
                 self._set_auth(self._request_auth())
+        newest = self.request_auth.headers
+        return {position for position, _ in batch if self._signed.pop(position, newest) != newest} & refused
+
+    def renew(self) -> bool:
+        """Replace the token, once a run, as one refused when fresh is not the token's fault; returns whether it was."""
+        if self._was_refused or not self._is_renewable:
+            return False
+        self._was_refused = True
+        before = self.request_auth.headers
+        self._keyring.forget(self._asking.retriever.auth)
+        with suppress(CredentialError):
+            self._set_auth(self._request_auth())
+        return self.request_auth.headers != before
 
     def _set_auth(self, request_auth: RequestAuth) -> None:
-        self.request_auth = request_auth
+        secrets = dict.fromkeys(
+            (*request_auth.secrets, *self.request_auth.secrets)
+        )  # answers to an older token come yet
+        self.request_auth = request_auth = replace(request_auth, secrets=tuple(secrets))
         self.redaction = Redaction.of(request_auth, thorough=self._asking.shows)
 
     def _request_auth(self) -> RequestAuth:

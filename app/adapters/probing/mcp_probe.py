@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -32,12 +32,12 @@ from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read
 from app.adapters.probing.server_messages import message_of_body, quoted, without_secrets
 from app.adapters.probing.templates import Value
 from app.adapters.transport import exchange
-from app.adapters.wire import NO_AUTH, Failure, NoAnswerError, Request, Response, header_line
+from app.adapters.wire import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.json_size import excess_of_answer
 from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
+from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
     from mcp.types import CallToolResult
@@ -115,17 +115,15 @@ class _SessionRun:
         self._redaction = Redaction.of(NO_AUTH, thorough=False)
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(context.concurrency + 1, "mcp transport")
+        self._renewal = asyncio.Lock()
+        self._was_refused = False
 
     async def ask_all(self, queries: Sequence[ProbeQuery], vectors: Vectors, deliver: Deliver) -> None:
         """Open the session, call, close it. Raises CredentialError and NoAnswerError."""
         from app.adapters.probing.mcp_session import open_session  # noqa: PLC0415 - an extra, see _check
 
         retriever = self._asking.retriever
-        shows = self._asking.shows
-        secret = retriever.headers if shows else secret_headers(retriever.headers)
-        who = partial(self._probe.keyring.request_auth, retriever.auth, retriever.tls, secret)
-        self._auth = await self._in_thread(who)
-        self._redaction = Redaction.of(self._auth, thorough=shows)
+        await self._set_auth()
         opening = open_session(
             self._plan.url.render().decode(),
             retriever.tool or "",
@@ -204,18 +202,38 @@ class _SessionRun:
             retries=0 if calls or method == "DELETE" else retriever.retries,  # calls are repeated as a whole
             wants_headers=True,
         )
-        response = await self._in_thread(partial(self._exchange, request))
-        if response.status == HTTPStatus.UNAUTHORIZED:
-            self._probe.keyring.forget(retriever.auth)  # the next run asks for a fresh token
+        auth = self._auth
+        response = await self._in_thread(partial(self._exchange, request, auth))
+        if response.status == HTTPStatus.UNAUTHORIZED and isinstance(retriever.auth, OAuth2):
+            await self._renew(auth)
+            if self._auth is not auth:  # a refused call was not made: it may be sent again
+                response = await self._in_thread(partial(self._exchange, request, self._auth))
         return response
+
+    async def _set_auth(self) -> None:
+        retriever, shows = self._asking.retriever, self._asking.shows
+        secret = retriever.headers if shows else secret_headers(retriever.headers)
+        auth = await self._in_thread(partial(self._probe.keyring.request_auth, retriever.auth, retriever.tls, secret))
+        secrets = dict.fromkeys((*auth.secrets, *self._auth.secrets))  # answers to an older token come yet
+        self._auth = replace(auth, secrets=tuple(secrets))
+        self._redaction = Redaction.of(self._auth, thorough=shows)
+
+    async def _renew(self, refused: RequestAuth) -> None:
+        """Replace a refused token, once a run: one that is refused when fresh is not the token's fault."""
+        async with self._renewal:
+            if self._auth is refused and not self._was_refused:
+                self._was_refused = True
+                self._probe.keyring.forget(self._asking.retriever.auth)
+                with suppress(CredentialError):
+                    await self._set_auth()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _exchange(self, request: Request) -> Response:
+    def _exchange(self, request: Request, auth: RequestAuth) -> Response:
         """Send one request, unless the run is over before it is answered."""
         probe = self._probe
-        exchanged = exchange((request,), policy=probe.policy, concurrency=1, auth=self._auth)
+        exchanged = exchange((request,), policy=probe.policy, concurrency=1, auth=auth)
         with closing(exchanged) as batches:
             for batch in batches:
                 if batch:
