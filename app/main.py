@@ -270,6 +270,9 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
         return Documents()
     documents = read_canary_files(canary_texts(path), environment, read_secret)
     changes = applying.apply(store, vault, documents, managed_by=FILE, now=datetime.now(UTC))
+    for change in changes:
+        if change.kind == "hook" and change.note is not None:
+            logger.warning("hook_changed", extra={"hook": change.name, "detail": change.note})
     logger.info("canaries_applied", extra={"path": str(path), "changes": len(changes)})
     return documents
 

@@ -63,6 +63,14 @@ class ConflictError(CoalmineError):
     """The object's present state does not allow the operation."""
 
 
+class UnendedIncidentsError(ConflictError):
+    """The receiver of a hook would never hear of the end of incidents it was told of, unless the change is forced."""
+
+    def __init__(self, finding: str) -> None:
+        self.finding = finding
+        super().__init__(f"{finding}; wait until they have ended, or repeat it with force=true and close them there")
+
+
 class FileManagedError(ConflictError):
     """The object is managed by a canary file; change the file instead."""
 

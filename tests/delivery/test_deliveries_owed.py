@@ -5,8 +5,11 @@ import pytest
 from app.domain.delivery.hooks import Receipt
 from app.domain.errors import ConflictError
 from app.services.delivery import dead_letters, deliveries
+from app.store.catalog import definitions
+from app.store.delivery import replays
 from app.store.engine import Store
 from tests.support.fakes import answered, hits
+from tests.support.present import present
 from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -120,3 +123,37 @@ def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world
     with pytest.raises(ConflictError, match="has resolved since"):
         dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
     assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0
+
+
+def _unended(world: World) -> list[str]:
+    with world.store.read() as connection:
+        hook = present(definitions.find_definition(connection, "hook", "ops"))
+        return [f"{one.incident_class} of {one.check}" for one in replays.unended_incidents(connection, hook.id)]
+
+
+def test_an_incident_is_unended_at_a_receiver_from_its_first_message_to_its_resolve(world: World) -> None:
+    assert _unended(world) == []
+    _break(world)
+    assert _unended(world) == []  # nobody was told
+    world.send.receipts = [BUSY]
+    world.deliver_all()
+    assert _unended(world) == ["quality of watch"]  # it may have been taken
+    world.clock.advance(30)
+    world.deliver_all()
+    _heal(world)
+    assert _unended(world) == ["quality of watch"]
+    world.deliver_all()
+    assert _unended(world) == []
+
+
+def test_the_resolve_of_a_later_incident_ends_an_earlier_one_at_the_receiver(world: World) -> None:
+    _break(world)
+    world.deliver_all()
+    _disable(world)
+    _heal(world)
+    assert _unended(world) == ["quality of watch"]  # its resolve waits until the hook is saved again
+    _break(world)
+    world.apply(PAGE)
+    _heal(world)
+    world.deliver_all()
+    assert _unended(world) == []

@@ -9,15 +9,16 @@ from app.adapters.delivery.sending import Sender
 from app.domain.addresses import hook_policy
 from app.domain.delivery.hooks import Receipt
 from app.formats.catalog.documents import HookDocument
-from app.services.catalog import definitions
+from app.services.catalog import applying, definitions
 from app.services.catalog.api_keys import Scope
+from app.services.catalog.references import FILE
 from app.services.delivery import deliveries
 from app.store.engine import Store
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site
 from tests.support.receivers import ROUTING_KEY
-from tests.support.world import COVERAGE, SECRET, canary
+from tests.support.world import COVERAGE, SECRET, canary, documents
 from tests.support.world import page as canary_page
 
 AT_ONCE = {"open": {"bad": 1, "of": 1}}
@@ -450,3 +451,118 @@ def test_the_path_of_a_webhook_may_be_a_password_and_is_for_admins_alone(pages: 
         assert "https://hooks.test/…?…" in _row(page(client.get("/hooks")), "chat")
         assert "url: ${HOOK_CHAT_URL}" in shown["/v1/export"]
         assert "url: http://hook.test/" in shown["/v1/export"]  # there is nothing to guess in it
+
+
+# --- incidents that a change leaves open at the receiver ---
+
+OPEN_AT = "leaves 1 incident open at {}, which will not hear of the end: quality of check 'watch'"
+LEFT = OPEN_AT.format("PagerDuty")
+
+
+@pytest.fixture
+def paged(pages: Site) -> Site:
+    """Give the pages with an incident that was announced at PagerDuty, by a hook that no check uses any more."""
+    _make(pages, "pagerduty")
+    files = canary_page([canary("ant"), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}], hooks=["ops", "chat"])
+    pages.world.apply(files)
+    _fault(pages)
+    pages.world.deliver_all()
+    pages.world.apply({**files, "checks": [{**files["checks"][0], "hooks": ["ops"]}]})
+    return pages
+
+
+def test_archiving_a_hook_with_an_open_incident_asks_first(paged: Site) -> None:
+    asked = page(paged.client().post("/hooks/chat/archive"), 409)
+    assert LEFT in asked.one("div", id="unended").text
+    assert paged.client().get("/hooks/chat").status_code == 200
+    (again,) = [one.get("action") for one in asked.all("form") if "force" in (one.get("action") or "")]
+    assert paged.client().post(str(again)).headers["location"] == "/hooks"
+
+
+def test_archiving_a_hook_whose_resolve_still_waits_asks_first(paged: Site) -> None:
+    paged.world.probe.all_answer()
+    paged.world.run()
+    paged.world.run()
+    assert LEFT in page(paged.client().post("/hooks/chat/archive"), 409).text
+    paged.world.deliver_all()
+    assert paged.client().post("/hooks/chat/archive").headers["location"] == "/hooks"
+
+
+def test_another_receiver_is_asked_about_while_the_present_one_has_an_open_incident(paged: Site) -> None:
+    other = {"routing_key": "f" * 32}
+    asked = page(_change(paged, **other), 409)
+    assert LEFT in asked.one("div", id="unended").text
+    assert _secret(paged)["routing_key"] == ROUTING_KEY
+    assert _change(paged, timeout="9s").status_code == 303  # the same receiver
+    assert _change(paged, **other, force="yes").status_code == 303
+    assert _secret(paged)["routing_key"] == "f" * 32
+
+
+def test_a_hook_whose_receiver_took_nothing_is_archived_at_once(pages: Site) -> None:
+    _make(pages, "pagerduty")
+    files = canary_page([canary("ant"), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}], hooks=["ops", "chat"])
+    pages.world.apply(files)
+    _fault(pages)
+    pages.world.send.receipts = [DECLINED, DECLINED]
+    pages.world.deliver_all()
+    pages.world.apply({**files, "checks": [{**files["checks"][0], "hooks": ["ops"]}]})
+    assert pages.client().post("/hooks/chat/archive").headers["location"] == "/hooks"
+
+
+def test_rest_answers_409_unless_forced(paged: Site) -> None:
+    client = paged.client()
+    refused = client.delete("/v1/hooks/chat")
+    assert refused.status_code == 409
+    expected = f"this change of hook 'chat' {LEFT}; wait until they have ended, or repeat it with force=true"
+    assert refused.json()["detail"].startswith(expected)
+    for body in ({"kind": "pagerduty", "routing_key": "f" * 32}, {"kind": "webhook", "url": "http://else.test/"}):
+        assert client.put("/v1/hooks/chat", json=body).status_code == 409
+    inline = {
+        **{name: value for name, value in _check_body(paged).items() if name != "hooks"},
+        "hooks": [{"slug": "chat", "kind": "pagerduty", "routing_key": "f" * 32}],
+    }
+    assert client.put("/v1/checks/other", json=inline).status_code == 409
+    assert client.put("/v1/hooks/chat", json={"kind": "pagerduty", "routing_key": ROUTING_KEY}).status_code == 200
+    assert client.delete("/v1/hooks/chat?force=true").status_code == 204
+
+
+def _check_body(pages: Site) -> dict[str, Any]:
+    names = ("suite", "retriever", "schedule", "rules")
+    stored = definitions.find(pages.world.store, "check", "watch").body
+    return {name: stored[name] for name in names}
+
+
+def test_only_the_recipients_that_are_left_out_are_asked_about(pages: Site) -> None:
+    mail = FORMS["email"]
+    _make(pages, "email")
+    files = canary_page([canary("ant"), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}], hooks=["chat"])
+    pages.world.apply(files)
+    _fault(pages)
+    pages.world.deliver_all()
+    assert _change(pages, to=f"{mail['to']}\nbob@example.org").status_code == 303
+    assert OPEN_AT.format("ada@example.org") in page(_change(pages, to="ops@example.org\nbob@example.org"), 409).text
+
+
+def test_canary_files_that_leave_an_incident_open_say_so_and_are_applied(pages: Site) -> None:
+    world, canaries = pages.world, [canary("ant"), canary("bee")]
+    files = canary_page(canaries, rules=[{**COVERAGE, **AT_ONCE}])
+    _fault(pages)
+    world.deliver_all()
+    moved = {**files, "hooks": [{**files["hooks"][0], "url": "http://else.test/"}]}
+    left = OPEN_AT.format("the receiver at hook.test")
+    (change,) = applying.diff(world.store, world.vault, documents(moved), managed_by=FILE, now=world.clock())
+    assert change.note == f"WARNING: {left}"
+    unhooked = {**files, "checks": [{**files["checks"][0], "hooks": []}], "hooks": []}
+    notes = {(change.kind, change.action): change.note for change in world.apply(unhooked)}
+    assert notes["hook", "archive"] == f"WARNING: {left}"
+    assert pages.client().get("/hooks/ops").status_code == 404
+
+
+def test_a_hook_that_goes_together_with_its_check_leaves_nothing_open(pages: Site) -> None:
+    world = pages.world
+    _fault(pages)
+    world.deliver_all()
+    changes = world.apply({**canary_page([canary("ant")]), "checks": [], "hooks": []})
+    assert [(change.action, change.note) for change in changes if change.kind == "hook"] == [("archive", None)]
+    world.deliver_all()
+    assert [one["state"] for one in world.deliveries() if one["type"] == "alert.resolved"] == ["delivered"]

@@ -36,6 +36,7 @@ router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[str, Query(max_length=200)]
+Force = Annotated[bool, Query(description="Change a hook also where that leaves incidents open at its receiver.")]
 _READ_ONLY = frozenset(
     {
         "managed_by",
@@ -153,20 +154,27 @@ def get_check(store: StoreDep, slug: str) -> CheckView:
     openapi_extra=_CHECK_BODY,
 )
 def put_check(
-    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+    store: StoreDep,
+    vault: VaultDep,
+    request: Request,
+    response: Response,
+    slug: str,
+    body: Content,
+    *,
+    force: Force = False,
 ) -> CheckView:
     """Create or change a check, together with a suite, retriever or hooks that are defined inline.
 
     Everything is saved in one transaction, or nothing. An inline part without a slug gets the check's. Inline
-    retrievers and hooks need scope admin. `warnings` lists rules that miss a loss of recall and, of inline hooks, those
-    that cannot be reached; absent where there is neither.
+    retrievers and hooks need scope admin; for `force` see the hooks. `warnings` lists rules that miss a loss of recall
+    and, of inline hooks, those that cannot be reached; absent where there is neither.
     """
     document = with_name(body, "slug", slug)
     inline = inline_kinds(document)
     if inline & {"retriever", "hook"}:
         api_keys.require(request.state.identity, Scope.ADMIN)
     if inline:
-        saved, created = inline_checks.put(store, vault, document, now=_now())
+        saved, created = inline_checks.put(store, vault, document, now=_now(), force=force)
     else:
         saved, created = definitions.save(store, vault, "check", CheckDocument, document, now=_now())
     response.status_code = 201 if created else 200
@@ -221,22 +229,36 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
 )
 @needs(Scope.ADMIN)
 def put_hook(
-    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+    store: StoreDep,
+    vault: VaultDep,
+    request: Request,
+    response: Response,
+    slug: str,
+    body: Content,
+    *,
+    force: Force = False,
 ) -> HookView:
     """Create or change a hook. A secret of null keeps the stored one.
+
+    Another receiver is refused with 409 while incidents are open at the present one, which would not hear of their end;
+    `force=true` changes it nevertheless.
 
     `warnings` says why its address, or what its host name resolves to now, cannot be reached, and the setting that
     allows it.
     """
-    saved = put_definition(store, vault, "hook", HookDocument, slug, body, response)
+    saved = put_definition(store, vault, "hook", HookDocument, slug, body, response, force=force)
     return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved, request.app.state.look_up)}
 
 
 @router.delete("/hooks/{slug}", status_code=204)
 @needs(Scope.ADMIN)
-def delete_hook(store: StoreDep, slug: str) -> None:
-    """Archive a hook that no check uses."""
-    definitions.archive(store, "hook", slug, now=_now())
+def delete_hook(store: StoreDep, vault: VaultDep, slug: str, *, force: Force = False) -> None:
+    """Archive a hook that no check uses.
+
+    Refused with 409 while incidents are open at its receiver, which would not hear of their end; `force=true` archives
+    it nevertheless.
+    """
+    definitions.archive_hook(store, vault, slug, now=_now(), force=force)
 
 
 def only_reads(request: Request) -> bool:
@@ -259,10 +281,12 @@ def put_definition(
     slug: str,
     body: Any,
     response: Response,
+    *,
+    force: bool = False,
 ) -> DefinitionJson:
     """Create or change a definition of the path's name; the response is its view."""
     document = with_name(body, "slug", slug)
-    saved, created = definitions.save(store, vault, kind, model, document, now=_now())
+    saved, created = definitions.save(store, vault, kind, model, document, now=_now(), force=force)
     response.status_code = 201 if created else 200
     return definition_shape(saved)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -322,6 +323,26 @@ HOOK_TEXTS: Final = tuple(dict.fromkeys(HOOK_SECRETS.values()))
 """The keys of a hook that may be read from a file, as `<key>_file`."""
 OPTIONAL_SECRETS: Final = frozenset(kind for kind, name in HOOK_SECRETS.items() if name not in _REQUIRED[kind])
 """Kinds whose secret is optional."""
+
+
+_RECEIVERS: Final[Mapping[str, str]] = MappingProxyType(
+    {HookKind.PAGERDUTY: "PagerDuty", HookKind.SLACK: "Slack", HookKind.APPRISE: "the service of its Apprise URL"}
+)
+
+
+def receivers(hook: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return who hears of incidents by the whole JSON of a hook: identity of each receiver, and its name for people.
+
+    None of Alertmanager, which lets go of an alert that is not sent to it again. The identity may hold a secret.
+    """
+    kind = hook["kind"]
+    if kind == HookKind.ALERTMANAGER:
+        return {}
+    if kind == HookKind.EMAIL:
+        return {(kind, address): str(address) for address in hook["to"]}
+    url = hook["url"] or (PAGERDUTY_URL if kind == HookKind.PAGERDUTY else "")
+    place = urlsplit(url).hostname or "its address"
+    return {(kind, url, hook.get("routing_key") or ""): _RECEIVERS.get(kind, f"the receiver at {place}")}
 
 
 def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:

@@ -27,7 +27,9 @@ from app.services.catalog.changes import (
     archived_change,
     definition_change,
     definition_content,
+    refuse_unended,
     refused_change,
+    unended_incidents,
     write_archive,
 )
 from app.services.catalog.document_plans import SuitePlans, plan_suites, source_of, suite_contents
@@ -48,6 +50,7 @@ from app.services.catalog.suite_plans import NO_FLOORS, hold_suite, plan_and_wri
 from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
+from app.store.catalog.definitions import Content, Definition
 from app.store.delivery import replays
 from app.store.engine import Connection, Store, to_us
 
@@ -77,13 +80,15 @@ def apply(
     managed_by: str,
     now: datetime,
     revisions: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    force: bool = True,
 ) -> list[Change]:
     """Save documents in one transaction; file-managed objects that no file defines any more are archived.
 
     Raises InvalidInputError, and changes nothing, where a check of any owner would lack something it refers to, would
     not compute a measure that a canary has a floor on, or has a rule about a canary its suite lacks. Raises
     OvertakenError where a definition has another revision than in `revisions`, by (kind, slug): those the documents
-    were completed from.
+    were completed from. A change of a hook that leaves incidents open at its receiver says so in its note or, unless
+    `force`, raises UnendedIncidentsError.
     """
     contents = suite_contents(documents, managed_by)
     plan = partial(plan_suites, documents=documents, contents=contents, managed_by=managed_by, refuse=True)
@@ -95,7 +100,9 @@ def apply(
                 definition = definitions.find_definition(connection, kind, slug)
                 if definition is None or definition.revision != revision:
                     raise OvertakenError(f"{kind} '{slug}' was changed by somebody else meanwhile; try again")
-            changes = _Application(connection, vault, documents, plans, managed_by, now=now, writes=True).run()
+            changes = _Application(
+                connection, vault, documents, plans, managed_by, now=now, writes=True, force=force
+            ).run()
             if managed_by == FILE or documents.checks:
                 transitions.follow_definitions(connection, now=now)
             return changes
@@ -116,6 +123,7 @@ class _Application:
         *,
         now: datetime,
         writes: bool,
+        force: bool = True,
     ) -> None:
         self._connection = connection
         self._vault = vault
@@ -124,6 +132,7 @@ class _Application:
         self._managed_by = managed_by
         self._now = now
         self._writes = writes
+        self._force = force
         self._by_kind: dict[str, tuple[_Document, ...]] = {
             "suite": documents.suites,
             "retriever": documents.retrievers,
@@ -177,6 +186,7 @@ class _Application:
                 return
         change = definition_change(self._vault, kind, slug, before, content, managed_by=owner)
         if change is not None:
+            change = self._with_unended(change, before, content)
             self._changes.append(change)
             self._changed.add((kind, slug))
         if not self._writes:
@@ -203,9 +213,31 @@ class _Application:
             for row in definitions.list_definitions(self._connection, kind):
                 if row.managed_by == FILE and row.slug not in slugs:
                     self._archived[kind].add(row.slug)
-                    self._changes += self._archive_changes(kind, row.slug)
+                    changes = self._archive_changes(kind, row.slug)
+                    self._changes += [self._with_unended(change, row, None) for change in changes]
                     if self._writes:
                         write_archive(self._connection, row, now=to_us(self._now))
+
+    def _with_unended(self, change: Change, before: Definition | None, after: Content | None) -> Change:
+        """Return a change that says in its note which incidents it leaves open at the receiver of a hook.
+
+        Those of checks that are archived with it are not among them: their ends are sent as the hook was before.
+        """
+        sentence = None
+        if change.kind == "hook":
+            ended = self._ended_checks() if after is None else ()
+            sentence = unended_incidents(self._connection, self._vault, before, after, ended=ended)
+        if sentence is None:
+            return change
+        refuse_unended(sentence, change.name, force=self._force)
+        return replace(change, note="; ".join(filter(None, (change.note, f"WARNING: {sentence}"))))
+
+    def _ended_checks(self) -> set[str]:
+        """Return the checks that this application archives or disables."""
+        kept = {check.slug for check in self._documents.checks if check.enabled}
+        stored = definitions.list_definitions(self._connection, "check")
+        ours = {row.slug for row in stored if row.managed_by == FILE == self._managed_by}
+        return (ours | {check.slug for check in self._documents.checks}) - kept
 
     def _archive_changes(self, kind: str, slug: str) -> Sequence[Change]:
         if kind != "suite":

@@ -3,19 +3,21 @@
 `definitions` uses this for one definition, `applying` for sets; `suite_plans` compares canaries.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.errors import ConfigurationError
+from app.domain.counts import counted
+from app.domain.errors import ConfigurationError, UnendedIncidentsError
 from app.formats.catalog.documents import SuiteDocument
-from app.formats.catalog.secret_fields import content_hash, secret_names, split_secrets
+from app.formats.catalog.secret_fields import content_hash, join_secrets, secret_names, split_secrets
+from app.formats.delivery.hook_documents import receivers
 from app.formats.fields import Document
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Content, Definition
 from app.store.catalog.suites import CanaryHead
-from app.store.delivery import outbox
+from app.store.delivery import outbox, replays
 from app.store.engine import Connection
 
 
@@ -91,6 +93,49 @@ def write_archive(connection: Connection, definition: Definition, *, now: int) -
     definitions.archive_definition(connection, definition.id, now)
     if definition.kind == "hook":
         outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
+
+
+def unended_incidents(
+    connection: Connection,
+    vault: Vault,
+    before: Definition | None,
+    after: Content | None,
+    *,
+    ended: Collection[str] = (),
+) -> str | None:
+    """Return the rest of a sentence: which incidents a change of a hook leaves open at its receiver; None = none.
+
+    `after` is the hook's content afterwards, None = it is archived. `ended`: checks that end with the same change, so
+    that the receiver hears of it.
+    """
+    if before is None or before.archived_at is not None or before.kind != "hook":
+        return None
+    left = _receivers(vault, before.body, before.secrets)
+    if left is not None and after is not None:
+        kept = _receivers(vault, after.body, after.secrets) or {}
+        left = {identity: name for identity, name in left.items() if identity not in kept}
+    if left is not None and not left:
+        return None
+    found = [one for one in replays.unended_incidents(connection, before.id) if one.check not in ended]
+    if not found:
+        return None
+    names = ", ".join(left.values()) if left else "its receiver"
+    classes = ", ".join(f"{one.incident_class} of check '{one.check}'" for one in found)
+    return f"leaves {counted(len(found), 'incident')} open at {names}, which will not hear of the end: {classes}"
+
+
+def refuse_unended(sentence: str | None, hook: str, *, force: bool) -> None:
+    """Raise UnendedIncidentsError where `unended_incidents` says something of a change that is not forced."""
+    if sentence is not None and not force:
+        raise UnendedIncidentsError(f"this change of hook '{hook}' {sentence}")
+
+
+def _receivers(vault: Vault, body: Mapping[str, Any], secrets: bytes | None) -> dict[tuple[str, ...], str] | None:
+    """Return the receivers of a stored hook; None where its secrets cannot be read."""
+    try:
+        return receivers(join_secrets(body, vault.decrypt(secrets)))
+    except ConfigurationError:
+        return None
 
 
 def fields_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:

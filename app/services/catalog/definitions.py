@@ -3,7 +3,7 @@
 `suite_definitions` has suites and canaries, `applying` whole sets of documents.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,7 +14,13 @@ from app.formats.catalog.secret_fields import destinations, join_secrets, secret
 from app.formats.fields import Document
 from app.formats.validation_messages import AnyDocument, parse_document
 from app.services.alerts import silencing, transitions
-from app.services.catalog.changes import definition_change, definition_content, write_archive
+from app.services.catalog.changes import (
+    definition_change,
+    definition_content,
+    refuse_unended,
+    unended_incidents,
+    write_archive,
+)
 from app.services.catalog.references import (
     API,
     load_suite_of,
@@ -43,6 +49,7 @@ def put(
     now: datetime,
     revision: int | None = None,
     only_new: bool = False,
+    force: bool = False,
 ) -> tuple[Definition, bool]:
     """Create or replace an API-managed definition; return it and whether it is new.
 
@@ -51,14 +58,15 @@ def put(
     existing definition is not replaced.
 
     Raises FileManagedError for one a file owns, InvalidInputError for an unknown reference, ConflictError where the
-    revision has changed, or the definition exists despite `only_new`.
+    revision has changed, or the definition exists despite `only_new`; unless `force`, UnendedIncidentsError for a hook
+    that gets another receiver while incidents are open at the present one.
     """
 
     def write(suite_revision: int | None) -> tuple[Definition, bool]:
         with store.write() as connection:
             if isinstance(document, CheckDocument):  # locks in the same order as `applying`: references first
                 require_references(connection, document, suite_revision)
-            return _put(connection, vault, kind, document, now=now, revision=revision, only_new=only_new)
+            return _put(connection, vault, kind, document, now=now, revision=revision, only_new=only_new, force=force)
 
     return plan_and_write(store, partial(load_suite_of, document=document), write)
 
@@ -72,6 +80,7 @@ def _put(
     now: datetime,
     revision: int | None,
     only_new: bool,
+    force: bool,
 ) -> tuple[Definition, bool]:
     slug = str(document.data()["slug"])
     if revision is not None or only_new:
@@ -84,6 +93,7 @@ def _put(
         # Otherwise secrets stored for one address could be saved with another, changed in between.
         raise overtaken(f"{kind} '{slug}'")
     content = definition_content(vault, document)
+    refuse_unended(unended_incidents(connection, vault, before, content), slug, force=force)
     if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
         saved = definitions.save_definition(
             connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
@@ -100,7 +110,7 @@ def _put(
     return after, before is None or before.archived_at is not None
 
 
-def save(
+def save(  # noqa: PLR0913 - a parameter for each condition
     store: Store,
     vault: Vault,
     kind: str,
@@ -110,6 +120,7 @@ def save(
     now: datetime,
     revision: int | None = None,
     only_new: bool = False,
+    force: bool = False,
 ) -> tuple[Definition, bool]:
     """Complete a definition with null secrets and save it: see `complete` and `put`.
 
@@ -117,17 +128,44 @@ def save(
     """
     document, completed_from = complete(store, vault, kind, model, body)
     base_revision = completed_from if revision is None else revision
-    return put(store, vault, kind, document, now=now, revision=base_revision, only_new=only_new)
+    return put(store, vault, kind, document, now=now, revision=base_revision, only_new=only_new, force=force)
 
 
 def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
-    """Archive an API-managed definition; its history stays.
+    """Archive an API-managed definition, hooks with `archive_hook`; its history stays.
 
     Raises ConflictError while a check still uses it.
     """
+    _archive(store, kind, slug, now=now)
+
+
+def archive_hook(store: Store, vault: Vault, slug: str, *, now: datetime, force: bool) -> None:
+    """Archive an API-managed hook; its history stays.
+
+    Raises ConflictError while a check still uses it and, unless `force`, UnendedIncidentsError while incidents are open
+    at its receiver.
+    """
+
+    def confirm(connection: Connection, hook: Definition) -> None:
+        refuse_unended(unended_incidents(connection, vault, hook, None), slug, force=force)
+
+    _archive(store, "hook", slug, now=now, confirm=confirm)
+
+
+def _archive(
+    store: Store,
+    kind: str,
+    slug: str,
+    *,
+    now: datetime,
+    confirm: Callable[[Connection, Definition], None] | None = None,
+) -> None:
     with store.write() as connection:
         definition = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
         refuse_file_managed(definition)
+        if confirm is not None:
+            refuse_used(connection, kind, slug)
+            confirm(connection, definition)
         write_archive(connection, definition, now=to_us(now))
         refuse_used(connection, kind, slug)
         if kind == "check":

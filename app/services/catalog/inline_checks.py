@@ -14,13 +14,16 @@ from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 
 
-def put(store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime) -> tuple[Definition, bool]:
+def put(
+    store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime, force: bool = False
+) -> tuple[Definition, bool]:
     """Create or change a check and its inline parts, all or nothing; return it and whether it is new.
 
     The canaries of the suite replace its API-managed ones. A null secret keeps the stored one, see `complete`.
 
     Raises InvalidInputError with paths in the whole document (`retriever.response.id`), FileManagedError where a file
-    owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile.
+    owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile and,
+    unless `force`, where an inline hook leaves incidents open at its present receiver.
     """
     revisions: dict[tuple[str, str], int] = {}
 
@@ -32,7 +35,7 @@ def put(store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime) -
 
     documents = read_inline_check(body, read, partial(canary_keys.assign_suite_keys, store))
     # The revisions prevent an outdated secret from being restored, or sent to a changed address.
-    changes = applying.apply(store, vault, documents, managed_by=API, now=now, revisions=revisions)
+    changes = applying.apply(store, vault, documents, managed_by=API, now=now, revisions=revisions, force=force)
     slug = documents.checks[0].slug
     created = any(change.kind == "check" and change.action == "create" for change in changes)
     return definitions.find(store, "check", slug), created

@@ -1,6 +1,10 @@
-"""Replays of dead deliveries, in an order their receivers understand: no trigger after its resolve."""
+"""What a receiver is still to hear of an incident: replays of dead deliveries, and ends that were not delivered.
+
+Replays keep an order that receivers understand: no trigger after its resolve.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -77,6 +81,52 @@ def resolve_of(connection: Connection, delivery: DeliveryRow) -> DeliveryRow | N
     same = sa.and_(deliveries.c.incident_id == delivery.incident_id, deliveries.c.hook_id == delivery.hook_id)
     row = connection.execute(DELIVERY.where(same, deliveries.c.type == "alert.resolved")).one_or_none()
     return delivery_from_row(row) if row else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnendedIncident:
+    """An incident that a receiver was told of, and not of its end."""
+
+    check: str
+    incident_class: str
+
+
+def unended_incidents(connection: Connection, hook_id: int) -> list[UnendedIncident]:
+    """List the incidents that the receiver of a hook took a message of, or may have, and whose end is still to be sent.
+
+    They are open, or their resolve waits: it is pending, or dead and may be replayed. Of several with one key the
+    newest counts, since its resolve ends them all at the receiver.
+    """
+    trigger, resolve, later, theirs = deliveries.alias(), deliveries.alias(), deliveries.alias(), incidents.alias()
+    taken = sa.or_(trigger.c.state == "delivered", trigger.c.may_be_taken, trigger.c.claimed_by.is_not(None))
+    told = sa.exists().where(
+        trigger.c.incident_id == incidents.c.id,
+        trigger.c.hook_id == hook_id,
+        trigger.c.type != "alert.resolved",
+        taken,
+    )
+    waiting = sa.exists().where(
+        resolve.c.incident_id == incidents.c.id,
+        resolve.c.hook_id == hook_id,
+        resolve.c.type == "alert.resolved",
+        resolve.c.state.in_(("pending", "dead")),
+    )
+    ended = sa.exists().where(
+        theirs.c.dedupe_key == incidents.c.dedupe_key,
+        theirs.c.id >= incidents.c.id,
+        later.c.incident_id == theirs.c.id,
+        later.c.hook_id == hook_id,
+        later.c.type == "alert.resolved",
+        later.c.state == "delivered",
+    )
+    statement = (
+        sa.select(definitions.c.slug, incidents.c.incident_class)
+        .join(incidents, incidents.c.check_id == definitions.c.id)
+        .where(told, sa.or_(incidents.c.resolved_at.is_(None), waiting), ~ended)
+        .distinct()
+        .order_by(definitions.c.slug, incidents.c.incident_class)
+    )
+    return [UnendedIncident(check=row.slug, incident_class=row.incident_class) for row in connection.execute(statement)]
 
 
 def incidents_with_key_of(incident_id: int | None) -> sa.Select[tuple[int]]:

@@ -14,7 +14,7 @@ from app.api.catalog.definitions import only_reads, wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep, needs
 from app.domain.delivery.views import DeliveryView
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.domain.model import DeliveryState
 from app.formats.catalog.documents import HookDocument
 from app.formats.catalog.secret_fields import secret_names
@@ -38,6 +38,8 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _RECENT = 10
+_FORCE = "force"
+"""Button of the form that saves though incidents stay open at the present receiver."""
 _SOON = timedelta(seconds=30)
 _EVERY, _EVERY_WHILE_WAITING = 1, 15  # seconds
 
@@ -137,10 +139,14 @@ async def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: 
 
 @router.post("/hooks/{slug}/archive")
 @needs(Scope.ADMIN)
-def archive_hook(request: Request, store: StoreDep, slug: str) -> Response:
-    """Archive a hook that no check uses."""
+def archive_hook(
+    request: Request, store: StoreDep, vault: VaultDep, slug: str, *, force: Annotated[bool, Query()] = False
+) -> Response:
+    """Archive a hook that no check uses; asks first while incidents are open at its receiver."""
     try:
-        definitions.archive(store, hook_views.KIND, slug, now=_now())
+        definitions.archive_hook(store, vault, slug, now=_now(), force=force)
+    except UnendedIncidentsError as error:
+        return _hook(request, store, slug, unended=error.finding, status=409)
     except ConflictError as error:
         return _hook(request, store, slug, refused=str(error), status=409)
     return RedirectResponse("/hooks", status_code=303)
@@ -166,9 +172,12 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form
     try:
         body = hook_fields.document(form, stored.body["kind"], slug, stored.body)
         revision = read_revision(form)
-        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=revision)
+        force = bool(form.get(_FORCE))
+        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=revision, force=force)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
+    except UnendedIncidentsError as error:
+        return again(unended=error.finding, status=409)
     except ConflictError as error:
         return again(problems=(Problem(message=str(error)),), status=409)
     wake(request)
@@ -182,7 +191,7 @@ def _saved(request: Request, slug: str) -> Response:
     return RedirectResponse(address, status_code=303)
 
 
-def _hook(
+def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
     request: Request,
     store: Store,
     slug: str,
@@ -191,6 +200,7 @@ def _hook(
     refused: str = "",
     replayed: Mapping[str, int] | None = None,
     saved: bool = False,
+    unended: str = "",
     status: int = 200,
 ) -> HTMLResponse:
     state = request.app.state
@@ -212,6 +222,7 @@ def _hook(
         refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], _now()),
         meanings=alert_words.DELIVERY_STATES,
         refused=refused,
+        unended=unended,
         warnings=hook_views.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
         replayed=replayed,
         saved=saved,
@@ -244,6 +255,7 @@ def _form(
     kind: str,
     stored: Any = None,
     problems: tuple[Problem, ...] = (),
+    unended: str = "",
     status: int = 200,
 ) -> HTMLResponse:
     shown = hook_fields.fields(kind).keys()
@@ -265,6 +277,7 @@ def _form(
         wrong=wrong,
         problems=[message for path, messages in wrong.items() if path not in shown for message in messages],
         any_problem=bool(problems),
+        unended=unended,
         warnings=_warnings(request, form, kind),
     )
 
