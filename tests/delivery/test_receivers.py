@@ -98,9 +98,9 @@ class Row:
 
 _BUSY = {"retry-after": "120"}
 _AWAY = {"location": "http://127.0.0.1:1/"}
-_IN_VAIN = "trying again cannot help, gave up after 3 attempts."
-_REDIRECTED = dead(f"answered 302; redirects are not followed: {_IN_VAIN}", *["redirect"] * 3)
-_DECLINED = dead(f"answered 400: {_IN_VAIN}", *["http_4xx"] * 3)
+_REDIRECTED = dead("answered 302; redirects are not followed: gave up after 24 hours", *["redirect"] * 25)
+_DECLINED = dead("answered 400: gave up after 24 hours", *["http_4xx"] * 25)
+_NOT_ANNOUNCED = dead("Not sent: the receiver took no message that the alert is open")
 _A_DAY = dead("answered 503: gave up after 24 hours", *["http_5xx"] * 25)
 _GONE = dead("answered 410: the receiver no longer exists: the receiver is gone, so the hook was disabled.", "gone")
 _OWED = dead("The hook is disabled; this is sent once it is saved again.")
@@ -124,8 +124,8 @@ MISBEHAVIOUR = (
     ),
     Row(does="answers 503 for days", answers=(reply(status=503),), trigger=_A_DAY, resolve=_A_DAY),
     Row(does="answers 410", answers=(reply(status=410),), trigger=_GONE, resolve=_OWED, disables=True),
-    Row(does="redirects", answers=(reply(b"", 302, _AWAY),), trigger=_REDIRECTED, resolve=_REDIRECTED),
-    Row(does="answers 400", answers=(reply(status=400),), trigger=_DECLINED, resolve=_DECLINED),
+    Row(does="redirects", answers=(reply(b"", 302, _AWAY),), trigger=_REDIRECTED, resolve=_NOT_ANNOUNCED),
+    Row(does="answers 400", answers=(reply(status=400),), trigger=_DECLINED, resolve=_NOT_ANNOUNCED),
     Row(does="answers 400 until repaired", answers=(reply(status=400), FINE), trigger=delivered("http_4xx")),
     Row(does="closes without a word", answers=(SILENCE, FINE), trigger=delivered("unreachable")),
     Row(does="closes within the head", answers=(HALF_HEAD, FINE), trigger=delivered("unreachable")),

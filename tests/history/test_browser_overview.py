@@ -170,11 +170,11 @@ def test_an_open_page_notices_within_ten_seconds_that_the_service_is_gone_and_ba
         shown.route("**/livez", lambda route: route.fulfill(status=502))
         shown.clock.fast_forward(9_000)
         expect(lost).to_be_in_viewport()
-        expect(shown.locator("body.is-lost")).to_be_visible()
+        expect(shown.locator("body.is-unreachable")).to_be_visible()
         shown.unroute("**/livez")
         shown.clock.fast_forward(9_000)
         expect(lost).to_be_hidden()
-        expect(shown.locator("body.is-lost")).to_have_count(0)
+        expect(shown.locator("body.is-unreachable")).to_have_count(0)
 
 
 # --- running now ---------------------------------------------------------------------------------------------

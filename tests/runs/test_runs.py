@@ -200,12 +200,13 @@ def test_a_probe_that_fails_shows_how_and_harms_no_other(world: World, outcome: 
 def test_a_run_of_which_less_than_half_was_measured_is_unknown(world: World) -> None:
     for key in KEYS[:2]:
         world.probe.answers[key] = failed(Outcome.UNREACHABLE)
-    assert world.run().verdict is Verdict.HEALTHY
+    assert world.run().verdict is Verdict.DEGRADED
     world.probe.answers["cat"] = failed(Outcome.MALFORMED)
     run = world.run()
     assert run.verdict is Verdict.UNKNOWN
     assert world.shown(run)["reasons"] == [
-        "only 1 of 4 probes measured: retriever is unreachable: as told (2 of 4 probes, 1 failed otherwise)"
+        "only 1 of 4 probes measured: retriever is unreachable: as told (2 of 4 probes, 1 failed otherwise)",
+        "retriever answers in a form that cannot be read: as told (1 of 4 probes)",
     ]
     world.probe.all_fail()
     run = world.run()

@@ -159,12 +159,12 @@ def test_what_is_dead_is_replayed_and_then_heard_of(
     chromium: Browser, address: str, firing: Site, receiver: Peer, answers: list[Reply]
 ) -> None:
     answers += [reply(status=400)] * 3
-    for _ in range(3):
+    for seconds in (60, 25 * 3600, 60):
         firing.world.deliver(send=send)
-        firing.world.clock.advance(60)
+        firing.world.clock.advance(seconds)
     with opened(chromium, address) as tab:
         page = tab.open("/deliveries?state=dead")
-        expect(page.get_by_role("table")).to_contain_text("gave up after 3 attempts")
+        expect(page.get_by_role("table")).to_contain_text("gave up after 24 hours and 3 attempts")
         page.get_by_role("button", name="Replay").click()
         expect(page.get_by_text("No delivery like that.")).to_be_visible()
         _deliver(firing)

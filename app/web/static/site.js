@@ -140,14 +140,14 @@
   });
 
   // A banner says that the service is out of reach and of when the figures are.
-  const lost = document.getElementById("lost");
+  const lost = document.getElementById("unreachable");
   let seenAt = new Date();
   const outOfReach = (isLost) => {
     if (!isLost) seenAt = new Date();
     if (lost.hidden !== isLost) return;
-    document.getElementById("lost-since").textContent = absolute(seenAt);
+    document.getElementById("unreachable-since").textContent = absolute(seenAt);
     lost.hidden = !isLost;
-    document.body.classList.toggle("is-lost", isLost);
+    document.body.classList.toggle("is-unreachable", isLost);
     if (!isLost) tell(listeners());
   };
   // Every page asks for a sign of life: an event stream that breaks off says nothing by itself.
