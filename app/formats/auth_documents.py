@@ -113,6 +113,52 @@ class BasicDocument(_AuthDocument):
         return Basic(user=self.user, password=self.password)
 
 
+_PEM = re.compile(r"\s*-----BEGIN [A-Z0-9 ]+-----[\s!-~]*-----END [A-Z0-9 ]+-----\s*", re.ASCII)
+
+
+def _certificate(text: str) -> str:
+    if "PRIVATE KEY-----" in text:
+        raise field_error("holds a private key, which is a secret; put it under key")
+    if not _PEM.fullmatch(text) or "-----BEGIN CERTIFICATE-----" not in text:
+        raise field_error("must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on")
+    return text
+
+
+def _private_key(text: str) -> str:
+    if not _PEM.fullmatch(text) or "PRIVATE KEY-----" not in text:
+        raise field_error("must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on")
+    if "ENCRYPTED" in text:
+        raise field_error("must be a private key without a passphrase; it is stored encrypted")
+    return text
+
+
+_PemText = Annotated[str, StringConstraints(max_length=100_000)]
+
+
+class TlsDocument(Document):
+    """PEM texts: our certificate with its key (mTLS), and an authority to trust in place of the system's."""
+
+    certificate: Annotated[_PemText, AfterValidator(_certificate)] | None = None
+    key: Annotated[_PemText, AfterValidator(_private_key)] | None = Field(default=None, repr=False)
+    authority: Annotated[_PemText, AfterValidator(_certificate)] | None = None
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            missing = "certificate" if self.certificate is None else "key"
+            raise field_errors([((missing,), "is missing; a certificate and its key go together")])
+        return self
+
+    def to_domain(self) -> Tls:
+        """Return the value the domain works with."""
+        return Tls(certificate=self.certificate, key=self.key, authority=self.authority)
+
+
+def tls_value(document: TlsDocument | None) -> Tls | None:
+    """Return the value the domain works with."""
+    return document.to_domain() if document is not None else None
+
+
 class OAuth2Document(_AuthDocument):
     """Client credentials: a token is fetched from `token_url` and used as long as it is valid."""
 
@@ -128,6 +174,7 @@ class OAuth2Document(_AuthDocument):
     audience: Annotated[
         Annotated[Text, StringConstraints(max_length=2048)] | None, Field(title="Audience"), Widget()
     ] = None
+    tls: TlsDocument | None = None
 
     def to_domain(self) -> OAuth2:
         """Return the value the domain works with."""
@@ -137,6 +184,7 @@ class OAuth2Document(_AuthDocument):
             client_secret=self.client_secret,
             scope=self.scope,
             audience=self.audience,
+            tls=tls_value(self.tls),
         )
 
 
@@ -230,54 +278,8 @@ def apply_style(written: Any, style: Mapping[str, Any]) -> Any:
     return whole
 
 
-_PEM = re.compile(r"\s*-----BEGIN [A-Z0-9 ]+-----[\s!-~]*-----END [A-Z0-9 ]+-----\s*", re.ASCII)
-
-
-def _certificate(text: str) -> str:
-    if "PRIVATE KEY-----" in text:
-        raise field_error("holds a private key, which is a secret; put it under key")
-    if not _PEM.fullmatch(text) or "-----BEGIN CERTIFICATE-----" not in text:
-        raise field_error("must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on")
-    return text
-
-
-def _private_key(text: str) -> str:
-    if not _PEM.fullmatch(text) or "PRIVATE KEY-----" not in text:
-        raise field_error("must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on")
-    if "ENCRYPTED" in text:
-        raise field_error("must be a private key without a passphrase; it is stored encrypted")
-    return text
-
-
-_PemText = Annotated[str, StringConstraints(max_length=100_000)]
-
-
-class TlsDocument(Document):
-    """PEM texts: our certificate with its key (mTLS), and an authority to trust in place of the system's."""
-
-    certificate: Annotated[_PemText, AfterValidator(_certificate)] | None = None
-    key: Annotated[_PemText, AfterValidator(_private_key)] | None = Field(default=None, repr=False)
-    authority: Annotated[_PemText, AfterValidator(_certificate)] | None = None
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            missing = "certificate" if self.certificate is None else "key"
-            raise field_errors([((missing,), "is missing; a certificate and its key go together")])
-        return self
-
-    def to_domain(self) -> Tls:
-        """Return the value the domain works with."""
-        return Tls(certificate=self.certificate, key=self.key, authority=self.authority)
-
-
 NAMES = frozenset(name for document in (*AUTH_KINDS.values(), TlsDocument) for name in document.model_fields)
 """Every key `auth` and `tls` know; any other may be a secret in the wrong place, and is never quoted."""
-
-
-def tls_value(document: TlsDocument | None) -> Tls | None:
-    """Return the value the domain works with."""
-    return document.to_domain() if document is not None else None
 
 
 def endpoint_value(

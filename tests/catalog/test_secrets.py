@@ -59,6 +59,8 @@ AUTHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def endpoint(name: str, kind: str) -> dict[str, Any]:
     """Write every secret an endpoint can have, each a text that names its place."""
     shown, secrets = AUTHS[kind]
+    if kind == "oauth2":
+        shown = {**shown, "tls": {"certificate": CERTIFICATE, "key": PRIVATE_KEY.format(f"hush-{name}-token-tls")}}
     return {
         "auth": {**shown, **{key: f"hush-{name}-{key}" for key in secrets}},
         "tls": {"certificate": CERTIFICATE, "key": PRIVATE_KEY.format(f"hush-{name}-tls")},
@@ -98,7 +100,7 @@ def over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def names_of(kind: str) -> set[str]:
-    inner = {"tls.key", *(f"auth.{key}" for key in AUTHS[kind][1])}
+    inner = {"tls.key", *(f"auth.{key}" for key in AUTHS[kind][1]), *(["auth.tls.key"] if kind == "oauth2" else [])}
     headers = {"request.headers.X-Team", "embedding.headers.X-Org", "scorer.headers.X.Y"}
     return headers | inner | {f"{name}.{one}" for name in ("embedding", "scorer") for one in inner}
 
@@ -258,11 +260,11 @@ def test_no_problem_quotes_a_secret(service: Api, caplog: pytest.LogCaptureFixtu
             {"scorer": {"url": "http://elsewhere.test/rerank"}},
             {"scorer.headers.X.Y", "scorer.auth.password", "scorer.tls.key"},
         ),
-        ("oauth2", {"auth": {"token_url": "https://elsewhere.test/token"}}, {"auth.client_secret"}),
+        ("oauth2", {"auth": {"token_url": "https://elsewhere.test/token"}}, {"auth.client_secret", "auth.tls.key"}),
         (
             "oauth2",
             {"embedding": {"auth": {"token_url": "http://login.test/token"}}},
-            {"embedding.auth.client_secret"},
+            {"embedding.auth.client_secret", "embedding.auth.tls.key"},
         ),
         ("oauth2", {"url": "http://other.test"}, {"request.headers.X-Team", "auth.client_secret", "tls.key"}),
         ("bearer", {"url": "http://127.0.0.1:1/elsewhere"}, set()),
@@ -305,7 +307,12 @@ retrievers:
     auth: {key_file: /s/key-of-qdrant}
   - slug: oauth
     url: http://o.test/
-    auth: {kind: oauth2, token_url: "http://l.test/", client_id: i, client_secret_file: /s/client}
+    auth:
+      kind: oauth2
+      token_url: "http://l.test/"
+      client_id: i
+      client_secret_file: /s/client
+      tls: {certificate_file: /s/cert, key_file: /s/key, authority_file: /s/cert}
 """
 FILES = {
     "/s/team": "hush-team\n",
@@ -342,7 +349,10 @@ def test_every_secret_may_be_in_a_file() -> None:
     assert search.tls is not None
     assert search.tls.authority == CERTIFICATE.rstrip()
     assert split_secrets(qdrant)[1] == {"auth.key": "hush-qdrant"}
-    assert split_secrets(oauth)[1] == {"auth.client_secret": "hush-client"}
+    assert split_secrets(oauth)[1] == {
+        "auth.client_secret": "hush-client",
+        "auth.tls.key": PRIVATE_KEY.format("hush").rstrip(),
+    }
 
 
 def test_the_schema_knows_the_files_too() -> None:
@@ -351,7 +361,7 @@ def test_the_schema_knows_the_files_too() -> None:
 
 def test_no_file_is_read_for_a_text_from_the_network() -> None:
     refused = problems(TWINS, None)
-    assert len([one for one in refused if "names a file of this server" in one]) == 11
+    assert len([one for one in refused if "names a file of this server" in one]) == 14
 
 
 def test_a_secret_said_twice_and_a_wrong_one_are_told_on_their_lines_and_not_quoted() -> None:
@@ -363,6 +373,7 @@ def test_a_secret_said_twice_and_a_wrong_one_are_told_on_their_lines_and_not_quo
     assert broken == [
         "a.yaml:7: retrievers[0].tls.key: must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on",
         "a.yaml:12: retrievers[0].embedding.auth.token: must be one line of Latin-1 characters",
+        "a.yaml:30: retrievers[2].auth.tls.key: must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on",
     ]
 
 

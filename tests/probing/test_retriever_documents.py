@@ -470,6 +470,7 @@ def test_a_wrong_auth_is_told_at_its_place(auth: Any, problem: str) -> None:
         {"auth": {"kind": "bearer", "token": "t", "s3cr3t-of-ours": "t"}},
         {"auth": {"s3cr3t-of-ours": {"kind": "bearer"}}},
         {"tls": {"s3cr3t-of-ours": "key"}},
+        {"auth": {"kind": "oauth2", "tls": {"s3cr3t-of-ours": "key"}}},
         {"embedding": {**EMBEDDING, "auth": {"kind": "s3cr3t-of-ours"}}},
         {"embedding": {**EMBEDDING, "tls": {"s3cr3t-of-ours": "key"}}},
         {"scorer": {"kind": "rerank", "url": "http://r.test", "auth": {"kind": "bearer", "s3cr3t-of-ours": "t"}}},

@@ -5,6 +5,7 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus
 
@@ -25,7 +26,9 @@ from app.domain.probing.retrievers import (
     Retriever,
     Scorer,
     ScorerKind,
+    Tls,
 )
+from tests.support.certificates import Authority, serving
 from tests.support.http_servers import SILENCE, Reply, Seen, closed_port, peer, reply
 
 ANYWHERE = retriever_policy()
@@ -351,6 +354,25 @@ def test_token_endpoint_falls_under_the_same_address_policy() -> None:
     error = failure(granted(), hook_policy())
     assert error.outcome is Outcome.BLOCKED
     assert error.detail == "the token endpoint: not allowed to connect: loopback address 127.0.0.1"
+
+
+def test_token_endpoint_has_an_authority_and_a_certificate_of_its_own(tmp_path: Path) -> None:
+    authority = Authority()
+    context = serving(tmp_path, authority.issue("localhost"), clients=authority)
+    with peer(numbered(), tls=context) as server:
+        auth = replace(AUTH, token_url=f"https://localhost:{server.port}/token")
+        keys = keyring()
+        of_the_retriever = authority.issue("coalmine")
+        with pytest.raises(CredentialError, match=r"a private authority goes under auth: {tls: {authority: \.\.\.}}$"):
+            keys.request_auth(auth, of_the_retriever)
+        with pytest.raises(CredentialError) as caught:
+            keys.request_auth(replace(auth, tls=Tls(authority=authority.certificate)), None)
+        assert "asked for a client certificate" in str(caught.value)
+        own = authority.issue("client")
+        identity = keys.request_auth(replace(auth, tls=own), of_the_retriever)
+    assert (header(identity), identity.tls) == (b"authorization: Bearer t-1", of_the_retriever)
+    assert {own.key, of_the_retriever.key} <= set(identity.secrets)
+    assert str(own.key) not in repr(auth) + repr(replace(auth, tls=own))
 
 
 def test_unreachable_token_endpoint_is_told_from_a_blocked_one() -> None:

@@ -59,17 +59,18 @@ class Keyring:
     def request_auth(self, auth: Auth | None, tls: Tls | None, headers: Mapping[str, str] = NO_HEADERS) -> RequestAuth:
         """Return the authentication of requests. `headers` are the caller's own: their values count as secrets.
 
-        Blocks while a token is fetched, which goes by the system's authorities: `tls` is the retriever's alone. Raises
-        CredentialError where none is available, and InvalidInputError for credentials that cannot be sent, such as a
-        key with a line break.
+        Blocks while a token is fetched, which goes by the `tls` of `auth` or, without one, by the system's authorities:
+        `tls` is the retriever's alone, as identity providers usually are elsewhere. Raises CredentialError where none
+        is available, and InvalidInputError for credentials that cannot be sent, such as a key with a line break.
         """
         try:
             auth_lines = self._bearer_auth(auth) if isinstance(auth, OAuth2) else _static_auth(auth)
         except UnicodeEncodeError:
             raise _invalid_auth("contains what is not text") from None
         secrets = [*auth_lines.secrets, *headers.values(), *_values_after_scheme(headers.values())]
-        if tls is not None and tls.key is not None:
-            secrets += [tls.key, *_PEM_BODY.findall(tls.key)]
+        for one in (tls, auth.tls if isinstance(auth, OAuth2) else None):
+            if one is not None and one.key is not None:
+                secrets += [one.key, *_PEM_BODY.findall(one.key)]
         return replace(auth_lines, tls=tls, secrets=tuple(dict.fromkeys(secrets)))
 
     def forget(self, auth: Auth | None) -> None:
@@ -126,7 +127,7 @@ class Keyring:
                 response, token_slot.in_form = second, True
         if response.retry_after_seconds is not None:
             token_slot.quiet_until = self._clock() + min(response.retry_after_seconds, DEFAULT_LIFE_SECONDS)
-        return _read_token(response)
+        return _read_token(response, has_authority=auth.tls is not None and auth.tls.authority is not None)
 
     def _request_token(self, auth: OAuth2, *, in_form: bool) -> Response:
         form = {"grant_type": "client_credentials", "scope": auth.scope, "audience": auth.audience}
@@ -144,7 +145,7 @@ class Keyring:
             max_body_bytes=MAX_BODY_BYTES,
             retries=1,
         )
-        return send_one(request, policy=self._policy)
+        return send_one(request, policy=self._policy, auth=RequestAuth(tls=auth.tls))
 
 
 _Error = tuple[Outcome, str, int | None]
@@ -219,8 +220,7 @@ def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str,
 
 
 def _token_key(auth: OAuth2) -> bytes:
-    parts = (auth.token_url, auth.client_id, auth.client_secret, auth.scope, auth.audience)
-    return blake2b(repr(parts).encode(), digest_size=16).digest()
+    return blake2b(repr(astuple(auth)).encode(), digest_size=16).digest()
 
 
 def _values_after_scheme(values: Iterable[str]) -> Iterator[str]:
@@ -242,7 +242,7 @@ def _error_code(response: Response) -> str | None:
     return code if isinstance(code, str) and code in _ERROR_CODES else None
 
 
-def _read_token(response: Response) -> tuple[str, float]:
+def _read_token(response: Response, *, has_authority: bool) -> tuple[str, float]:
     """Return the token and its life in seconds (RFC 6749, section 5.1). Raises CredentialError."""
     status = response.status
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
@@ -251,7 +251,9 @@ def _read_token(response: Response) -> tuple[str, float]:
             why = "; redirects are not followed"
         raise CredentialError(Outcome.REFUSED, f"{_WHO} answered {status}{why}", status)
     if response.failure is not None:
-        raise CredentialError(OUTCOMES[response.failure], f"{_WHO}: {response.detail}", status)
+        untrusted = not has_authority and (response.detail or "").startswith("TLS:")
+        hint = "; a private authority goes under auth: {tls: {authority: ...}}" if untrusted else ""
+        raise CredentialError(OUTCOMES[response.failure], f"{_WHO}: {response.detail}{hint}", status)
     try:
         document = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

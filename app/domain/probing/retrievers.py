@@ -57,6 +57,15 @@ class Basic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """PEM texts: the client's certificate with its key (mTLS), and an authority to trust in place of the system's."""
+
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+    authority: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth2:
     """Client credentials (RFC 6749, section 4.4): a token is fetched and kept while it is valid."""
 
@@ -65,6 +74,8 @@ class OAuth2:
     client_secret: str = field(repr=False)
     scope: str | None = None
     audience: str | None = None
+    tls: Tls | None = None
+    """Of the token endpoint; that of the endpoint itself does not hold for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +90,6 @@ class SigV4:
 
 
 Auth = Bearer | ApiKey | Basic | OAuth2 | SigV4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """PEM texts: the client's certificate with its key (mTLS), and an authority to trust in place of the system's."""
-
-    certificate: str | None = None
-    key: str | None = field(default=None, repr=False)
-    authority: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,8 @@ def hook_for_readers(public: Mapping[str, Any]) -> dict[str, Any]:
 def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
     """Return where a secret of the valid JSON of a retriever, a judge or a hook is sent to: scheme, host and port.
 
-    A client secret is sent to the token endpoint, and the token to the retriever's. A signing secret is sent nowhere,
+    A client secret is sent to the token endpoint, and the token to the retriever's; the key within `auth` is for the
+    token endpoint alone. A signing secret is sent nowhere,
     and a secret URL is its own destination.
     """
     if "kind" in public:
@@ -130,6 +131,8 @@ def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
     urls = [endpoint["url"]]
     if _is_endpoint_path(secret, "auth.client_secret"):
         urls.append(endpoint["auth"]["token_url"])
+    elif _is_endpoint_path(secret, "auth.tls.key"):
+        urls = [endpoint["auth"]["token_url"]]
     return frozenset(map(origin_of, urls))
 
 
@@ -142,11 +145,18 @@ def _destinations_of_hook(hook: Mapping[str, Any], secret: str) -> frozenset[str
 
 
 def key_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place, tuple[str, ...]]]:
-    """Yield (mapping, place, keys with a `*_file` twin) of a retriever's raw `auth` and `tls`, which may be invalid."""
+    """Yield (mapping, place, keys with a `*_file` twin) of a retriever's raw `auth` and `tls`, which may be invalid.
+
+    The `tls` of a token endpoint stands within `auth`.
+    """
     for endpoint, place in _endpoints(retriever):
-        for part, keys in (("auth", AUTH_SECRETS), ("tls", TLS_TEXTS)):
-            if isinstance(endpoint.get(part), dict):
-                yield endpoint[part], (*place, part), keys
+        auth, tls = endpoint.get("auth"), endpoint.get("tls")
+        if isinstance(auth, dict):
+            yield auth, (*place, "auth"), AUTH_SECRETS
+            if isinstance(auth.get("tls"), dict):
+                yield auth["tls"], (*place, "auth", "tls"), TLS_TEXTS
+        if isinstance(tls, dict):
+            yield tls, (*place, "tls"), TLS_TEXTS
 
 
 def header_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place]]:
@@ -195,7 +205,8 @@ def _is_preset_header(retriever: Mapping[str, Any], header: Any, value: Any) -> 
 
 
 def _placeholder(name: str) -> str:
-    return _PLACEHOLDERS.get("tls.key" if _is_endpoint_path(name, "tls.key") else name, "hidden")
+    is_tls_key = _is_endpoint_path(name, "tls.key") or _is_endpoint_path(name, "auth.tls.key")
+    return _PLACEHOLDERS.get("tls.key" if is_tls_key else name, "hidden")
 
 
 def _is_endpoint_path(name: str, path: str) -> bool:
