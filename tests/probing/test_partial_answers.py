@@ -79,6 +79,16 @@ VESPA = ResponseMapping(hits="root.children", id="id")
             ES,
             "answers in part, _shards.failed is 1: \u201crejected\u201d",
         ),
+        (
+            {"_shards": {"total": 5, "successful": 3, "skipped": 0, "failed": 0}, "hits": ES_HITS},
+            ES,
+            "answers in part, _shards.successful is 3 of 5",
+        ),
+        (
+            {"_clusters": {"total": 2, "successful": 1, "skipped": 1}, "hits": ES_HITS},
+            ES,
+            "answers in part, _clusters.successful is 1 of 2",
+        ),
         ({"timed_out": True, "_shards": {"failed": 0}, "hits": {"hits": []}}, ES, "answers in part, timed_out is true"),
         (
             {"root": {"coverage": {"degraded": {"timeout": True}}, "errors": [{"message": "Timeout in sc0"}]}},
@@ -107,6 +117,10 @@ def test_an_answer_that_says_it_is_not_whole_is_no_measurement(
     "signs",
     [
         {"timed_out": False, "_shards": {"failed": 0}, "error": None, "errors": [], "success": True},
+        {
+            "_shards": {"total": 8, "successful": 8, "skipped": 7, "failed": 0},
+            "_clusters": {"total": 1, "successful": 1, "skipped": 0, "details": {"(local)": {}}},
+        },
         {"error": "", "errors": {}, "root": {"coverage": {"degraded": {"timeout": False}}}},
         {"error": 0.013, "code": 200, "status": "ok", "_shards": None, "timed_out": "no"[:0]},
     ],
@@ -236,7 +250,7 @@ def test_fields_that_say_so_are_found_in_a_sample() -> None:
         "hits": {"hits": [{"_id": "a", "_score": 2.0, "_source": {"text": "alpha text of some length"}}]},
     }
     suggestion = suggestion_views(document, sample, "alpha")[0]
-    assert suggestion["response"]["partial"] == "timed_out || _shards.failed"
+    assert suggestion["response"]["partial"] == "timed_out || _shards"
     assert suggest_signs({"code": 0, "data": [], "message": ""}) == {"error": "code"}
 
 

@@ -257,24 +257,45 @@ def _message_beside(answer: dict[str, Any]) -> str | None:
 
 
 def _sign_text(path: Path, value: Any) -> str:
+    name = path.steps[-1] if path.steps else ""
+    if name in _TALLIES and isinstance(value, dict):
+        return f"{path.text}.{_shortfall(value) or 'failed'}"
     shown = value if isinstance(value, str | int | float) else None
     return path.text if shown is None else f"{path.text} is {str(shown).lower()[:40]}"
 
 
 def _is_sign(path: Path, value: Any) -> bool:
-    """Whether the value of a sign is one: of `success` and `ok` false, of others what is not empty, zero or "ok"."""
+    """Whether the value of a sign is one: of `success` and `ok` false, of others what is not empty, zero or "ok".
+
+    Of a tally of shards or clusters it is that some did not answer.
+    """
     name = path.steps[-1] if path.steps else ""
-    if name in _GOOD_FLAGS:
-        return value is False
-    if value is None or value is False:
-        return False
+    if name in _GOOD_FLAGS or value is None or value is False:
+        return name in _GOOD_FLAGS and value is False
     if isinstance(value, str):
         return value.strip().lower() not in _NO_ERROR
     if isinstance(value, int | float) and value is not True:
         return value != 0 and name not in {"error", "errors"}
     if isinstance(value, dict):
+        if name in _TALLIES:
+            return _shortfall(value) is not None
         return any(one not in (None, False, 0, "") for one in value.values())
     return bool(value)
+
+
+def _shortfall(tally: dict[str, Any]) -> str | None:
+    """Return which count of a tally of shards or clusters says that not all of them answered; None = all did.
+
+    A shard without any copy that could be asked is not among the failed ones: only `successful` falls short of `total`.
+    Shards that were skipped, since nothing in them could match, count as successful; skipped clusters do not.
+    """
+    failed = tally.get("failed")
+    if isinstance(failed, int) and failed > 0:
+        return f"failed is {failed}"
+    total, successful = tally.get("total"), tally.get("successful")
+    if isinstance(total, int) and isinstance(successful, int) and successful < total:
+        return f"successful is {successful} of {total}"
+    return None
 
 
 def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]:
@@ -441,6 +462,7 @@ _MESSAGES = (
     "reason",
 )
 _GOOD_FLAGS = frozenset({"success", "ok"})
+_TALLIES = frozenset({"_shards", "_clusters"})
 _NO_ERROR = frozenset({"", "ok", "none", "null", "success", "no error", "false", "0", "200"})
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
 _EVALUATION_ERRORS = (

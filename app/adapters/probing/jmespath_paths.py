@@ -211,7 +211,7 @@ def _read_projection(node: Any, answer: Any, most: int) -> tuple[list[Any], int]
 _HEADER = "header:"
 _CHAINED = ("subexpression", "index_expression", "pipe")
 USUAL_ERRORS = "error || errors || success"
-USUAL_PARTIAL = "timed_out || _shards.failed || root.coverage.degraded || root.errors"
+USUAL_PARTIAL = "timed_out || _shards || _clusters || root.coverage.degraded || root.errors"
 """Signs that are looked for where a mapping names none."""
 _ITSELF: Any = {"type": "identity", "children": []}
 _PROJECTIONS = ("projection", "filter_projection", "value_projection")

@@ -139,7 +139,7 @@ def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:
 
 
 _PARTIAL_SIGNS = (
-    *("timed_out", "_shards.failed", "root.coverage.degraded", "root.errors", "search_cutoff", "partial"),
+    *("timed_out", "_shards", "_clusters", "root.coverage.degraded", "root.errors", "search_cutoff", "partial"),
     "partial_results",
 )
 _LEAST_SHARE = 0.4

@@ -21,7 +21,7 @@ _RESPONSE: Final[Mapping[str, Any]] = {
     "text": "_source.text",
     "document": "_source.source",
     "error": "error",
-    "partial": "timed_out || _shards.failed",
+    "partial": "timed_out || _shards || _clusters",
 }
 
 SEARCH_ENGINES: Final = (
