@@ -30,6 +30,11 @@ def banners_of(request: Request, *, overdue: bool, dead: Mapping[str, int] | Non
     return sorted((banner for banner in found if banner is not None), key=lambda one: one.severity != "critical")
 
 
+def grave_issues(request: Request) -> list[Banner]:
+    """Return the banners of every page: critical issues of this process."""
+    return [banner for banner in _issues(request) if banner.severity == "critical"]
+
+
 def _worker(request: Request, *, overdue: bool) -> Banner | None:
     worker = request.app.state.worker
     if worker is not None and not worker.alive:

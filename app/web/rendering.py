@@ -25,6 +25,7 @@ from app.formats.runs import explanations
 from app.formats.shown_json import shown_json
 from app.services.catalog.api_keys import Identity, Scope
 from app.web import alert_words, wording
+from app.web.banners import grave_issues
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -55,6 +56,7 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
             csrf=csrf_token(request) if identity is not None else "",
             version=__version__,
             now=datetime.now(UTC),
+            issues=grave_issues(request),
             **values,
         )
     )

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from standardwebhooks.webhooks import Webhook
 
+from app.adapters.delivery.sending import Sender
 from app.adapters.delivery.webhook import send_webhook
 from app.domain.addresses import hook_policy, parse_allow
 from app.domain.delivery.hooks import Hook, Message, Receipt
@@ -24,6 +26,7 @@ from app.store.tables import deliveries as rows
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import ActingSend, Crash, FakeClock, answered, hits
 from tests.support.http_servers import HANG, SILENCE, Peer, Reply, Seen, peer, reply
+from tests.support.receivers import mail_server
 from tests.support.world import COVERAGE, HOOK, SECRET, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -452,3 +455,26 @@ def test_tests_in_one_microsecond_are_two_messages(sqlite_store: Store) -> None:
     assert deliveries.send_test(sqlite_store, "ops", now=world.clock()) != deliveries.send_test(
         sqlite_store, "ops", now=world.clock()
     )
+
+
+def test_a_mail_that_some_took_goes_to_the_others_alone_after_a_restart(store: Store) -> None:
+    replies = {"RCPT b@x.test": "450 greylisted"}
+    send = Sender(policy=hook_policy(parse_allow("127.0.0.1,localhost")))
+    with mail_server(replies) as server:
+        world = World(store=store)
+        hook = {"slug": "ops", "kind": "email", "host": "localhost", "port": server.port, "tls": "none"}
+        files = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
+        world.apply({**files, "hooks": [{**hook, "from": "canary@example.org", "to": ["a@x.test", "b@x.test"]}]})
+        _break(world)
+        world.deliver(send=send)
+        (waiting,) = world.deliveries()
+        assert waiting["attempts"][0]["detail"] == "taken for a@x.test; the mail server answered 450 to b@x.test"
+        replies.clear()
+        with closing(Store(store.engine.url.render_as_string(hide_password=False))) as reopened:
+            restarted = World(store=reopened, vault=world.vault, clock=world.clock)
+            restarted.clock.advance(600)
+            restarted.deliver(send=send)
+    assert [one.recipients for one in server.mailed] == [["a@x.test"], ["b@x.test"]]
+    assert len({one.message["message-id"] for one in server.mailed}) == 1
+    (sent,) = world.deliveries()
+    assert (sent["state"], sent["reason"]) == ("delivered", "Delivered to a@x.test, b@x.test.")

@@ -9,10 +9,12 @@ from app.adapters.delivery.sending import Sender
 from app.domain.addresses import hook_policy
 from app.domain.delivery.hooks import Receipt
 from app.formats.catalog.documents import HookDocument
+from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.catalog import applying, definitions
 from app.services.catalog.api_keys import Scope
 from app.services.catalog.references import FILE
 from app.services.delivery import deliveries
+from app.services.self_monitor import Issue
 from app.store.engine import Store
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
@@ -451,6 +453,51 @@ def test_the_path_of_a_webhook_may_be_a_password_and_is_for_admins_alone(pages: 
         assert "https://hooks.test/…?…" in _row(page(client.get("/hooks")), "chat")
         assert "url: ${HOOK_CHAT_URL}" in shown["/v1/export"]
         assert "url: http://hook.test/" in shown["/v1/export"]  # there is nothing to guess in it
+
+
+def test_a_hook_that_takes_nothing_is_an_issue_of_the_service_until_it_does(pages: Site) -> None:
+    exposition = pages.exposition
+    keeper = SnapshotKeeper(exposition.snapshot, exposition.process.monitor, pages.world.store)
+    client = pages.client()
+
+    def attempt(*receipts: Receipt) -> None:
+        pages.world.send.receipts = list(receipts)
+        assert pages.world.deliver_all()
+        pages.world.clock.advance(600)
+        keeper.note_delivery()
+        keeper.refresh_changed()
+
+    keeper.refresh()
+    _fault(pages)
+    attempt(DECLINED)
+    attempt(DECLINED)
+    assert not exposition.process.monitor.has(Issue.DELIVERIES)
+    attempt(DECLINED)
+    told = "1 notification was tried three times or more and not taken, by hook ops"
+    for path in ("/", "/suites", "/hooks/ops"):
+        shown = pages.page(path)
+        assert f"Notifications: {told}. Show pending deliveries" in shown.text
+        assert shown.all("a", href="/deliveries?state=pending")
+    assert "1 notification was tried three times or more and not taken. Each is tried again" in shown.text
+    assert client.get("/readyz").text.splitlines() == ["ok", f"deliveries: {told}"]
+    assert 'coalmine_self_issue{issue="deliveries"} 1' in client.get("/metrics").text
+    attempt()
+    assert "Notifications:" not in pages.page("/").text
+    assert client.get("/readyz").text.splitlines() == ["ok"]
+    assert 'coalmine_self_issue{issue="deliveries"} 0' in client.get("/metrics").text
+
+
+def test_a_test_message_that_nobody_takes_is_no_issue(pages: Site) -> None:
+    exposition = pages.exposition
+    keeper = SnapshotKeeper(exposition.snapshot, exposition.process.monitor, pages.world.store)
+    deliveries.send_test(pages.world.store, "ops", now=pages.world.clock.advance(1))
+    for _ in range(4):
+        pages.world.send.receipts = [DECLINED]
+        pages.world.deliver_all()
+        pages.world.clock.advance(600)
+    keeper.refresh()
+    assert not exposition.process.monitor.has(Issue.DELIVERIES)
+    assert "Notifications:" not in pages.page("/").text
 
 
 # --- incidents that a change leaves open at the receiver ---
