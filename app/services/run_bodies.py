@@ -8,7 +8,7 @@ from app.domain.aggregates import Slice
 from app.domain.history.run_views import DegradedName, RunDetails, SliceView
 from app.domain.model import Step
 from app.domain.probing.latency_summary import latency_summary
-from app.domain.probing.probe_failures import FailedProbe
+from app.domain.probing.probe_failures import FailedProbe, unmeasured_canaries
 from app.domain.probing.views import LatencyView, ProbeSummary
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import RunOutcome
@@ -33,6 +33,9 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
         "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
         "probes": summary["probes"],
         "probes_by_step": summary["probes_by_step"],
+        "unmeasured": unmeasured_canaries(
+            (inputs.canaries[place].key, failure) for place, failure in sorted(responses.failures.items())
+        ),
         "latency_seconds": summary["latency_seconds"],
         "degraded": degraded,
     }

@@ -53,6 +53,20 @@ def test_every_kind_of_failure_of_a_run_is_among_its_reasons(world: World) -> No
     assert second == "retriever at search.test does not answer in time (1 of 20 probes)"
 
 
+def test_a_run_names_the_canaries_it_did_not_measure_by_what_failed(world: World) -> None:
+    first, second, third = KEYS[:3]
+    _fail(world, first, second)
+    world.probe.answers[third] = replace(failed(Outcome.REFUSED, http_status=503), address="search.test")
+    run = world.run()
+    newest = world.shown(run)["unmeasured"]
+    assert [(one["error"], one["count"], one["canaries"]) for one in newest] == [
+        ("retriever at search.test answers HTTP 500", 2, [first, second]),
+        ("retriever at search.test answers HTTP 503", 1, [third]),
+    ]
+    world.run()
+    assert world.shown(run)["unmeasured"] == newest  # of an older run it is found from its probes
+
+
 def test_a_canary_unmeasured_in_three_runs_in_a_row_opens_a_warning_that_names_it(world: World) -> None:
     for _ in range(2):
         _fail(world, KEYS[7])

@@ -112,6 +112,9 @@ def test_a_run_leads_to_what_changed_to_its_canaries_and_to_its_reports(pages: S
     for form in ("html", "markdown", "json", "junit"):
         assert f"/v1/runs/3/report?format={form}" in links
     assert links["/runs/3?outcome=refused#results"] == "1"
+    assert shown.one("h2", id="unmeasured").text == "Not measured"
+    assert "answers HTTP 503" in shown.text
+    assert any(one.text == "c13" and one.get("href") == f"/checks/{CHECK}/canaries/c13" for one in shown.all("a"))
 
 
 def test_the_last_healthy_run_is_named_where_it_is_another_than_the_one_before(pages: Site) -> None:

@@ -160,11 +160,11 @@ def test_a_healthy_headline_admits_degraded_canaries(
 def test_failures_are_told_by_what_they_ran_into_the_most_frequent_first() -> None:
     strange = [result(verdict="unknown", outcome="malformed", detail=f"no {number}") for number in range(6)]
     told = failure_lines(report(FAILED, *strange, FAILED, result()))
-    assert told[0] == "2 x error response: said 503"
-    assert told[1:5] == [f"1 x malformed: no {number}" for number in range(4)]
+    assert told[0] == "2 x error response: said 503 (slow, slow)"
+    assert told[1:5] == [f"1 x malformed: no {number} (retention)" for number in range(4)]
     assert told[5:] == ["2 x something else"]
     assert failure_lines(report(result())) == []
-    assert "- 1 x error response: said 503" in report_markdown(report(FAILED))
+    assert "- 1 x error response: said 503 (slow)" in report_markdown(report(FAILED))
 
 
 def test_a_report_of_nothing_measured_has_no_tables_of_measures() -> None:

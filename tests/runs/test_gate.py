@@ -148,7 +148,7 @@ def test_a_retriever_that_is_not_there_is_not_measurable() -> None:
     assert result.stdout.startswith("Unknown: dataforge-docs")
     assert "the run was ended early: 10 probes in a row failed (10 unreachable)" in result.stdout
     assert " x unreachable: " in result.stdout
-    assert re.search(r"^ *[0-9]+ x skipped \(not sent, or aborted\)$", result.stdout, re.MULTILINE)
+    assert re.search(r"^ *[0-9]+ x skipped \(not sent, or aborted\) \(.+\)$", result.stdout, re.MULTILINE)
     assert "NDCG" not in result.stdout
 
 

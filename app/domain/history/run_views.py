@@ -9,7 +9,7 @@ from app.domain.catalog.views import CompositionView
 from app.domain.comparison.views import ComparisonDecision, Sides
 from app.domain.history.report_views import MeanIntervalsView, ReportChange
 from app.domain.model import Category, Level, Outcome, Reason, RunStatus, Step, Trigger, Verdict
-from app.domain.probing.views import LatencyView, StoredFinding
+from app.domain.probing.views import LatencyView, StoredFinding, UnmeasuredView
 from app.domain.views import TimeText
 
 
@@ -48,6 +48,7 @@ class RunDetails(TypedDict, total=False):
     tags: dict[str, SliceView]
     probes: dict[str, int]
     probes_by_step: dict[str, dict[str, int]]
+    unmeasured: list[UnmeasuredView]
     latency_seconds: LatencyView
     degraded: list[DegradedName]
     judgment_sources: list[str]
@@ -85,6 +86,8 @@ class RunDocument(TypedDict):
     """Number of probes by outcome."""
     probes_by_step: dict[str, dict[str, int]]
     """The same by step, for probes that failed before the retriever."""
+    unmeasured: list[UnmeasuredView] | None
+    """Canaries without a measurement by what failed, the commonest first; null where runs are listed."""
     latency_seconds: LatencyView
     embedder: StoredFinding | None
     self_judged: bool | None
@@ -264,6 +267,7 @@ class ReportView(TypedDict):
 class ReportedOutcome(TypedDict):
     """What a report says of every canary that is not healthy; the worst of them it shows in full."""
 
+    key: str
     outcome: Outcome
     detail: str | None
     verdict: Verdict

@@ -7,13 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from app.domain.counts import plural
 from app.domain.model import Answer, Outcome, Step
 from app.domain.probing.retrievers import PLACEHOLDER
-from app.domain.probing.views import FailureView
+from app.domain.probing.views import FailureView, UnmeasuredView
+
+_Kind: TypeAlias = tuple[Step, str | None, Outcome, int | None]
+"""Step, address, outcome and HTTP status: probes that agree in them failed alike."""
 
 
 class FailedProbe(Protocol):
@@ -137,15 +140,14 @@ def failure_kinds(failures: Iterable[FailedProbe], total: int) -> list[FailureSu
     Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two equally
     common kinds of failure the first one comes first.
     """
-    kinds: Counter[tuple[Step, str | None, Outcome, int | None]] = Counter()
-    details: dict[tuple[Step, str | None, Outcome, int | None], Counter[str | None]] = {}
+    kinds: Counter[_Kind] = Counter()
+    details: dict[_Kind, Counter[str | None]] = {}
     skipped = 0
     for one in failures:
-        outcome = Outcome(one.outcome)
-        if outcome is Outcome.SKIPPED:
+        kind = _kind_of(one)
+        if kind[2] is Outcome.SKIPPED:
             skipped += 1
             continue
-        kind = (Step(one.step), one.address, outcome, one.http_status)
         kinds[kind] += 1
         details.setdefault(kind, Counter())[one.detail] += 1
     return [
@@ -162,6 +164,36 @@ def failure_kinds(failures: Iterable[FailedProbe], total: int) -> list[FailureSu
         )
         for kind, count in kinds.most_common()
     ]
+
+
+def unmeasured_canaries(failures: Iterable[tuple[str, FailedProbe]]) -> list[UnmeasuredView]:
+    """Return the canaries that were not measured, by kind of failure, the commonest first.
+
+    `failures`: of keys of canaries. Those that were not asked, since the run ended first, are a kind too.
+    """
+    kinds: dict[_Kind, list[tuple[str, str | None]]] = {}
+    for key, one in failures:
+        kinds.setdefault(_kind_of(one), []).append((key, one.detail))
+    views: list[UnmeasuredView] = []
+    for kind, found in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        step, address, outcome, http_status = kind
+        detail = Counter(detail for _, detail in found).most_common(1)[0][0]
+        name = _NAMES[step] + (f" at {address}" if address else "")
+        views.append(
+            {
+                "step": step,
+                "outcome": outcome,
+                "http_status": http_status,
+                "error": f"{name} {error_text(outcome, http_status, detail)}",
+                "count": len(found),
+                "canaries": [key for key, _ in found[:_NAMED_CANARIES]],
+            }
+        )
+    return views
+
+
+def _kind_of(failure: FailedProbe) -> _Kind:
+    return Step(failure.step), failure.address, Outcome(failure.outcome), failure.http_status
 
 
 def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:
@@ -226,3 +258,4 @@ _STEP_WORDS = re.compile(r"^(?:the (?:embedder|token endpoint|lookup of [^:]*): 
 _HOST = re.compile(r"[\w.:%~-]{1,253}")
 _ANSWERED = re.compile(r"^(?:answered \d{3}[^;:\u201c]*|[^;:\u201c]*$|(?!answered ).*)", re.DOTALL)
 _LONGEST_DETAIL = 400
+_NAMED_CANARIES = 20

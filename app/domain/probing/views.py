@@ -25,6 +25,20 @@ class FailureView(TypedDict):
     text: str
 
 
+class UnmeasuredView(TypedDict):
+    """Canaries of a run that were not measured for the same reason."""
+
+    step: Step
+    outcome: Outcome
+    http_status: int | None
+    error: str
+    """Who failed and how, with the server's own words, secrets masked."""
+    count: int
+    """Number of canaries."""
+    canaries: list[str]
+    """Keys of the first twenty."""
+
+
 class LatencyView(TypedDict):
     """Latency of measured probes in seconds; null where nothing was measured."""
 

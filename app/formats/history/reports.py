@@ -160,19 +160,23 @@ def counts_line(run: Mapping[str, Any]) -> str:
 
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return a line per kind of probe failure, the most frequent first: `97 x error response: answered 500`."""
+    """Return a line per kind of probe failure, the most frequent first: `97 x error response: answered 500 (q1, q2)`.
+
+    The first canaries are named.
+    """
     run_reasons = report["run"].get("reasons") or ()  # the reason of an early end is listed once
-    failures = Counter(
-        (str(result["outcome"]), "" if result.get("detail") in run_reasons else plain(str(result.get("detail") or "")))
-        for result in report.get("results", report["worst"])
-        if result["outcome"] != Outcome.OK
-    )
+    failures: dict[tuple[str, str], list[str]] = {}
+    for result in report.get("results", report["worst"]):
+        if result["outcome"] != Outcome.OK:
+            detail = "" if result.get("detail") in run_reasons else plain(str(result.get("detail") or ""))
+            failures.setdefault((str(result["outcome"]), detail), []).append(plain(str(result["key"])))
+    ranked = sorted(failures.items(), key=lambda item: -len(item[1]))
     lines = [
-        f"{count} x {outcome_word(outcome)}{f': {detail}' if detail else ''}"
-        f"{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''}"
-        for (outcome, detail), count in failures.most_common(_SHOWN_FAILURES)
+        f"{len(keys)} x {outcome_word(outcome)}{f': {detail}' if detail else ''}"
+        f"{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''} ({_first_three(keys)})"
+        for (outcome, detail), keys in ranked[:_SHOWN_FAILURES]
     ]
-    rest = failures.total() - sum(count for _, count in failures.most_common(_SHOWN_FAILURES))
+    rest = sum(len(keys) for _, keys in ranked[_SHOWN_FAILURES:])
     return [*lines, f"{rest} x something else"] if rest else lines
 
 

@@ -166,6 +166,7 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "measures_version": measures_version,
         "probes": body.get("probes", {}),
         "probes_by_step": body.get("probes_by_step", {}),
+        "unmeasured": body.get("unmeasured"),
         "latency_seconds": body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
         "embedder": finding_shape(embedder),
         "self_judged": self_judged,

@@ -81,6 +81,7 @@ def load_results(store: Store, run_id: str, *, version: str | None = None, since
 
 def _outcome(result: ResultView) -> ReportedOutcome:
     return {
+        "key": result["key"],
         "outcome": result["outcome"],
         "detail": result["detail"],
         "verdict": result["verdict"],
