@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.experiments.views import ExperimentLook
 from app.services.catalog.api_keys import Scope
+from app.web import rendering
 from app.web.experiments.interval_chart import HEIGHT, WIDTH, draw_intervals
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
@@ -74,6 +75,40 @@ def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> Non
     gates = service.get("/v1/promotions/hybrid")["gates"]
     assert [gate["waiver"] for gate in gates] == [None, None, None]
     assert service.client.post(waive, data={"gate": "every", "reason": "x"}).status_code == 422
+
+
+def badge_of(promotion: dict[str, Any]) -> str:
+    text = '{% import "experiments/_states.html" as states %}{{ states.promotion(one) }}'
+    return rendering._environment().from_string(text).render(one=promotion)
+
+
+def test_a_promotion_is_green_only_with_all_gates_passed_and_no_critical_alert() -> None:
+    passed = {"state": "promote", "gates": 3 * [{"result": "pass"}], "critical_alerts": []}
+    assert 'class="badge healthy"' in badge_of(passed)
+    waived = {**passed, "gates": [{"result": "pass"}, {"result": "waived"}, {"result": "pass"}]}
+    assert 'class="badge warning"' in badge_of(waived)
+    assert 'class="badge warning"' in badge_of({**passed, "critical_alerts": [{"check": "docs"}]})
+    assert 'class="badge critical"' in badge_of({**passed, "state": "stopped", "critical_alerts": [{"check": "docs"}]})
+
+
+def test_a_promotion_names_the_open_critical_alerts_of_its_checks_and_the_gates_that_did_not_pass(
+    service: Api,
+) -> None:
+    for gate in ("offline", "judge", "exposure"):
+        service.client.post("/promotions/hybrid/waive", data={"gate": gate, "reason": "no time"})
+    text = text_of(service, "/promotions/hybrid")
+    assert "The gate offline has not passed: waived." in text
+    assert "critical alert" not in text
+    assert service.get("/v1/promotions/hybrid")["critical_alerts"] == []
+    service.retriever.found = {"How long is data kept?": [], "How do I set up OAuth2?": []}
+    service.run()
+    service.run()
+    (alert,) = service.get("/v1/promotions/hybrid")["critical_alerts"]
+    assert (alert["check"], alert["rule"]) == ("docs", "threshold-coverage")
+    page = Page(service.client.get("/promotions/hybrid").text)
+    assert "Check docs has 1 open critical alert: threshold-coverage since" in page.text
+    assert page.all("a", href=f"/alerts/{alert['alert_id']}")
+    assert service.get("/v1/promotions/hybrid")["state"] == "promote"
 
 
 def test_a_key_that_may_only_read_sees_the_form_disabled_and_cannot_send_it(service: Api) -> None:

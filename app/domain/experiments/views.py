@@ -129,6 +129,15 @@ class GateView(TypedDict):
     waiver: WaiverView | None
 
 
+class CriticalAlert(TypedDict):
+    """An open critical alert of a check that a promotion compares."""
+
+    check: str
+    alert_id: str
+    rule: str
+    opened_at: TimeText | None
+
+
 class PromotionView(TypedDict):
     """A promotion with its gates, as they stand now."""
 
@@ -141,6 +150,8 @@ class PromotionView(TypedDict):
     state: PromotionState
     reason: str
     gates: list[GateView]
+    critical_alerts: list[CriticalAlert]
+    """Open ones of the candidate and of what is current: they change no gate, but figures may be those of a fault."""
 
 
 class ShadowFigures(TypedDict):

@@ -1,14 +1,18 @@
 """Promotions: which checks and which experiment a candidate is held to, its gates as they stand, and waivers."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
+from app.domain.alerts.alert_state import OPEN, AlertState
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.experiments.promotion import Gate, GateName, Waiver, decide_promotion
-from app.domain.experiments.views import GateView, PromotionView, WaiverView
+from app.domain.experiments.views import CriticalAlert, GateView, PromotionView, WaiverView
+from app.domain.model import Severity
 from app.formats.experiments.promotion_documents import PromotionDocument
 from app.formats.history import shapes
 from app.services.experiments.promotion_evidence import compare_judged, compare_offline, read_exposure
 from app.services.lookup import find_check
+from app.store.alerts import alerts
 from app.store.engine import Connection, Store, to_us
 from app.store.experiments import experiments
 from app.store.experiments import promotions as rows
@@ -98,7 +102,24 @@ def _view(store: Store, promotion: PromotionRow, waivers: list[WaiverRow], *, no
         "state": decision.state,
         "reason": decision.reason,
         "gates": [_gate_view(gate, known.get(gate.name)) for gate in decision.gates],
+        "critical_alerts": _critical_alerts(store, (document.candidate, document.current)),
     }
+
+
+def _critical_alerts(store: Store, checks: Sequence[str]) -> list[CriticalAlert]:
+    """List the open critical alerts of these checks, in their order, oldest first."""
+    with store.read() as connection:
+        return [
+            {
+                "check": check,
+                "alert_id": str(row.id),
+                "rule": row.rule_key,
+                "opened_at": None if row.opened_at is None else shapes.time_text(row.opened_at),
+            }
+            for check in dict.fromkeys(checks)
+            for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
+            if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL
+        ]
 
 
 def _gate_view(gate: Gate, waiver: WaiverView | None) -> GateView:
