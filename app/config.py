@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from app.domain.addresses import parse_allow
+from app.domain.addresses import Proxy, parse_allow, parse_direct
 from app.domain.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
@@ -97,6 +97,17 @@ def _allow(value: str) -> str:
     return value
 
 
+def _proxy(value: str) -> str:
+    if not re.fullmatch(r"https?://([^\s/?#@]+@)?[A-Za-z0-9._\[\]:-]+/?", value):
+        raise ValueError("must be an address such as http://proxy.example.com:3128")  # never quoted
+    return _secret_url(value)
+
+
+def _no_proxy(value: str) -> str:
+    parse_direct(value)
+    return value
+
+
 def _host(value: str) -> str:
     try:
         ip_address(value)
@@ -164,6 +175,15 @@ class Settings:
     hook_allow: str | None = _setting(
         "comma-separated CIDRs and hosts that hooks may reach besides public addresses", _allow, None
     )
+    proxy: str | None = _setting(
+        "HTTP proxy of retrievers, hooks and what is asked beside them; those of the environment are ignored",
+        _proxy,
+        None,
+        secret=True,
+    )
+    no_proxy: str | None = _setting(
+        "comma-separated CIDRs and hosts, with what is below them, that are reached without the proxy", _no_proxy, None
+    )
     metrics_token: str | None = _setting(
         "bearer token for /metrics besides read keys, 16 characters or more", _token, None, secret=True
     )
@@ -205,6 +225,11 @@ class Settings:
     def embedded(self) -> bool:
         """Whether the store is a SQLite file."""
         return self.database.startswith("sqlite")
+
+    @property
+    def http_proxy(self) -> Proxy | None:
+        """The proxy of retrievers and hooks, if any."""
+        return None if self.proxy is None else Proxy(url=self.proxy, direct=parse_direct(self.no_proxy or ""))
 
     @property
     def url(self) -> str:

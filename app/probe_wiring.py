@@ -12,4 +12,4 @@ USER_AGENT = f"coalmine/{__version__}"
 def build_probe(settings: Settings) -> Probe:
     """Return the probe of real retrievers."""
     allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
-    return RetrieverProbe(retriever_policy(allow), USER_AGENT)
+    return RetrieverProbe(retriever_policy(allow, settings.http_proxy), USER_AGENT)

@@ -71,7 +71,7 @@ def create_database_file(settings: Settings) -> None:
 def build_judge_calls(settings: Settings) -> AskJudge:
     """Return what asks language models about texts."""
     allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
-    return JudgeCalls(RetrieverProbe(retriever_policy(allow), USER_AGENT).services)
+    return JudgeCalls(RetrieverProbe(retriever_policy(allow, settings.http_proxy), USER_AGENT).services)
 
 
 def build_answer_tools(probe: Probe) -> AnswerTools | None:
@@ -88,7 +88,7 @@ def build_sender(settings: Settings) -> Send:
 
 def hook_addresses(settings: Settings) -> AddressPolicy:
     """Return the addresses that hooks may reach."""
-    return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else ())
+    return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else (), settings.http_proxy)
 
 
 def build_ping(settings: Settings) -> Ping | None:

@@ -16,7 +16,7 @@ import pycurl
 
 from app.adapters.file_descriptors import LOCAL_ERRORS, are_exhausted
 from app.adapters.wire import NO_AUTH, NO_HEADERS, Failure, Request, RequestAuth, Response, header_fields, header_line
-from app.domain.addresses import AddressPolicy
+from app.domain.addresses import AddressPolicy, Proxy
 
 CONNECT_SECONDS = 5.0
 """A connection that takes longer than this will not come; short of it the request's own time-out rules."""
@@ -38,6 +38,7 @@ class Transfer:
         "_oversize",
         "_permitted",
         "_policy",
+        "_proxy",
         "_query",
         "_refusal",
         "_size",
@@ -48,11 +49,10 @@ class Transfer:
         "retries",
     )
 
-    def __init__(
-        self, policy: AddressPolicy, proxy: str, auth: RequestAuth = NO_AUTH, options: Options | None = None
-    ) -> None:
+    def __init__(self, policy: AddressPolicy, auth: RequestAuth = NO_AUTH, options: Options | None = None) -> None:
         """Prepare a handle; `options` are those of `options_of` the authentication, where they are at hand."""
         self._policy = policy
+        self._proxy: Proxy | None = None
         self._auth = auth
         self._chunks: list[bytes] = []
         self._lines: list[bytes] = []
@@ -69,12 +69,13 @@ class Transfer:
         for option, value in options_of(auth) if options is None else options:
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HTTPHEADER, self._added)
-        self.curl.setopt(pycurl.PROXY, proxy)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
         self.curl.setopt(pycurl.HEADERFUNCTION, self._header)
         self.curl.setopt(pycurl.DEBUGFUNCTION, self._on_debug)
-        if not proxy:
-            self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        if policy.proxy is not None and policy.proxy.url.startswith("https:"):
+            for option, value in _trust_options():
+                self.curl.setopt(_PROXY_TRUST[option], value)
 
     def prepare(self, request: Request, retries: int) -> None:
         """Load the next request; `retries` is how many attempts may follow this one."""
@@ -85,6 +86,8 @@ class Transfer:
         self._oversize = self._permitted = False
         if request.url != before.url:
             curl.setopt(pycurl.URL, self._with_query(request.url))
+            self._proxy = self._policy.proxy_of(parse_host(request.url))
+            curl.setopt(pycurl.PROXY, "" if self._proxy is None else self._proxy.url)
         if request.method != before.method or (request.body is None) != (before.body is None) or before is _NOTHING:
             curl.setopt(pycurl.HTTPGET, 1)  # forgets a body set before
             curl.setopt(pycurl.CUSTOMREQUEST, request.method)
@@ -169,12 +172,15 @@ class Transfer:
         if self._oversize or code == pycurl.E_FILESIZE_EXCEEDED:
             return Failure.OVERSIZE, f"the answer is larger than {request.max_body_bytes:,} bytes"
         failure, detail = _FAILURES.get(code, (Failure.UNREACHABLE, f"the exchange failed (libcurl error {code})"))
+        tunnel = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
+        if code and tunnel >= HTTPStatus.MULTIPLE_CHOICES:
+            return Failure.UNREACHABLE, f"the proxy answered {tunnel} and did not connect"
         if code == pycurl.E_OPERATION_TIMEDOUT:
             connecting = self.curl.getinfo(pycurl.REQUEST_SIZE) == 0  # nothing could be sent
             seconds = min(request.timeout_seconds, CONNECT_SECONDS) if connecting else request.timeout_seconds
             detail = f"no {'connection' if connecting else 'complete answer'} within {seconds:g} s"
         elif code == pycurl.E_COULDNT_CONNECT and (number := self.curl.getinfo(pycurl.OS_ERRNO)):
-            detail = f"{detail}: {os.strerror(number)}"
+            detail = f"{'' if self._proxy is None else 'the proxy: '}{detail}: {os.strerror(number)}"
         elif code in {pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR} and "nrecognized" in self.curl.errstr():
             named = _TOKENS.fullmatch(header_fields(self._lines).get("content-encoding", ""))
             detail = f"the answer's content encoding {named[0] if named else ''} is unknown".replace("  ", " ")
@@ -214,7 +220,9 @@ class Transfer:
 
     def _open_socket(self, _purpose: int, place: Any) -> Any:
         """Check the resolved address libcurl is about to connect to: no name or spelling can deceive here."""
-        reason = self._policy.check(place.addr[0], parse_host(self.request.url))
+        proxy = self._proxy
+        host = parse_host(self.request.url if proxy is None else proxy.url)
+        reason = self._policy.check(place.addr[0], host) if proxy is None or proxy.judged else None
         if reason is not None:
             self._refusal = reason
             return pycurl.SOCKET_BAD
@@ -287,6 +295,11 @@ def _trust_options() -> list[tuple[int, Any]]:
 
 _NOTHING = Request(url="", timeout_seconds=0.0, max_body_bytes=-1)
 _TOO_LARGE = 100  # CURLE_TOO_LARGE, which pycurl does not name
+_PROXY_TRUST = {
+    pycurl.CAINFO: pycurl.PROXY_CAINFO,
+    pycurl.CAPATH: pycurl.PROXY_CAPATH,
+    pycurl.SSL_OPTIONS: pycurl.PROXY_SSL_OPTIONS,
+}
 _AUTHORITY = re.compile(
     r"https?://(?:[^\s/?#@\\]*@)?(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|\Z)", re.ASCII | re.IGNORECASE
 )
@@ -304,6 +317,7 @@ _OPTIONS: Options = (
     (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),  # file:// would never meet the open-socket hook
     (pycurl.REDIR_PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
     (pycurl.FOLLOWLOCATION, 0),
+    (pycurl.NOPROXY, ""),  # else libcurl reads that of the environment
     (pycurl.NOSIGNAL, 1),
     (pycurl.TCP_NODELAY, 1),
     (pycurl.PATH_AS_IS, 1),

@@ -45,7 +45,6 @@ def exchange(
     policy: AddressPolicy,
     concurrency: int,
     requests_per_second: float | None = None,
-    proxy: str = "",
     auth: RequestAuth = NO_AUTH,
     peer: Peer | None = None,
 ) -> Generator[Batch, None, None]:
@@ -55,9 +54,8 @@ def exchange(
     the consumer does in between. Peers' failures are responses, never exceptions;
     LocalResourceError says that this process could not ask. Closing the iterator cancels the
     rest; where nothing comes for a while, an empty batch gives the consumer the chance to. Connections are reused
-    within one call only, hence never across policies or identities. `auth` is added to every request. `proxy` ""
-    means none, whatever the environment says; a proxy resolves names itself, so through one only literal addresses can
-    be judged.
+    within one call only, hence never across policies or identities. `auth` is added to every request. The proxy
+    is that of the policy, whatever the environment says.
 
     `concurrency` and `requests_per_second` hold for this exchange or, with `peer`, for all that ask it. Waiting for a
     turn is part of no latency and no time-out.
@@ -66,8 +64,8 @@ def exchange(
     nothing new is started, what is under way goes on.
     """
     try:
-        new_transfer = partial(Transfer, policy, proxy, auth, options_of(auth))
-        loop = _Loop(iter(requests), policy, new_transfer, concurrency, proxy)
+        new_transfer = partial(Transfer, policy, auth, options_of(auth))
+        loop = _Loop(iter(requests), policy, new_transfer, concurrency)
     except OSError as error:
         if error.errno not in LOCAL_ERRORS:
             raise
@@ -84,9 +82,9 @@ def exchange(
         thread.join(JOIN_SECONDS)
 
 
-def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "", auth: RequestAuth = NO_AUTH) -> Response:
+def send_one(request: Request, *, policy: AddressPolicy, auth: RequestAuth = NO_AUTH) -> Response:
     """Send one request over a connection of its own."""
-    with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy, auth=auth)) as batches:
+    with closing(exchange((request,), policy=policy, concurrency=1, auth=auth)) as batches:
         return next(batch[0][1] for batch in batches if batch)
 
 
@@ -99,7 +97,6 @@ class _Loop:
         policy: AddressPolicy,
         new_transfer: Callable[[], Transfer],
         concurrency: int,
-        proxy: str,
     ) -> None:
         self._requests = requests
         self._exhausted = False
@@ -109,7 +106,6 @@ class _Loop:
         """In the limits of the peer; to be given before `run`."""
         self._next_turn = self._paused_until = 0.0
         """When to ask for a turn again, and until when the peer asked to be left alone."""
-        self._proxy = proxy
         self._policy = policy
         self._done: queue.SimpleQueue[tuple[Batch, int] | BaseException | None] = queue.SimpleQueue()
         self._delivered_bytes = self._taken_bytes = 0
@@ -250,11 +246,11 @@ class _Loop:
             return Response(failure=Failure.BLOCKED, detail="only http and https addresses are contacted")
         if "\0" in url or not (url.isascii() or _is_text(url)):
             return Response(failure=Failure.UNREACHABLE, detail="the URL is malformed")
-        if url.isascii() and not self._proxy:
+        if url.isascii() and self._policy.proxy is None:
             return None
         host = parse_host(url)
         reason = None if host else "the host is not written plainly"  # resolvers differ in what they make of it
-        if host and self._proxy:
+        if host and self._policy.proxy_of(host) is not None:
             reason = self._policy.check_unresolved(host)
         return None if reason is None else Response(failure=Failure.BLOCKED, detail=blocked_text(reason))
 

@@ -6,7 +6,7 @@ that neither a rebinding name nor an unusual spelling of an address passes.
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -16,6 +16,29 @@ NOT_AN_ADDRESS = "not an internet address"
 
 LookUp = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 """Returns the addresses of host names; a name that was not resolved in time is absent or has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """HTTP proxy of endpoints. It resolves their names itself, so that only what a URL spells is judged before it.
+
+    `direct` holds what is reached without it: networks, as addresses are spelled, and host names, each with the names
+    below it. Loopback always is. `judged`: the policy has to permit the address of the proxy too, as of one that users
+    of the API may name.
+    """
+
+    url: str = field(repr=False)
+    """May hold a user and a password."""
+    direct: tuple[Network | str, ...] = ()
+    judged: bool = False
+
+    def serves(self, host: str) -> bool:
+        """Return whether a host is reached through it."""
+        ip = literal(host)
+        if ip is not None:
+            return not ip.is_loopback and not any(not isinstance(one, str) and ip in one for one in self.direct)
+        name = host.lower().rstrip(".")
+        return not any(isinstance(one, str) and (name == one or name.endswith(f".{one}")) for one in self.direct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +53,11 @@ class AddressPolicy:
     allow: tuple[Network | str, ...] = ()
     deny_private: bool = True
     only_allowed: bool = False
+    proxy: Proxy | None = None
+
+    def proxy_of(self, host: str) -> Proxy | None:
+        """Return the proxy a host is reached through, None where it is reached directly."""
+        return self.proxy if self.proxy is not None and self.proxy.serves(host) else None
 
     def check(self, address: str, host: str) -> str | None:
         """Return why the resolved `address` of `host` is refused, in a few words; None = allowed."""
@@ -82,14 +110,14 @@ class AddressPolicy:
         return any(not isinstance(e, str) and e.num_addresses == 1 and e.network_address == ip for e in self.allow)
 
 
-def retriever_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
+def retriever_policy(allow: tuple[Network | str, ...] = (), proxy: Proxy | None = None) -> AddressPolicy:
     """Return the policy for retrievers: any address, private ones included; only listed ones if `allow` has any."""
-    return AddressPolicy(name="retriever", allow=allow, deny_private=False, only_allowed=bool(allow))
+    return AddressPolicy(name="retriever", allow=allow, deny_private=False, only_allowed=bool(allow), proxy=proxy)
 
 
-def hook_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
+def hook_policy(allow: tuple[Network | str, ...] = (), proxy: Proxy | None = None) -> AddressPolicy:
     """Return the policy for hooks: public addresses, and private ones that are listed."""
-    return AddressPolicy(name="hook", allow=allow, deny_private=True)
+    return AddressPolicy(name="hook", allow=allow, deny_private=True, proxy=proxy)
 
 
 def hook_remedy(refusal: str) -> str:
@@ -126,6 +154,11 @@ def parse_allow(text: str) -> tuple[Network | str, ...]:
     Raises ValueError naming the first item that is none of these.
     """
     return tuple(_entry(item) for item in map(str.strip, text.split(",")) if item)
+
+
+def parse_direct(text: str) -> tuple[Network | str, ...]:
+    """Return what is reached without a proxy: as `parse_allow`, and `.example.com` stands for `example.com`."""
+    return parse_allow(",".join(item.strip().removeprefix(".") for item in text.split(",")))
 
 
 def literal(host: str) -> Address | None:

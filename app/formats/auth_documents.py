@@ -135,12 +135,15 @@ def _private_key(text: str) -> str:
 _PemText = Annotated[str, StringConstraints(max_length=100_000)]
 
 
+PemCertificate = Annotated[_PemText, AfterValidator(_certificate)]
+
+
 class TlsDocument(Document):
     """PEM texts: our certificate with its key (mTLS), and an authority to trust in place of the system's."""
 
-    certificate: Annotated[_PemText, AfterValidator(_certificate)] | None = None
+    certificate: PemCertificate | None = None
     key: Annotated[_PemText, AfterValidator(_private_key)] | None = Field(default=None, repr=False)
-    authority: Annotated[_PemText, AfterValidator(_certificate)] | None = None
+    authority: PemCertificate | None = None
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:

@@ -50,6 +50,7 @@ HOOKS: Mapping[str, Mapping[str, Any]] = {
     },
     "apprise": {"url": SECRETS["apprise"]},
 }
+AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 MOVES: Mapping[str, Mapping[str, Any]] = {
     "pagerduty": {"url": "https://evil.example/v2/enqueue"},
     "alertmanager": {"url": "https://evil.example/am"},
@@ -106,6 +107,18 @@ def test_every_kind_has_its_way_into_the_domain() -> None:
     )
 
 
+def test_authority_and_proxy_may_stand_in_a_file_and_are_shown() -> None:
+    text = yaml.safe_dump({"hooks": [hook("webhook", authority_file="/ca.pem", proxy="http://proxy.corp:3128/")]})
+    jsonschema.Draft202012Validator(canary_file_schema()).validate(yaml.safe_load(text))
+    (read,) = read_canary_files([("a.yaml", text)], {}, {"/ca.pem": AUTHORITY}.__getitem__).hooks
+    assert (read.to_domain().authority, read.to_domain().proxy) == (AUTHORITY.rstrip(), "http://proxy.corp:3128")
+    assert split_secrets(read)[0]["authority"] == AUTHORITY.rstrip()
+    assert document("webhook").to_domain().proxy is None
+    assert document("webhook", proxy="none").to_domain().proxy == ""
+    exported = write_canary_file(Documents(hooks=(read,)))
+    assert read_canary_files([("a.yaml", exported)], exported_secrets(Documents(hooks=(read,))), None).hooks == (read,)
+
+
 @pytest.mark.parametrize(("tls", "port"), [("starttls", 587), ("implicit", 465)])
 def test_a_mail_server_is_at_the_port_of_its_tls(tls: str, port: int) -> None:
     assert [
@@ -155,6 +168,11 @@ def test_what_a_kind_needs_is_missed(kind: str, names: list[str]) -> None:
         ("alertmanager", {"labels": {"check": "x"}}, "labels.check: is set by Coalmine"),
         ("alertmanager", {"labels": {"a-b": "x"}}, "labels.a-b: must be a label name"),
         ("alertmanager", {"labels": {"a": ""}}, "labels.a: must not be blank"),
+        ("slack", {"authority": "s3cret"}, "authority: must be a certificate as PEM"),
+        ("slack", {"proxy": "proxy.corp:3128"}, "proxy: must be 'none' or an address"),
+        ("slack", {"proxy": "http://coalmine:s3cret@proxy.corp:3128"}, "proxy: must be without user and password"),
+        ("email", {"proxy": "http://proxy.corp:3128"}, "proxy: is not a field of a hook of kind 'email'"),
+        ("apprise", {"authority": AUTHORITY}, "authority: is not a field of a hook of kind 'apprise'"),
         ("email", {"tls": "none"}, "tls: must not be 'none' where there is a password"),
         ("email", {"tls": "ssl"}, "tls: must be one of"),
         ("email", {"port": 0}, "port: must be at least 1"),

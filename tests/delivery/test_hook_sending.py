@@ -143,6 +143,18 @@ def test_an_email_goes_through_starttls_with_user_and_password(authority: Author
     assert receipt.latency_seconds > 0
 
 
+def test_an_email_goes_to_a_server_that_the_authority_of_the_hook_vouches_for(
+    authority: Authority, certified: ssl.SSLContext
+) -> None:
+    with mail_server(tls=certified) as server:
+        hook = email(server.port, MailTls.STARTTLS)
+        assert (mail(hook).error, server.mailed) == (HookError.TLS, [])
+        assert mail(replace(hook, authority=authority.certificate)).ok
+        assert len(server.mailed) == 1
+        broken = mail(replace(hook, authority="-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"))
+        assert (broken.error, broken.untaken) == (HookError.CONFIGURATION, True)
+
+
 def test_an_email_goes_through_implicit_tls(authority: Authority, certified: ssl.SSLContext) -> None:
     with mail_server(tls=certified, implicit=True) as server:
         receipt = mail(email(server.port, MailTls.IMPLICIT), authority)

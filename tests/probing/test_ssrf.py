@@ -14,7 +14,7 @@ from app.adapters.probing.probe import RetrieverProbe
 from app.adapters.transfer import Transfer
 from app.adapters.transport import exchange, send_one
 from app.adapters.wire import Failure, Request, Response
-from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.domain.addresses import AddressPolicy, Proxy, hook_policy, parse_allow, retriever_policy
 from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.http_servers import Peer, closed_port, peer, reply
@@ -301,22 +301,23 @@ def test_a_proxy_of_our_own_is_not_asked_for_what_is_refused(host: str) -> None:
     with peer(BAIT) as bait:
         request = Request(url=f"http://{host}/", body=b"")
         for policy in (PUBLIC, LISTED):
-            assert send_one(request, policy=policy, proxy=bait.url).failure is Failure.BLOCKED
+            assert send_one(request, policy=replace(policy, proxy=Proxy(url=bait.url))).failure is Failure.BLOCKED
         assert bait.connections == 0
 
 
 def test_a_proxy_is_asked_for_listed_names_alone() -> None:
     with peer(reply(b"found")) as proxy:
+        through = replace(LISTED, proxy=Proxy(url=proxy.url))
         listed = Request(url="http://search.example/", body=b"")
-        assert send_one(listed, policy=LISTED, proxy=proxy.url).body == b"found"
+        assert send_one(listed, policy=through).body == b"found"
         for url in ("http://evil.example/", "http://search.example.evil.example/", "http://search.example\\@evil/"):
-            assert send_one(replace(listed, url=url), policy=LISTED, proxy=proxy.url).failure is Failure.BLOCKED
+            assert send_one(replace(listed, url=url), policy=through).failure is Failure.BLOCKED
         assert len(proxy.seen) == 1
 
 
 def resolved(bait: Peer, addresses: str, policy: AddressPolicy, transfer: Transfer | None = None) -> Response:
     """Ask `rebind.example` by a handle as the transport uses it; only the name is resolved by the test."""
-    used = transfer or Transfer(policy, "")
+    used = transfer or Transfer(policy)
     try:
         used.prepare(Request(url=f"http://rebind.example:{bait.port}/", body=b"", timeout_seconds=2), 0)
         names = [f"-rebind.example:{bait.port}", f"rebind.example:{bait.port}:{addresses}"]
@@ -363,7 +364,7 @@ def test_of_several_addresses_only_permitted_ones_are_tried() -> None:
 def test_name_that_leads_elsewhere_the_second_time_is_checked_the_second_time() -> None:
     policy = hook_policy(parse_allow("127.0.0.1"))
     with peer(replace(BAIT, close=True)) as bait:
-        transfer = Transfer(policy, "")
+        transfer = Transfer(policy)
         try:
             assert resolved(bait, "127.0.0.1", policy, transfer).status == 200
             for address in ("127.0.0.2", "[::1]", "169.254.169.254"):

@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from app.adapters.transport import BACKLOG_BYTES, exchange, send_one
 from app.adapters.wire import Failure, Request, Response, header_line
-from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.domain.addresses import AddressPolicy, Proxy, hook_policy, parse_allow, retriever_policy
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 
@@ -235,13 +236,15 @@ def test_environment_proxy_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ask(server.url).status == 200
 
 
-def test_configured_proxy_is_used_and_literal_addresses_are_judged_before_it() -> None:
+def test_configured_proxy_is_used_and_literal_addresses_are_judged_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
     with peer(reply(b"by proxy")) as server:
+        through = replace(PUBLIC, proxy=Proxy(url=server.url))
         public = Request(url="http://retriever.invalid/x", body=b"{}")
-        assert send_one(public, policy=PUBLIC, proxy=server.url).body == b"by proxy"
+        assert send_one(public, policy=through).body == b"by proxy"
         assert server.seen[0].target == "http://retriever.invalid/x"
         inside = Request(url="http://10.0.0.1/x", body=b"{}")
-        assert send_one(inside, policy=PUBLIC, proxy=server.url).failure is Failure.BLOCKED
+        assert send_one(inside, policy=through).failure is Failure.BLOCKED
         assert len(server.seen) == 1
 
 

@@ -20,6 +20,8 @@ GOOD: dict[str, tuple[str, Any]] = {
     "BOOTSTRAP_KEY_FILE": ("/run/secrets/key", Path("/run/secrets/key")),
     "RETRIEVER_ALLOW": ("10.0.0.0/8, search.internal", "10.0.0.0/8, search.internal"),
     "HOOK_ALLOW": ("127.0.0.0/8", "127.0.0.0/8"),
+    "PROXY": ("http://user:hunter2@proxy.internal:3128", "http://user:hunter2@proxy.internal:3128"),
+    "NO_PROXY": (".internal, 10.0.0.0/8", ".internal, 10.0.0.0/8"),
     "METRICS_TOKEN": ("a-token-of-16-ch", "a-token-of-16-ch"),
     "AUTO_MIGRATE": ("true", True),
     "RETENTION_DAYS": ("30", 30),
@@ -30,7 +32,7 @@ GOOD: dict[str, tuple[str, Any]] = {
     "PING_INTERVAL": ("2m", 120),
     "RUNBOOK_URL": ("https://wiki.example.org/{check}/{rule}", "https://wiki.example.org/{check}/{rule}"),
 }
-SECRETS = {"DATABASE_URL", "SECRET_KEY", "METRICS_TOKEN", "PING_URL"}
+SECRETS = {"DATABASE_URL", "SECRET_KEY", "METRICS_TOKEN", "PING_URL", "PROXY"}
 BAD: list[tuple[str, str]] = [
     ("DATABASE_URL", "mysql://db/coalmine"),
     ("DATABASE_URL", "coalmine.db"),
@@ -47,6 +49,10 @@ BAD: list[tuple[str, str]] = [
     ("LOG_FORMAT", "JSON"),
     ("RETRIEVER_ALLOW", "10.0.0.0/99"),
     ("HOOK_ALLOW", "a b"),
+    ("PROXY", "proxy.internal:3128"),
+    ("PROXY", "socks5://proxy.internal:1080"),
+    ("PROXY", "http://proxy.internal:3128/path"),
+    ("NO_PROXY", "*"),
     ("METRICS_TOKEN", "fifteen-letters"),
     ("METRICS_TOKEN", "a token with blanks in it"),
     ("AUTO_MIGRATE", "perhaps"),

@@ -27,18 +27,21 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.certificate = self._sign(self._name, self._key, authority=True)
 
-    def issue(self, name: str, *, passphrase: bytes | None = None) -> Tls:
-        """Vouch for a name: its certificate and key, with this authority to trust."""
+    def issue(self, name: str, *, host: str = "localhost", passphrase: bytes | None = None) -> Tls:
+        """Vouch for a name and the host it is at: its certificate and key, with this authority to trust."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, authority=False)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = self._sign(subject, key, authority=False, host=host)
         encryption: KeySerializationEncryption = NoEncryption()
         if passphrase is not None:
             encryption = BestAvailableEncryption(passphrase)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
         return Tls(certificate=certificate, key=private, authority=self.certificate)
 
-    def _sign(self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool) -> str:
-        alternative = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    def _sign(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool, host: str = "localhost"
+    ) -> str:
+        alternative = x509.SubjectAlternativeName([x509.DNSName(host)])
         built = (
             x509.CertificateBuilder(self._name, name, key.public_key(), x509.random_serial_number())
             .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))

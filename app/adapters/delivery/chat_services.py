@@ -22,6 +22,7 @@ def send_slack(hook: Hook, message: Message, now: datetime, *, policy: AddressPo
         timeout_seconds=hook.timeout_seconds,
         policy=policy,
         user_agent=user_agent,
+        authority=hook.authority,
     )
 
 
@@ -35,6 +36,7 @@ def send_pagerduty(hook: Hook, message: Message, now: datetime, *, policy: Addre
         timeout_seconds=hook.timeout_seconds,
         policy=policy,
         user_agent=user_agent,
+        authority=hook.authority,
     )
 
 
@@ -54,4 +56,5 @@ def send_alertmanager(
         timeout_seconds=hook.timeout_seconds,
         policy=policy,
         user_agent=user_agent,
+        authority=hook.authority,
     )

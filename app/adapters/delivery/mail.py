@@ -28,7 +28,7 @@ def send_mail(
     policy: AddressPolicy,
     context: ssl.SSLContext | None = None,
 ) -> Receipt:
-    """Attempt once; see `Send`. `context` has the trusted authorities, by default those of this machine.
+    """Attempt once; see `Send`. `context` has the trusted authorities, by default that of the hook or this machine's.
 
     A message counts as delivered once the server accepted it for every recipient, even if the session then fails.
     Those it was taken for are in `taken_by` and are not sent it again. A server without STARTTLS gets nothing where it
@@ -37,7 +37,11 @@ def send_mail(
     mail = hook.mail
     assert mail is not None  # noqa: S101 - of a hook of this kind
     started = time.monotonic()
-    trust = context if context is not None else ssl.create_default_context()
+    try:
+        trust = context if context is not None else ssl.create_default_context(cadata=hook.authority)
+    except ssl.SSLError:
+        detail = "the certificate of the authority cannot be read as PEM; nothing was sent"
+        return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail, untaken=True)
     session = _Session(mail, policy, trust, hook.timeout_seconds)
     try:
         recipients = [one for one in mail.recipients if one not in message.taken_by]

@@ -1,4 +1,4 @@
-"""Resolves host names within a second, for warnings alone: a name may resolve differently when it is used."""
+"""Resolves host names within a second, for warnings and before a proxy: a name may resolve differently when used."""
 
 import socket
 import time

@@ -6,9 +6,10 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 from app.adapters.transport import send_one
-from app.adapters.wire import Failure, Request, Response, header_line
+from app.adapters.wire import Failure, Request, RequestAuth, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.delivery.hooks import Receipt
+from app.domain.probing.retrievers import Tls
 
 READ_BYTES = 4_096
 """Bytes of a response that are read. None of it is stored: the status decides."""
@@ -42,7 +43,7 @@ def post(
     timeout_seconds: float,
     policy: AddressPolicy,
     user_agent: str,
-    proxy: str = "",
+    authority: str | None = None,
 ) -> Receipt:
     """Post JSON once and judge the answer."""
     own = {"content-type": "application/json", "user-agent": user_agent}
@@ -54,7 +55,8 @@ def post(
         max_body_bytes=READ_BYTES,
         wants_headers=True,
     )
-    return receipt_of(send_one(request, policy=policy, proxy=proxy), now)
+    auth = RequestAuth(tls=None if authority is None else Tls(authority=authority))
+    return receipt_of(send_one(request, policy=policy, auth=auth), now)
 
 
 def receipt_of(response: Response, now: datetime) -> Receipt:
@@ -108,7 +110,7 @@ def _seconds_until(value: str, now: datetime) -> float:
 
 _FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER = 200, 300, 400, 410, 500
 _LATE = 408
-_UNSENT = ("connection failed", "the host name", "the proxy's host name", "no connection", "TLS:", "the TLS handshake")
+_UNSENT = ("connection failed", "the host name", "the proxy", "no connection", "TLS:", "the TLS handshake")
 """How the details of failures begin before which nothing was sent."""
 _ERRORS = {
     Failure.TIMEOUT: HookError.TIMEOUT,

@@ -12,7 +12,7 @@ from app.domain.delivery.hooks import Hook, Message, Receipt
 
 
 def send_webhook(
-    hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str = "coalmine", proxy: str = ""
+    hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str = "coalmine"
 ) -> Receipt:
     """Attempt once; see `Send`. A hook without a secret is sent its message unsigned.
 
@@ -31,7 +31,7 @@ def send_webhook(
         timeout_seconds=hook.timeout_seconds,
         policy=policy,
         user_agent=user_agent,
-        proxy=proxy,
+        authority=hook.authority,
     )
 
 

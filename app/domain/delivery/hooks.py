@@ -73,6 +73,10 @@ class Hook:
     """Constant labels beside those of the alert, where the kind has labels."""
     mail: Mail | None = None
     """Set exactly for email."""
+    authority: str | None = None
+    """Certificate, as PEM, of the authority to trust in place of the system's."""
+    proxy: str | None = None
+    """Its own proxy, "" for none; None = that of the installation, if any."""
     timeout_seconds: float = 15.0
 
 

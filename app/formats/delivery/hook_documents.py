@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls
+from app.formats.auth_documents import PemCertificate
 from app.formats.fields import (
     Document,
     Name,
@@ -46,6 +47,9 @@ _MEANINGS: Final = {
     HookKind.APPRISE: "any of the services Apprise knows",
 }
 _TLS_NAMES: Final = {MailTls.STARTTLS: "STARTTLS", MailTls.IMPLICIT: "implicit TLS", MailTls.NONE: "none"}
+_THROUGH_PROXY: Final = (HookKind.WEBHOOK, HookKind.SLACK, HookKind.PAGERDUTY, HookKind.ALERTMANAGER)
+"""Kinds that may have a proxy of their own; mail is no HTTP, and Apprise connects by itself."""
+_NO_PROXY: Final = "none"
 _COMMON: Final = ("slug", "kind", "timeout")
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     HookKind.WEBHOOK: ("url",),
@@ -99,6 +103,17 @@ def _host(host: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|::1", host):
         raise field_error("must be the name or the address of a mail server, without a port")
     return host
+
+
+def _proxy(proxy: str) -> str:
+    """Check the address of a proxy. Never quotes the value."""
+    if proxy == _NO_PROXY:
+        return proxy
+    if "@" in proxy:
+        raise field_error("must be without user and password, which would be shown; COALMINE_PROXY may have them")
+    if not re.fullmatch(r"https?://[A-Za-z0-9._\[\]:-]+/?", proxy):
+        raise field_error("must be 'none' or an address such as http://proxy.example.org:3128")
+    return check_url(proxy).rstrip("/")
 
 
 def _address(address: str) -> str:
@@ -260,6 +275,29 @@ class HookDocument(Document):
             placeholder="team=search",
         ),
     ] = Field(default_factory=dict, max_length=20)
+    authority: Annotated[
+        PemCertificate | None,
+        Field(
+            title="Certificate authority",
+            description="Certificate, as PEM, to trust in place of the system's authorities.",
+        ),
+        Widget(
+            kinds=(*_THROUGH_PROXY, HookKind.EMAIL),
+            control=Control.AREA,
+            lines=3,
+            mono=True,
+            length=100_000,
+            placeholder="-----BEGIN CERTIFICATE-----",
+        ),
+    ] = None
+    proxy: Annotated[
+        Annotated[str, AfterValidator(_proxy), StringConstraints(max_length=512)] | None,
+        Field(
+            title="Proxy",
+            description="Such as http://proxy.example.org:3128, or none; empty is COALMINE_PROXY, if that is set.",
+        ),
+        Widget(kinds=_THROUGH_PROXY, placeholder="http://proxy.example.org:3128"),
+    ] = None
     timeout: Annotated[
         Seconds, Field(title="Timeout", description="Longest wait for the receiver, such as 15s."), _TIMEOUT
     ] = 15.0
@@ -303,6 +341,8 @@ class HookDocument(Document):
             secret=self.secret or self.routing_key or self.password,
             username=self.username,
             labels=self.labels,
+            authority=self.authority,
+            proxy="" if self.proxy == _NO_PROXY else self.proxy,
             mail=self._mail(),
             timeout_seconds=self.timeout,
         )
@@ -319,7 +359,7 @@ HOOK_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
     {kind: name for kind in HookKind for name, widget in widgets_of(HookDocument, kind).items() if widget.secret}
 )
 """The one field of each kind whose value is a secret. Whoever has the URL of Slack or Apprise may speak there."""
-HOOK_TEXTS: Final = tuple(dict.fromkeys(HOOK_SECRETS.values()))
+HOOK_TEXTS: Final = (*dict.fromkeys(HOOK_SECRETS.values()), "authority")
 """The keys of a hook that may be read from a file, as `<key>_file`."""
 OPTIONAL_SECRETS: Final = frozenset(kind for kind, name in HOOK_SECRETS.items() if name not in _REQUIRED[kind])
 """Kinds whose secret is optional."""

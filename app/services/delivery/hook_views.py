@@ -115,17 +115,18 @@ def notes_on_hooks(
     policy: AddressPolicy, hooks: Iterable[Mapping[str, Any]], look_up: LookUp | None
 ) -> list[tuple[str, str]]:
     """Return which of these hooks, by slug, cannot be delivered to and why: see `hook_warnings`."""
-    hosts = [(str(hook.get("slug") or ""), host) for hook in hooks for host in (_host(hook),) if host]
+    hosts = [(str(hook.get("slug") or ""), host) for hook in hooks for host in _hosts(hook) if host]
     names = [host for _, host in hosts if literal(host) is None]
     leads = look_up(names) if look_up is not None and names else {}
     judged = [(slug, hook_warning(policy, host, leads.get(host, ()))) for slug, host in hosts]
     return [(slug, warning) for slug, warning in judged if warning is not None]
 
 
-def _host(hook: Mapping[str, Any]) -> str:
-    """Return the host a hook connects to; "" where there is none, or Apprise chooses it."""
+def _hosts(hook: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the host of a hook and that of its own proxy; "" where there is none, or Apprise chooses it."""
     try:
+        proxy = str(urlsplit(hook.get("proxy") or "").hostname or "")
         host = str(hook.get("host") or urlsplit(hook.get("url") or "").hostname or "")
     except ValueError:  # not a URL, such as one with brackets
-        return ""
-    return host if hook.get("kind") != HookKind.APPRISE or literal(host) is not None else ""
+        return ()
+    return host if hook.get("kind") != HookKind.APPRISE or literal(host) is not None else "", proxy
