@@ -17,6 +17,7 @@ import pycurl
 from app.adapters.file_descriptors import LOCAL_ERRORS, are_exhausted
 from app.adapters.wire import NO_AUTH, NO_HEADERS, Failure, Request, RequestAuth, Response, header_fields, header_line
 from app.domain.addresses import AddressPolicy, Proxy
+from app.domain.probing.http_headers import cache_sign
 
 CONNECT_SECONDS = 5.0
 """A connection that takes longer than this will not come; short of it the request's own time-out rules."""
@@ -124,6 +125,7 @@ class Transfer:
                 latency_seconds=seconds,
                 retry_after_seconds=wait,
                 content_type=self.curl.getinfo(pycurl.CONTENT_TYPE) or "",
+                cache_sign=cache_sign(self._lines),
                 redirect_url=(self.curl.getinfo(pycurl.REDIRECT_URL) or None) if status in _REDIRECTS else None,
             )
         failure, detail = self._failure(code)

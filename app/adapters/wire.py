@@ -94,6 +94,8 @@ class Response:
     content_type: str = ""
     redirect_url: str | None = None
     """Absolute target of a redirect."""
+    cache_sign: str | None = None
+    """The header line that says that a cache answered; None where none does."""
     retry_after_seconds: float | None = None
     """What the peer asked for by `Retry-After`, in seconds from then, where it answered 429 or 503."""
 

@@ -244,6 +244,8 @@ class Answer:
     detail: str | None = None
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     index_version: str | None = None
+    cache_sign: str | None = None
+    """The header line by which a cache before the retriever says that the answer is its own; None where none does."""
     generated: str | None = None
     """The text that the retriever generated from its hits, where its mapping has one."""
     retry_after_seconds: float | None = None

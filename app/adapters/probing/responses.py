@@ -30,6 +30,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
     if problem is not None:
         retry_after = response.retry_after_seconds or 0.0
         answer = failed_answer(problem[0], without_secrets(problem[1], secrets), status, seconds)
+        answer = answer if response.cache_sign is None else replace(answer, cache_sign=response.cache_sign)
         return replace(answer, retry_after_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
     try:
         reading = reader.read(response.body, response.headers)
@@ -42,6 +43,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
         http_status=status,
         index_version=reading.index_version,
         generated=reading.answer,
+        cache_sign=response.cache_sign,
     )
 
 

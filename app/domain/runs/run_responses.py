@@ -15,7 +15,7 @@ from app.domain.probing.probe_failures import FailedProbe, ProbeFailure
 from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.tally import StoredResult
-from app.domain.runs.verdicts import remarks, too_few_scored
+from app.domain.runs.verdicts import cache_remarks, remarks, too_few_scored
 from app.domain.runs.wrong_fields import NamedBy
 
 
@@ -107,6 +107,8 @@ def build_responses(
         why=next(iter(unscored.values()), None),
         lacking_fields=missing_fields(inputs.retriever.response, present_fields(rankings.values())),
     )
+    signs = [answer.cache_sign for answer in answers if answer.cache_sign is not None]
+    sent = sum(answer.outcome is not Outcome.SKIPPED for answer in answers)
     versions = [answer.index_version for answer in answers if answer.index_version]
     return RunResponses(
         started_at=started_at,
@@ -119,7 +121,7 @@ def build_responses(
         },
         unscored=unscored.keys(),
         too_few_scored=too_few,
-        remarks=gaps,
+        remarks=(*gaps, *cache_remarks(sent, cached=len(signs), sign=next(iter(signs), None))),
         index_version=versions[-1] if versions else None,
         ended_early=ended_early,
     )

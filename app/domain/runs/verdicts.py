@@ -27,6 +27,8 @@ UNSCORED: Final = "relevance could not be measured for"
 """Beginning of a remark that re-scoring keeps: no judgment can change it."""
 LACKING: Final = "was found in none of the hits"
 """End of the remark on a mapped field that no hit has; re-scoring keeps it too."""
+CACHED: Final = "came from a cache before the retriever"
+"""Part of the remark on answers of a cache; re-scoring keeps it too."""
 TOO_FEW_SCORED: Final = "relevance was measured for only"
 """Beginning of the reason of an unknown run that re-scoring keeps."""
 NOT_CARRIED_OUT: Final = "the run was not carried out"
@@ -213,6 +215,16 @@ def remarks(
         *(f"`{field}` {LACKING}" for field in lacking),
         *(sentence for sentence, count in counts_by_sentence.items() if count),
     ]
+
+
+def cache_remarks(total: int, *, cached: int, sign: str | None) -> tuple[str, ...]:
+    """Return the remark on a run of which `cached` of `total` answers were a cache's, as the header line `sign` says.
+
+    Such a run measures the cache: it goes on finding what the index has lost until the cache forgets.
+    """
+    named = f" ({sign})" if sign else ""
+    sentence = f"{cached} of {counted(total, 'answer')} {CACHED}{named}: what the index answers now was not measured"
+    return (sentence,) if cached else ()
 
 
 def is_unknown(*, total: int, measured: int, expecting: int, undefined: int) -> bool:

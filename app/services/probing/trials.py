@@ -31,6 +31,7 @@ from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import evaluate
 from app.domain.runs.run_responses import build_responses
 from app.domain.runs.suite_snapshot import SuiteSnapshot
+from app.domain.runs.verdicts import CACHED
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.catalog.secret_fields import join_secrets, secret_names
 from app.formats.history.shapes import time_text
@@ -158,6 +159,7 @@ def answer_view(
     suggestions = _suggestions(document, exchange, query) if suggests_now and exchange is not None else []
     remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in missing]
     remarks += [] if ranking is None else _ranking_remarks(retriever, ranking)
+    remarks += [] if answer.cache_sign is None else [f"the answer {CACHED} ({answer.cache_sign})"]
     remarks += [] if exchange is None else [*exchange.remarks, *_endpoint_remarks(retriever, answer, exchange)]
     if (
         suggests_now

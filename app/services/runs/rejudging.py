@@ -18,7 +18,7 @@ from app.domain.runs.run_outcomes import HistoryFacts, evaluate, finds_nothing, 
 from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.tally import Tally, pack_reasons
-from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED
+from app.domain.runs.verdicts import CACHED, LACKING, TOO_FEW_SCORED, UNSCORED
 from app.domain.runs.wrong_fields import NamedBy, named_by
 from app.services.aggregates import embedder_finding
 from app.services.alerts.rule_facts import repeated_failures
@@ -279,7 +279,7 @@ def _responses(table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failu
         failures={**dict.fromkeys(lost, _LOST), **failures},
         unscored=run.unscored_at,
         too_few_scored=next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None),
-        remarks=tuple(one for one in run.reasons if one.startswith(UNSCORED) or one.endswith(LACKING)),
+        remarks=tuple(one for one in run.reasons if one.startswith(UNSCORED) or one.endswith(LACKING) or CACHED in one),
         ended_early=_ended_early(run, failures),
     )
 

@@ -11,6 +11,7 @@ from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.runs.rankings import Scores, round_ranking, scores_hold
 from app.domain.runs.run_responses import RunResponses, missing_relevance
+from app.domain.runs.verdicts import cache_remarks
 from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
 from app.store.engine import Connection, Store, blocks
@@ -65,6 +66,7 @@ def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> Shar
     if len(ranking_ids) < len(settled):
         new = {position: ranking for position, ranking in settled.items() if position not in ranking_ids}
         ranking_ids |= _stored_rankings(connection, plan, new)
+    cache_signs = [one.cache_sign for one in answers.values() if one.cache_sign is not None]
     versions = [answers[position].index_version for position in settled if answers[position].index_version]
     return ShardBody(
         first=positions.start,
@@ -81,6 +83,8 @@ def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> Shar
         unscored_at=sorted(unscored),
         present=sorted(present_fields(settled.values())),
         generated={position: one.generated for position, one in answers.items() if one.generated is not None},
+        cached=len(cache_signs),
+        cache_sign=next(iter(cache_signs), None),
     )
 
 
@@ -201,6 +205,11 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
         unscored=sum(body.unscored for body in answered.values()),
         why=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
         lacking_fields=missing_fields(plan.inputs.retriever.response, present_fields),
+    )
+    remarks += cache_remarks(
+        size - sum(failure.outcome == str(Outcome.SKIPPED) for failure in failures.values()),
+        cached=sum(body.cached for body in answered.values()),
+        sign=next((body.cache_sign for body in answered.values() if body.cache_sign), None),
     )
     changed, kept, aged = _sorted_out(plan, ranking_ids)
     responses = RunResponses(

@@ -50,6 +50,10 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
     """What the hits had of the fields they may lack, see `presence`."""
     generated: dict[int, str] = msgspec.field(default_factory=dict)
     """Answers that came with the hits, by position."""
+    cached: int = 0
+    """Answers of a cache before the retriever."""
+    cache_sign: str | None = None
+    """The header line that says so, of one of them."""
 
 
 def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody], *, now: int) -> None:
