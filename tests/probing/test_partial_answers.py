@@ -165,6 +165,9 @@ def test_null_is_nothing_found_and_an_absent_list_where_that_is_declared() -> No
     assert empty.ranking is not None
     assert (empty.outcome, len(empty.ranking)) == (Outcome.OK, 0)
     assert ask_json({"code": 5, "message": "broken"}, replace(MAPPING, absent="empty")).outcome is Outcome.PARTIAL
+    vespa = replace(VESPA, absent="empty")
+    assert ask_json({"root": {"fields": {"totalCount": 0}}}, vespa).outcome is Outcome.OK
+    assert ask_json({"service": "gateway"}, vespa).outcome is Outcome.MALFORMED, "nothing of Vespa's is in it"
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,26 @@ def test_error_that_comes_with_200_is_no_ranking_either(name: str) -> None:
     assert "\u201c" in str(answer.detail), "the words of the server are quoted"
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("elasticsearch", ("timed_out",), True),
+        ("opensearch", ("_shards", "failed"), 1),
+        ("vespa", ("root", "coverage", "degraded"), {"match-phase": False, "timeout": True}),
+        ("typesense", ("results", 0, "search_cutoff"), True),
+        ("azure-ai-search", ("@search.coverage",), 80.0),
+    ],
+)
+def test_answer_that_says_it_is_not_whole_is_no_ranking(name: str, path: tuple[str | int, ...], value: object) -> None:
+    body = json.loads(json.dumps(SHAPES[name].answer))
+    place = body
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    answer = read_answer(response(body), compile_reader(retriever(name), K))
+    assert (answer.outcome, answer.ranking) == (Outcome.PARTIAL, None)
+
+
 @pytest.mark.parametrize("name", [name for name in SHAPES if SHAPES[name].headers])
 def test_secret_goes_where_the_vendor_wants_it(name: str) -> None:
     asked = retriever(name, auth=dict(SHAPES[name].secret))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.domain.model import Outcome
 from tests.support.preset_shapes import EMBEDDING, QUERY, VECTOR, Hit, K, Refusal, Shape
 
 
@@ -56,6 +57,24 @@ VECTOR_HITS = (
     Hit(id="c1", text="Kept for 30 days.", document="logs.md", score=0.875),
     Hit(id="c2", text=None, score=0.5),
 )
+
+
+def vespa(*hits: dict[str, Any]) -> dict[str, Any]:
+    """Write what Vespa answers a query; without hits there is no list of them."""
+    root: dict[str, Any] = {
+        "id": "toplevel",
+        "relevance": 1.0,
+        "fields": {"totalCount": len(hits)},
+        "coverage": {"coverage": 100, "documents": 2, "full": True, "nodes": 1, "results": 1, "resultsFull": 1},
+    }
+    return {"root": {**root, "children": list(hits)} if hits else root}
+
+
+def typesense(*hits: dict[str, Any]) -> dict[str, Any]:
+    """Write what Typesense answers one search of several."""
+    found = {"facet_counts": [], "found": len(hits), "hits": list(hits), "out_of": 2, "page": 1}
+    return {"results": [{**found, "search_cutoff": False, "search_time_ms": 1}]}
+
 
 SEARCH_ENGINES = {
     "elasticsearch": Shape(
@@ -113,5 +132,65 @@ SEARCH_ENGINES = {
         refusal=Refusal(status=400, body=BAD_VECTOR),
         secret={"user": "reader", "password": "sesame"},
         headers=("authorization: Basic cmVhZGVyOnNlc2FtZQ==",),
+    ),
+    "vespa": Shape(
+        written={"url": "https://vespa.example.org", "options": {"source": "docs"}},
+        url="https://vespa.example.org/search/",
+        sent={
+            "yql": "select * from sources docs where userQuery()",
+            "query": QUERY,
+            "type": "any",
+            "ranking": "default",
+            "hits": K,
+        },
+        answer=vespa(
+            {"id": "id:ns:docs::c1", "relevance": 7.5, "fields": {"text": "Kept for 30 days.", "source": "logs.md"}},
+            {"id": "id:ns:docs::c2", "relevance": 0.5, "fields": {}},
+        ),
+        hits=(
+            Hit(id="id:ns:docs::c1", text="Kept for 30 days.", document="logs.md", score=7.5),
+            Hit(id="id:ns:docs::c2", text=None, score=0.5),
+        ),
+        nothing=vespa(),
+        refusal=Refusal(
+            status=400,
+            body={
+                "root": {
+                    "id": "toplevel",
+                    "relevance": 1.0,
+                    "fields": {"totalCount": 0},
+                    "errors": [{"code": 4, "summary": "Invalid query parameter", "message": "no document type 'docs'"}],
+                }
+            },
+        ),
+        secret={"token": "sesame"},
+        headers=("Authorization: Bearer sesame",),
+    ),
+    "typesense": Shape(
+        written={"url": "https://ts.example.org", "options": {"collection": "docs"}},
+        url="https://ts.example.org/multi_search",
+        sent={
+            "searches": [
+                {
+                    "collection": "docs",
+                    "q": QUERY,
+                    "query_by": "text",
+                    "per_page": K,
+                    "drop_tokens_threshold": K,
+                }
+            ]
+        },
+        answer=typesense(
+            {
+                "document": {"id": "c1", "text": "Kept for 30 days.", "source": "logs.md"},
+                "text_match": 578730123365187705,
+            },
+            {"document": {"id": "c2"}, "text_match": 578730123365187699},
+        ),
+        hits=(Hit(id="c1", text="Kept for 30 days.", document="logs.md"), Hit(id="c2", text=None)),
+        nothing=typesense(),
+        refusal=Refusal(status=200, body={"results": [{"code": 404, "error": "Not found."}]}, outcome=Outcome.PARTIAL),
+        secret={"key": "sesame"},
+        headers=("X-TYPESENSE-API-KEY: sesame",),
     ),
 }

@@ -298,6 +298,13 @@ def _shortfall(tally: dict[str, Any]) -> str | None:
     return None
 
 
+def _follow(value: Any, names: Sequence[str]) -> Any:
+    """Return the field of nested objects; None where one of them is not there."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]:
     """Return no hits where null, or a list that may be absent, says that nothing was found; raises otherwise."""
     if is_null(path, answer):
@@ -307,7 +314,7 @@ def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]
     message = _message_beside(body)
     if code not in (0, 200, "0", "200", None) and message is not None:
         raise PartialAnswerError(f"answered with an error{quoted(message)}")
-    if paths.absent_is_empty and isinstance(answer, dict):
+    if paths.absent_is_empty and isinstance(_follow(answer, (path.steps or ())[:-1]), dict):
         return []
     text = f"{path.text}: missing, though {field} is mapped to it"
     if message is not None:

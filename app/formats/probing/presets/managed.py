@@ -13,7 +13,8 @@ _AZURE_RESPONSE: Final[Mapping[str, Any]] = {
     "score": '"@search.score"',
     "text": "chunk",
     "document": "title",
-    "partial": '"@search.semanticPartialResponseReason"',
+    # The coverage is in the answer where the request sets `minimumCoverage`, in percent of the index.
+    "partial": '"@search.semanticPartialResponseReason" || "@search.coverage" < `100`',
 }
 _AZURE_PATH: Final = "/indexes/{{ index }}/docs/search"
 _AZURE_OPTIONS: Final = (

@@ -105,4 +105,71 @@ SEARCH_ENGINES: Final = (
         auth={"kind": "basic"},
         needs_vector=True,
     ),
+    # The score is that of the rank profile; `bm25` and `nativeRank`, the defaults, measure no relevance.
+    Preset(
+        name="vespa",
+        what="a Vespa application by words",
+        source="https://docs.vespa.ai/en/reference/api/query.html",
+        tested=SHAPE,
+        example_url="http://127.0.0.1:8080",
+        path="/search/",
+        options=(
+            Option(name="source", label="Document type", example="docs"),
+            Option(name="ranking", label="Rank profile", example="default", default="default"),
+        ),
+        request={
+            "json": {
+                "yql": "select * from sources {{ source }} where userQuery()",
+                "query": "{{ query }}",
+                "type": "any",
+                "ranking": "{{ ranking }}",
+                "hits": "{{ k }}",
+            }
+        },
+        response={
+            "hits": "root.children",
+            "absent": "empty",
+            "id": "id",
+            "score": "relevance",
+            "text": "fields.text",
+            "document": "fields.source",
+            "error": "root.errors || error || errors",
+            "partial": "root.coverage.degraded",
+        },
+        auth={"kind": "bearer"},
+    ),
+    Preset(
+        name="typesense",
+        what="a Typesense collection by words",
+        source="https://typesense.org/docs/29.0/api/search.html",
+        tested=SHAPE,
+        example_url="http://127.0.0.1:8108",
+        path="/multi_search",
+        options=(
+            Option(name="collection", label="Collection", example="docs"),
+            Option(name="field", label="Text field", example="text", default="text"),
+        ),
+        request={
+            "json": {
+                "searches": [
+                    {
+                        "collection": "{{ collection }}",
+                        "q": "{{ query }}",
+                        "query_by": "{{ field }}",
+                        "per_page": "{{ k }}",
+                        "drop_tokens_threshold": "{{ k }}",
+                    }
+                ]
+            }
+        },
+        response={
+            "hits": "results[0].hits",
+            "id": "document.id",
+            "text": "document.text",
+            "document": "document.source",
+            "error": "results[0].error || error || message",
+            "partial": "results[0].search_cutoff",
+        },
+        auth={"kind": "api_key", "header": "X-TYPESENSE-API-KEY"},
+    ),
 )
