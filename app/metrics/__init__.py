@@ -4,9 +4,10 @@ A scrape never reads the store. The snapshot is refreshed at once after changes 
 for those of other replicas; when the store cannot be read the state series vanish and `coalmine_store_up` is 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import Metric
@@ -46,10 +47,12 @@ class ProcessMetrics:
             buckets=_PROBE_BUCKETS,
             registry=registry,
         )
-        self._deliveries = Counter("coalmine_deliveries", "Deliveries received by hooks.", ["hook"], registry=registry)
+        self._deliveries = Counter("coalmine_deliveries", "Deliveries received by hooks.", ["hook"], registry=None)
         self._failures = Counter(
-            "coalmine_delivery_failures", "Failed delivery attempts.", ["hook", "reason"], registry=registry
+            "coalmine_delivery_failures", "Failed delivery attempts.", ["hook", "reason"], registry=None
         )
+        self.of_hooks: Final = (self._deliveries, self._failures)
+        """Counters by hook; `HookCollector` exports them."""
         self._lag = Gauge(
             "coalmine_scheduler_lag_seconds",
             "How late the last tick queued its run, or, where it is longer, how long the next is overdue.",
@@ -160,6 +163,23 @@ class StateCollector(Collector):
             yield from state_families(state)
 
 
+class HookCollector(Collector):
+    """Exports the counters of hooks in force; of those that are gone they are kept, in case a hook comes back."""
+
+    def __init__(self, snapshot: Snapshot, counters: Sequence[Counter]) -> None:
+        self._snapshot = snapshot
+        self._counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counters; while the state is unknown those of all hooks that were sent to."""
+        state = self._snapshot.state
+        slugs = None if state is None else {hook.slug for hook in state.hooks}
+        for counter in self._counters:
+            for family in counter.collect():
+                family.samples = [one for one in family.samples if slugs is None or one.labels["hook"] in slugs]
+                yield family
+
+
 @dataclass(frozen=True, slots=True)
 class Exposition:
     """The registry of this process with everything in it."""
@@ -175,6 +195,7 @@ class Exposition:
         registry = CollectorRegistry()
         snapshot = Snapshot()
         process = ProcessMetrics(registry)
+        registry.register(HookCollector(snapshot, process.of_hooks))
         registry.register(StateCollector(snapshot, process.monitor))
         return cls(registry, process, snapshot)
 

@@ -143,3 +143,7 @@ def test_it_stands_on_pages_in_reports_and_in_metrics(service: Api) -> None:
     service.refresh()
     exposed = service.client.get("/metrics").text
     assert 'coalmine_pooled_recall_ratio{bound="estimate",k="10",retriever="search",suite="docs"} 1.0' in exposed
+    for path in ("/v1/checks/docs", "/v1/retrievers/search"):
+        assert service.client.delete(path).status_code == 204
+    service.refresh()
+    assert 'retriever="search"' not in service.client.get("/metrics").text

@@ -14,6 +14,7 @@ from app.config import Settings
 from app.domain.addresses import hook_policy, hook_warning, parse_allow
 from app.domain.delivery.hooks import Hook, Message
 from app.main import open_service
+from app.services.delivery.hook_views import hook_warnings
 from tests.support.api_service import api
 from tests.support.fakes import FakeProbe
 from tests.support.living import coalmine
@@ -99,6 +100,25 @@ def test_saving_a_hook_whose_name_leads_to_a_private_address_warns_and_does_not_
         html = {"accept": "text/html"}
         assert TOLD in service.client.get("/hooks/ops?saved=yes", headers=html).text
         assert TOLD not in service.client.get("/hooks/ops", headers=html).text
+
+
+@pytest.mark.parametrize(
+    ("port", "tls", "warned"),
+    [
+        (
+            465,
+            "starttls",
+            "port 465 usually takes TLS from the first byte: set tls: implicit, or port 587 for STARTTLS",
+        ),
+        (587, "implicit", "port 587 usually begins without TLS: set tls: starttls, or port 465 for implicit TLS"),
+        (465, "implicit", None),
+        (2525, "starttls", None),
+        (None, "implicit", None),
+    ],
+)
+def test_a_port_of_mail_that_does_not_fit_the_encryption_warns(port: int | None, tls: str, warned: str | None) -> None:
+    hook = {"kind": "email", "host": "mail.example.org", "port": port, "tls": tls}
+    assert hook_warnings(hook_policy(), hook) == ([] if warned is None else [warned])
 
 
 def test_applying_prints_which_hooks_may_not_be_reached(tmp_path: Path) -> None:

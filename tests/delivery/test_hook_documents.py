@@ -119,6 +119,13 @@ def test_authority_and_proxy_may_stand_in_a_file_and_are_shown() -> None:
     assert read_canary_files([("a.yaml", exported)], exported_secrets(Documents(hooks=(read,))), None).hooks == (read,)
 
 
+@pytest.mark.parametrize("host", ["::1", "2001:db8::25", "10.0.0.1", "mail", "mail_1.example.org"])
+def test_a_mail_server_may_be_an_address(host: str) -> None:
+    mail = document("email", host=host).to_domain().mail
+    assert mail is not None
+    assert mail.host == host
+
+
 @pytest.mark.parametrize(("tls", "port"), [("starttls", 587), ("implicit", 465)])
 def test_a_mail_server_is_at_the_port_of_its_tls(tls: str, port: int) -> None:
     assert [
@@ -177,6 +184,9 @@ def test_what_a_kind_needs_is_missed(kind: str, names: list[str]) -> None:
         ("email", {"tls": "ssl"}, "tls: must be one of"),
         ("email", {"port": 0}, "port: must be at least 1"),
         ("email", {"host": "mail.example.org:25 x"}, "host: must be the name or the address"),
+        ("email", {"host": "mail.example.org:465"}, "host: must be the name or the address of a mail server; its port"),
+        ("email", {"host": "[::1]"}, "host: must be the name or the address of a mail server; its port"),
+        ("email", {"host": "10.0.0.1:25"}, "host: must be the name or the address of a mail server; its port"),
         ("email", {"from": "Ops <ops@example.org>"}, "from: must be one plain address"),
         ("email", {"from": "a@b\r\nBcc: c@d"}, "from: must be one plain address"),
         ("email", {"to": ["a@b", "c@d> SIZE=1"]}, "to[1]: must be one plain address"),

@@ -287,6 +287,19 @@ def test_a_server_that_never_shakes_hands_times_out(authority: Authority) -> Non
     assert (receipt.error, receipt.untaken) == (HookError.TIMEOUT, False)
 
 
+@pytest.mark.parametrize(
+    ("number", "tls", "word"),
+    [(465, MailTls.STARTTLS, "set tls: implicit"), (587, MailTls.IMPLICIT, "set tls: starttls")],
+)
+def test_a_port_that_does_not_fit_the_encryption_is_named_when_it_fails(number: int, tls: MailTls, word: str) -> None:
+    hook = email(number, tls)
+    if hook.mail is not None:  # of loopback addresses nothing else is likely to have the port
+        hook = replace(hook, mail=replace(hook.mail, host="127.0.0.99"))
+    receipt = send_mail(hook, message_for(hook), NOW, policy=hook_policy(parse_allow("127.0.0.0/8")))
+    assert receipt.error == HookError.UNREACHABLE
+    assert word in str(receipt.detail)
+
+
 def test_no_email_goes_to_an_address_that_is_not_allowed() -> None:
     with mail_server() as server:
         hook = email(server.port)

@@ -273,6 +273,20 @@ def test_a_disabled_or_archived_check_has_no_series(service: Api) -> None:
     assert 'check="docs"' not in _scrape(service)
 
 
+def test_a_hook_that_is_gone_has_no_series_and_counts_on_when_it_comes_back(service: Api) -> None:
+    _busy(service)
+    assert _value(_scrape(service), "coalmine_deliveries_total", hook="ops") == 1
+    shown = service.get("/v1/hooks/ops")
+    service.put("/v1/checks/docs", {**CHECK, "hooks": []})
+    assert service.client.delete("/v1/hooks/ops", params={"force": "true"}).status_code == 204
+    service.refresh()
+    assert 'hook="ops"' not in _scrape(service)
+    again = {key: value for key, value in shown.items() if key in {"kind", "url"}}
+    service.put("/v1/hooks/ops", {**again, "secret": HOOK_SECRET})
+    service.refresh()
+    assert _value(_scrape(service), "coalmine_deliveries_total", hook="ops") == 1
+
+
 def test_no_text_of_a_query_or_an_address_is_ever_a_label(service: Api) -> None:
     _busy(service)
     for accept in ("", "application/openmetrics-text"):

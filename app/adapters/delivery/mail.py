@@ -14,7 +14,7 @@ from typing import Any
 
 from app.adapters.delivery.receiver_answers import HookError
 from app.domain.addresses import AddressPolicy
-from app.domain.delivery.hooks import Hook, Mail, MailTls, Message, Receipt
+from app.domain.delivery.hooks import Hook, Mail, MailTls, Message, Receipt, mail_port_hint
 
 READ_BYTES = 200_000
 """Bytes a mail server may send in one exchange."""
@@ -49,6 +49,8 @@ def send_mail(
         receipt = _taken([one for one in recipients if one not in refused], refused)
     except (smtplib.SMTPException, OSError, _BlockedError) as error:
         receipt = _judged(error, late=session.late)
+        hint = mail_port_hint(mail.port, mail.tls) if receipt.error in _PORT_ERRORS else None
+        receipt = receipt if hint is None else replace(receipt, detail=f"{receipt.detail}; {hint}")
     finally:
         session.end()
     return replace(receipt, latency_seconds=time.monotonic() - started)
@@ -215,6 +217,7 @@ def _taken(taken: Sequence[str], refused: Mapping[str, tuple[int, bytes]]) -> Re
     return Receipt(ok=False, error=worst.error, detail=detail, taken_by=tuple(taken))
 
 
+_PORT_ERRORS = (HookError.TIMEOUT, HookError.TLS, HookError.UNREACHABLE)
 _SLOW = "the mail server did not answer in time"
 _TROUBLES: tuple[tuple[type[Exception], HookError, str], ...] = (
     (TimeoutError, HookError.TIMEOUT, _SLOW),

@@ -57,6 +57,19 @@ class Mail:
     recipients: tuple[str, ...]
 
 
+def mail_port_hint(port: int | None, tls: str) -> str | None:
+    """Return what to set where an encryption is not the usual one of a port (RFC 8314, section 3.3); None = it is."""
+    if port == IMPLICIT_TLS_PORT and tls == MailTls.STARTTLS:
+        return f"port {port} usually takes TLS from the first byte: set tls: implicit, or port 587 for STARTTLS"
+    if port in STARTTLS_PORTS and tls == MailTls.IMPLICIT:
+        return f"port {port} usually begins without TLS: set tls: starttls, or port 465 for implicit TLS"
+    return None
+
+
+IMPLICIT_TLS_PORT: Final = 465
+STARTTLS_PORTS: Final = (25, 587)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
     """A destination of notifications."""

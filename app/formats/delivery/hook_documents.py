@@ -5,6 +5,7 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from ipaddress import IPv6Address
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -100,9 +101,16 @@ def _password(password: str) -> str:
 
 
 def _host(host: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|::1", host):
-        raise field_error("must be the name or the address of a mail server, without a port")
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", host) and not _is_ipv6(host):
+        raise field_error("must be the name or the address of a mail server; its port goes under port")
     return host
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return IPv6Address(host).scope_id is None
+    except ValueError:
+        return False
 
 
 def _proxy(proxy: str) -> str:

@@ -1,14 +1,14 @@
 """Views of hooks: destination, the checks that use each, and delivery counts. It only reads."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app.domain.addresses import AddressPolicy, LookUp, hook_warning, literal
-from app.domain.delivery.hooks import HookKind
+from app.domain.delivery.hooks import HookKind, mail_port_hint
 from app.domain.delivery.views import DeliveryView
 from app.formats.catalog.secret_fields import hook_for_readers
 from app.formats.delivery.hook_documents import PAGERDUTY_URL
@@ -104,7 +104,7 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
 
 
 def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any], look_up: LookUp | None = None) -> list[str]:
-    """Return why a hook, given as JSON, cannot be delivered to by the address settings.
+    """Return why a hook, given as JSON, cannot be delivered to by the address settings, or hardly by its port.
 
     A host name is checked where it can be resolved, which takes up to a second: never in a transaction.
     """
@@ -112,14 +112,20 @@ def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any], look_up: LookU
 
 
 def notes_on_hooks(
-    policy: AddressPolicy, hooks: Iterable[Mapping[str, Any]], look_up: LookUp | None
+    policy: AddressPolicy, hooks: Collection[Mapping[str, Any]], look_up: LookUp | None
 ) -> list[tuple[str, str]]:
     """Return which of these hooks, by slug, cannot be delivered to and why: see `hook_warnings`."""
     hosts = [(str(hook.get("slug") or ""), host) for hook in hooks for host in _hosts(hook) if host]
     names = [host for _, host in hosts if literal(host) is None]
     leads = look_up(names) if look_up is not None and names else {}
     judged = [(slug, hook_warning(policy, host, leads.get(host, ()))) for slug, host in hosts]
+    judged += [(str(hook.get("slug") or ""), _port_hint(hook)) for hook in hooks]
     return [(slug, warning) for slug, warning in judged if warning is not None]
+
+
+def _port_hint(hook: Mapping[str, Any]) -> str | None:
+    port, tls = str(hook.get("port") or ""), str(hook.get("tls") or "")
+    return mail_port_hint(int(port), tls) if hook.get("kind") == HookKind.EMAIL and port.isdecimal() else None
 
 
 def _hosts(hook: Mapping[str, Any]) -> tuple[str, ...]:

@@ -222,7 +222,7 @@ def _read_shared(connection: Connection, now: datetime) -> _Shared:
         runs_waiting_oldest_seconds=_age(now, since),
         hooks=_hooks(connection),
         jobs_waiting=jobs.waiting(connection),
-        pooled_recalls=tuple(recalls.list_recalls(connection)),
+        pooled_recalls=tuple(recalls.list_recalls(connection, in_force=True)),
         judges=calibrated_judges(connection),
     )
 

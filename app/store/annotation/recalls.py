@@ -61,11 +61,16 @@ def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[Re
 
 
 def list_recalls(
-    connection: Connection, *, suite: str | None = None, retriever: str | None = None, known: bool = True
+    connection: Connection,
+    *,
+    suite: str | None = None,
+    retriever: str | None = None,
+    known: bool = True,
+    in_force: bool = False,
 ) -> list[RecallRow]:
     """Return pooled recall of the newest task for each suite and retriever, the deepest k first.
 
-    `known`: only where it is known.
+    `known`: only where it is known; `in_force`: only of retrievers that are not archived.
     """
     statement = (
         sa.select(pooled_recalls, tasks.c.slug.label("task"), definitions.c.slug.label("suite"))
@@ -80,6 +85,15 @@ def list_recalls(
         statement = statement.where(pooled_recalls.c.retriever == retriever)
     if known:
         statement = statement.where(pooled_recalls.c.value.is_not(None))
+    if in_force:
+        named = definitions.alias()
+        statement = statement.where(
+            sa.exists().where(
+                named.c.kind == "retriever",
+                named.c.slug == pooled_recalls.c.retriever,
+                named.c.archived_at.is_(None),
+            )
+        )
     newest: dict[tuple[str, str], str] = {}
     rows = [_row(row) for row in connection.execute(statement)]
     return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
