@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alerts.alert_state import OPEN, AlertState, OpenAlert, decide
-from app.domain.alerts.outlook import outlook
+from app.domain.alerts.outlook import outlook, recovery_state, recovery_text
 from app.domain.model import Rule, RuleKind, Severity
 from tests.alerts.test_alerting import observation, threshold
 from tests.support.fakes import START
@@ -61,3 +61,23 @@ def test_an_alarm_tells_since_which_run_not_when_it_was_raised() -> None:
     told = decide(rule, [replace(seen, condition=replace(seen.condition, since_run=9))], None, START)
     assert told.evidence["first_bad_run"] == 9
     assert decide(rule, [seen], None, START).evidence["first_bad_run"] == seen.run_id
+
+
+def test_a_healthy_run_under_open_alerts_is_no_healthy_check() -> None:
+    assert recovery_state("healthy", {"recovering critical": 2}) == "recovering"
+    assert recovery_state("healthy", {"recovering critical": 2, "firing warning": 1}) == "firing"
+    assert recovery_state("healthy", {"pending warning": 1}) is None
+    assert recovery_state("degraded", {"recovering critical": 2}) is None
+    assert recovery_state(None, {"firing critical": 1}) is None
+
+
+def test_what_is_left_until_open_alerts_resolve_is_said_in_a_sentence() -> None:
+    recovering, firing = AlertState.RECOVERING, AlertState.FIRING
+    text = "Recovering: 2 alerts are still open, and resolve after 3 more good runs."
+    assert recovery_text([(recovering, 1), (recovering, 3)]) == text
+    text = "Healthy in this run: 1 alert is still open, and resolves when the detector ends its alarm."
+    assert recovery_text([(firing, None)]) == text
+    text = (
+        "Recovering: 2 alerts are still open, and resolve after 1 more good run and when the detector ends its alarm."
+    )
+    assert recovery_text([(recovering, 1), (recovering, None)]) == text

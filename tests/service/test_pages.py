@@ -141,6 +141,43 @@ def test_what_needs_a_look_comes_first(degraded: Site) -> None:
     )
 
 
+def test_a_check_whose_alerts_are_still_open_is_recovering_and_not_green(degraded: Site) -> None:
+    def badge() -> str:
+        return degraded.client().get("/badge/watch.svg").text
+
+    degraded.world.apply(canary_page(CANARIES, schedule={"every": "1d"}))  # nothing is overdue
+    degraded.world.probe.all_answer()
+    degraded.world.run()
+    shown = degraded.page("/checks/watch")
+    assert "Recovering: 1 alert is still open, and resolves after 1 more good run." in shown.text
+    assert "No rule is violated" not in shown.text
+    assert shown.all("section", class_="recovering")
+    row = _rows(degraded.page("/"))["watch"]
+    assert "recovering healthy in its newest run; 1 alert still open" in row
+    assert degraded.page("/").one("p", id="status").text == "The check is recovering: its alerts are still open"
+    assert degraded.page("/").one("p", id="status").get("class") == "status recovering"
+    assert ">recovering<" in badge()
+    degraded.world.run()
+    assert "Recovering" not in degraded.page("/checks/watch").text
+    assert degraded.page("/").one("p", id="status").text == "The check is healthy"
+    assert ">healthy<" in badge()
+
+
+def test_a_healthy_run_under_an_alert_that_still_fires_says_so(healthy: Site) -> None:
+    rule = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.5}, "margin": 0.4, "close": 2}
+    healthy.world.apply(canary_page(CANARIES, rules=[{**rule, "open": {"bad": 1, "of": 1}}], schedule={"every": "1d"}))
+    healthy.world.probe.all_miss()
+    healthy.world.run()
+    healthy.world.probe.all_answer()
+    healthy.world.probe.answers |= {key: answered(hits("noise")) for key in ("b",)}
+    healthy.world.run()
+    shown = healthy.page("/checks/watch").text
+    assert "Healthy in this run: 1 alert is still open, and resolves after 2 more good runs." in shown
+    assert "No rule is violated" not in shown
+    assert "alert open healthy in its newest run; 1 alert still open" in _rows(healthy.page("/"))["watch"]
+    assert ">alert open<" in healthy.client().get("/badge/watch.svg").text
+
+
 def test_a_healthy_check_admits_canaries_below_their_own_limits(healthy: Site) -> None:
     healthy.world.probe.answers["a"] = answered(hits("doc-a", scores=[0.7]))
     healthy.world.run()

@@ -3,12 +3,12 @@
 Agrees with what `alert_state` decides for the same runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.domain.alerts.alert_state import OPEN, Observation, OpenAlert, good_runs
+from app.domain.alerts.alert_state import OPEN, AlertState, Observation, OpenAlert, good_runs
 from app.domain.counts import counted, plural
-from app.domain.model import Rule, RuleKind
+from app.domain.model import Rule, RuleKind, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +71,29 @@ def _closing(rule: Rule, window: Sequence[Observation], alert: OpenAlert) -> Out
         ),
         good_runs_to_close=needed,
     )
+
+
+def recovery_state(verdict: str | None, alerts: Mapping[str, int]) -> str | None:
+    """Return what a check is while its newest run is healthy and alerts are open, `recovering` or `firing`; else None.
+
+    `alerts`: unresolved ones by state and severity, such as `firing critical`.
+    """
+    states = {name.partition(" ")[0] for name, count in alerts.items() if count} & {str(state) for state in OPEN}
+    if verdict != Verdict.HEALTHY or not states:
+        return None
+    return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)
+
+
+def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]]) -> str:
+    """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
+
+    None: it is the detector that ends it.
+    """
+    one = len(open_alerts) == 1
+    begin = "Recovering" if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run"
+    still = f"{counted(len(open_alerts), 'alert')} {'is' if one else 'are'} still open"
+    needed = [runs for _, runs in open_alerts if runs is not None]
+    after = f"after {counted(max(needed), 'more good run')}" if needed else ""
+    detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
+    ends = " and ".join(filter(None, (after, detector)))
+    return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.domain.alerts.outlook import recovery_state
 from app.domain.alerts.views import AlertView, FleetView
 from app.domain.catalog.schedules import next_due, spread
 from app.domain.diagnosis.causes import is_overcome
@@ -81,6 +82,11 @@ class CheckLine:
     """Whether no run completed by the second-next scheduled instant."""
     alerts: Mapping[str, int]
     """Unresolved alerts by state and severity: `firing critical`."""
+
+    @property
+    def recovery(self) -> str | None:
+        """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
+        return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from app.domain.alerts.alert_state import no_data_due
+from app.domain.alerts.alert_state import AlertState, no_data_due
+from app.domain.alerts.outlook import recovery_state
 from app.domain.catalog.schedules import next_due
 from app.domain.model import Category, RunStatus, Verdict
 from app.services.history.check_details import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
@@ -81,6 +82,21 @@ class CheckSummary:
         return (self.newest.verdict if self.newest else None) or NO_RUN
 
     @property
+    def recovery(self) -> str | None:
+        """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
+        return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
+
+    @property
+    def open_alerts(self) -> int:
+        """Number of open alerts."""
+        return sum(count for state, count in self.alerts.items() if not state.startswith(AlertState.PENDING))
+
+    @property
+    def recovering(self) -> bool:
+        """Whether an enabled check is not failing, and has alerts that are still open."""
+        return self.enabled and not self.failing and self.recovery is not None
+
+    @property
     def failing(self) -> bool:
         """Whether an enabled check is degraded, unknown, overdue or has a firing alert."""
         if not self.enabled:
@@ -112,6 +128,8 @@ class Overview:
     """Dead letters of the last days by hook."""
     failing: int
     """Number of all checks that are failing."""
+    recovering: int
+    """Number of all checks that are healthy again, with alerts that are still open."""
     unmeasured: int
     """Number of those whose newest run is unknown."""
     active: int
@@ -153,6 +171,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         overdue=sum(summary.overdue for summary in everything),
         dead=dead,
         failing=sum(summary.failing for summary in everything),
+        recovering=sum(summary.recovering for summary in everything),
         unmeasured=sum(summary.verdict == Verdict.UNKNOWN for summary in everything),
         active=sum(summary.enabled for summary in everything),
     )

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from app.api.deps import StoreDep
+from app.domain.alerts.alert_state import AlertState
 from app.domain.catalog.judgment_sources import recall_label
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.fields import one_line
@@ -42,7 +43,10 @@ class Badge:
 def show_badge(
     request: Request, store: StoreDep, check: str, label: Label = None, measure: MeasureName = None
 ) -> Response:
-    """Return the newest verdict of a check, or the value of a `measure`, as SVG; an overdue check is not healthy."""
+    """Return the newest verdict of a check, or the value of a `measure`, as SVG.
+
+    A check that is overdue, or has alerts that are still open, is not healthy.
+    """
     line = check_details.load_line(store, check, datetime.now(UTC))
     svg = draw(make_badge(store, line, label=label, measure=measure)).encode()
     # Caches must revalidate: a badge shows the present state.
@@ -57,7 +61,7 @@ def make_badge(store: Store, line: CheckLine, *, label: str | None = None, measu
     value, kind = _state(line)
     if measure is not None and line.newest is not None:
         number, self_judged = _number(store, line.slug, measure)
-        if kind in {"healthy", "degraded"}:
+        if kind in {"healthy", "degraded", "recovering"}:
             value = " ".join(filter(None, (score(number), recall_label(measure, self_judged=self_judged))))
     named = f"{line.slug} {spoken(measure)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
@@ -78,6 +82,8 @@ def _state(line: CheckLine) -> tuple[str, str]:
         return "no runs", "none"
     if line.overdue:
         return "overdue", "overdue"
+    if line.recovery:
+        return "recovering" if line.recovery == AlertState.RECOVERING else "alert open", "recovering"
     verdict = line.newest.verdict or line.newest.status
     return verdict, verdict
 

@@ -10,6 +10,9 @@ from markupsafe import Markup
 
 from app.api.deps import StoreDep
 from app.domain.alerts.advice import CAUSE_ADVICE
+from app.domain.alerts.alert_state import OPEN, AlertState
+from app.domain.alerts.outlook import recovery_text
+from app.domain.alerts.views import CheckAlerting
 from app.domain.catalog.judgment_sources import self_judged_lines
 from app.domain.catalog.measure_guide import Use
 from app.domain.diagnosis.views import ReanchorState
@@ -55,6 +58,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     baseline = baselines.show(store, slug)
     confirmed = answer_views.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
+    why = None if detail.line.archived else rule_explanations.explain(store, slug, now=now)
     return render(
         request,
         "history/check.html",
@@ -67,7 +71,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         protection=None if warm_up is None else protection_text(rules, warm_up, waits=baseline.waits),
         suggested=None if detail.line.archived else suggested_rules.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
-        why=None if detail.line.archived else rule_explanations.explain(store, slug, now=now),
+        why=why,
+        recovery=_recovery_text(why) if why is not None and detail.line.recovery else "",
         words={rule.key: rule_in_words(rule) for rule in rules},
         fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
@@ -100,6 +105,14 @@ class CauseGroup:
     reason: str
     """The reason, if all have the same; else empty."""
     members: Sequence[DegradedResult]
+
+
+def _recovery_text(why: CheckAlerting) -> str:
+    """Sentence on the open alerts of a check whose newest run is healthy; "" where none is left."""
+    still_open = [
+        (AlertState(rule["state"]), rule["good_runs_to_close"]) for rule in why["rules"] if rule["state"] in OPEN
+    ]
+    return recovery_text(still_open) if still_open else ""
 
 
 def _by_cause(degraded: Sequence[DegradedResult]) -> list[CauseGroup]:
