@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from app.services.comparison.report_decisions import decide_reports, same_expect
 from app.services.runs.gate import choose_targets, measure
 from app.store.engine import Store
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
-from tests.support.world import World, canary, page
+from tests.support.world import RETRIEVER, World, canary, page
 
 KEYS = tuple(f"c{number:02}" for number in range(24))
 LOST = {key: answered(hits("noise")) for key in KEYS[:10]}
+REGRESSION = [{"kind": "regression"}]
 DROPS = (
     {"kind": "drop", "measure": "coverage", "critical": {"by": 0.1}},
     {"kind": "drop", "measure": "MRR", "critical": {"by": 0.03}},
@@ -35,7 +37,8 @@ def gate(
 ) -> dict[str, Any]:
     """Measure a check of 24 canaries with `coalmine check` and give the report as it is read back."""
     fields = {"k": 5, "rules": [], "hooks": [], **check}
-    document = page(canaries or [canary(key) for key in KEYS], **fields)
+    with_texts = {**RETRIEVER, "response": {**RETRIEVER["response"], "text": "text"}}
+    document = {**page(canaries or [canary(key) for key in KEYS], **fields), "retrievers": [with_texts]}
     documents = read_canary_files([("canaries.yaml", json.dumps(document))], {}, None)
     (target,) = choose_targets(documents)
     probe = FakeProbe(answers=dict(answers or {}))
@@ -105,6 +108,36 @@ def test_a_canary_that_was_not_measured_is_named() -> None:
     decision = decide_reports(gate(), gate({KEYS[3]: failed(Outcome.TIMEOUT)}))
     assert decision is not None
     assert [one["sentence"] for one in decision["excluded"]] == ["1 canary was not measured now: c03"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        (0, "cut in 0 %, empty in 100 % of 24 chunks compared"),
+        (60, "cut to 60 characters in 100 %, empty in 0 % of 24 chunks"),
+    ],
+)
+def test_chunks_that_lost_their_texts_since_the_saved_report_are_lost(cut: int, words: str) -> None:
+    text = (
+        "Audit logs are kept for thirty days unless the contract names another term. Administrators read them in the "
+        "console, and support reads them where a ticket asks for it. At the end of a contract they are removed from "
+        "all regions within a week, and backups of them follow a month later."
+    )
+
+    def answers(length: int) -> dict[str, Any]:
+        found = {key: hits(f"doc-{key}") for key in KEYS}
+        return {key: answered(replace(one, texts=(f"{key}: {text}"[:length],))) for key, one in found.items()}
+
+    before = gate(answers(400), rules=REGRESSION)
+    assert gate(answers(400), before=before, rules=REGRESSION)["run"]["verdict"] == "healthy"
+    now = gate(answers(cut), before=before, rules=REGRESSION)
+    assert now["run"]["verdict"] == "degraded"
+    assert now["run"]["coverage"] == 0.0
+    assert f"Texts of the same chunks changed since the saved report: {words}" in drop_reasons(now)
+    one = {**answers(400), **{key: answer for key, answer in answers(cut).items() if key == KEYS[0]}}
+    alone = gate(one, before=before, rules=REGRESSION)
+    assert alone["run"]["verdict"] == "degraded", "asked again, its text was gone again"
+    assert KEYS[0] in drop_reasons(alone)
 
 
 def test_drops_of_the_gate_are_claimed_and_those_of_whole_rankings_at_equal_depth_alone() -> None:

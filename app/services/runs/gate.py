@@ -19,7 +19,7 @@ from app.domain.catalog.suite_hashes import suite_hash
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportDocument, ResultView
-from app.domain.model import Answer, RuleKind, RunStatus, Trigger
+from app.domain.model import Answer, Ranking, RuleKind, RunStatus, Trigger
 from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.retrievers import Probe, ProbeContext
 from app.domain.runs.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
@@ -29,6 +29,7 @@ from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, ev
 from app.domain.runs.run_responses import RunResponses, build_responses, skipped_answer
 from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.domain.runs.tally import unpack_reasons
+from app.domain.runs.text_changes import TextComparison
 from app.formats.alerts.rule_documents import gate_rules
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
@@ -82,11 +83,15 @@ def measure(
     answers, ended_early, complete = _ask(inputs, probe, run_id, answered)
     finished_at = clock()
     responses = build_responses(inputs, answers, started_at=started_at, ended_early=ended_early)
-    scores = score(inputs, responses)
+    whole = _whole_rankings(inputs, before)
+    scores = _with_text_losses(inputs, responses, score(inputs, responses), whole)
     saved = _Saved.of(inputs, scores, before)
-    alarm = _alarm(inputs, probe, run_id, responses, saved) if saved.before is not None and not scores.unknown else None
+    asks_again = saved.before is not None and not scores.unknown
+    alarm = _alarm(inputs, probe, run_id, responses, saved, whole) if asks_again else None
     rule_facts = RunFacts(drops=_drops(inputs, saved), alarm=alarm)
-    facts = HistoryFacts(rule_facts=rule_facts, names_silent_rules=True, note=note)
+    texts = str(scores.texts)
+    cause = f"Texts of the same chunks changed since the saved report: {texts}" if texts else None
+    facts = HistoryFacts(rule_facts=rule_facts, names_silent_rules=True, note=note, cause=cause)
     outcome = evaluate(inputs, responses, facts, scores)
     aggregates = outcome.aggregates
     run = shapes.run_shape(
@@ -266,14 +271,57 @@ class _Saved:
         fetch_k = inputs.yardstick.fetch_k
         return cls(
             before=None if report is None else then,
-            now=_column_of(scores),
+            now=_column_of(inputs, scores),
             why=why,
             unequal=report is not None and report.get("fetch_k", fetch_k) != fetch_k,
         )
 
 
-def _column_of(scores: RunScores) -> Column:
-    return lambda name: scores.tally.scores([name])[:, 0]
+def _column_of(inputs: RunInputs, scores: RunScores) -> Column:
+    """Return the columns of a run's measures; what is found by id alone, without its text, is not found."""
+    hit = f"Hit@{inputs.yardstick.k}"
+
+    def now(name: str) -> NDArray[np.float64]:
+        column = scores.tally.scores([name])[:, 0]
+        return np.where(scores.tally.lost_texts, 0.0, column) if name == hit else column
+
+    return now
+
+
+def _whole_rankings(inputs: RunInputs, before: Mapping[str, Any] | None) -> dict[int, Ranking]:
+    """Return the rankings of a saved report in which canaries found what they expect, by position."""
+    places = {} if before is None else _compared(inputs, before)
+    whole: dict[int, Ranking] = {}
+    for result in before["results"] if before is not None else ():
+        place, hits = places.get(result["key"]), result.get("ranking")
+        if place is None or not result.get("any_match") or not isinstance(hits, list):
+            continue
+        texts = {str(hit.get("id")): hit.get("text") for hit in hits if isinstance(hit, Mapping)}
+        nothing = (None,) * len(texts)
+        whole[place] = Ranking(
+            ids=tuple(texts),
+            documents=nothing,
+            texts=tuple(text if isinstance(text, str) else None for text in texts.values()),
+            scores=nothing,
+            returned=len(texts),
+        )
+    return whole
+
+
+def _with_text_losses(
+    inputs: RunInputs, responses: RunResponses, scores: RunScores, whole: Mapping[int, Ranking]
+) -> RunScores:
+    """Return scores by which canaries are `missing` that lost the texts of their expected chunks since a report."""
+    if inputs.retriever.response.text is None:
+        return scores
+    comparison = TextComparison()
+    for place, now in responses.rankings.items():
+        if place in whole and inputs.panel.expects[place]:
+            match = scores.results[place].match
+            comparison.add(place, inputs.panel.prepared(place), match, whole[place], now, k=inputs.yardstick.k)
+    texts = comparison.finish()
+    scores.tally.add_lost_texts(texts.lost)
+    return replace(scores, texts=texts)
 
 
 def _compared(inputs: RunInputs, before: Mapping[str, Any]) -> dict[str, int]:
@@ -297,7 +345,14 @@ def _drops(inputs: RunInputs, saved: _Saved) -> dict[str, Difference | str]:
     return {**found, **{rule.key: _OTHER_DEPTH for rule in unequal_rules}}
 
 
-def _alarm(inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses, saved: _Saved) -> Alarm | None:
+def _alarm(
+    inputs: RunInputs,
+    probe: Probe,
+    run_id: str,
+    responses: RunResponses,
+    saved: _Saved,
+    whole: Mapping[int, Ranking],
+) -> Alarm | None:
     """Return what a `regression` rule learns from a saved report; None where no rule asks or no canary is in both."""
     assert saved.before is not None  # noqa: S101 - the caller checks
     found = f"Hit@{inputs.yardstick.k}"
@@ -312,7 +367,7 @@ def _alarm(inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses
     places = np.flatnonzero((old == 1) & (new == 0)).tolist()
     coverage = differences[0]
     is_decided = not isinstance(coverage, str) and coverage.claimed and coverage.difference < 0
-    confirmed = [] if is_decided else _lost_again(inputs, probe, run_id, responses, places[:_SUSPECTS])
+    confirmed = [] if is_decided else _lost_again(inputs, probe, run_id, responses, places[:_SUSPECTS], whole)
     names = [inputs.canaries[place].key for place in places]
     return alarm_since_report(
         differences,
@@ -323,7 +378,12 @@ def _alarm(inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses
 
 
 def _lost_again(
-    inputs: RunInputs, probe: Probe, run_id: str, responses: RunResponses, places: Sequence[int]
+    inputs: RunInputs,
+    probe: Probe,
+    run_id: str,
+    responses: RunResponses,
+    places: Sequence[int],
+    whole: Mapping[int, Ranking],
 ) -> list[int]:
     """Return those of these lost canaries that find nothing whenever they are asked again."""
     asking = ProbeContext(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
@@ -335,8 +395,9 @@ def _lost_again(
         with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             again = {position: answer for batch in batches for position, answer in batch}
         answers = [again.get(place) or skipped_answer(None) for place in range(len(inputs.canaries))]
-        repeat = score(inputs, build_responses(inputs, answers, started_at=responses.started_at, ended_early=None))
-        found = repeat.tally.scores([f"Hit@{inputs.yardstick.k}"])[:, 0]
+        repeated = build_responses(inputs, answers, started_at=responses.started_at, ended_early=None)
+        repeat = _with_text_losses(inputs, repeated, score(inputs, repeated), whole)
+        found = _column_of(inputs, repeat)(f"Hit@{inputs.yardstick.k}")
         lost = [place for place in lost if found[place] == 0]
     return lost
 
