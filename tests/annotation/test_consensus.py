@@ -9,11 +9,17 @@ from app.domain.annotation.consensus import ConsensusState, is_disputed, is_over
 
 @pytest.mark.parametrize(
     ("grades", "grade"),
-    [((2,), 2), ((0, 0), 0), ((1, 2), 1), ((2, 3), 2), ((1, 2, 2), 2), ((1, 1, 2), 1), ((1, 1, 2, 2), 1)],
+    [((0, 0), 0), ((1, 2), 1), ((2, 3), 2), ((1, 2, 2), 2), ((1, 1, 2), 1), ((1, 1, 2, 2), 1)],
 )
 def test_consensus_is_the_median_with_halves_rounded_down(grades: tuple[int, ...], grade: int) -> None:
     found = reach_consensus(grades)
     assert (found.state, found.grade) == (ConsensusState.AGREED, grade)
+
+
+@pytest.mark.parametrize("grade", [0, 2])
+def test_one_person_alone_agrees_with_nobody(grade: int) -> None:
+    found = reach_consensus([grade])
+    assert (found.state, found.grade) == (ConsensusState.GRADED_ONCE, grade)
 
 
 @pytest.mark.parametrize("grades", [(0, 1), (1, 3), (0, 0, 1), (0, 3), (1, 2, 3), (2, 2, 2, 0)])

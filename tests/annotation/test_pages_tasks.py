@@ -147,6 +147,17 @@ def test_a_key_of_scope_annotate_sees_its_pages_alone(service: Api) -> None:
     assert left.url.path == "/login"
 
 
+def test_what_one_person_graded_is_not_called_agreed(service: Api) -> None:
+    service.pooled_task_of_any("truth")
+    item = service.get("/v1/tasks/truth/next", annotator="Ann")["item"]
+    while item is not None:
+        body = {"grade": 1, "annotator": "Ann", "seconds": 3}
+        item = service.put(f"/v1/tasks/truth/items/{item['id']}/annotation", body)["item"]
+    both = service.get("/v1/tasks/truth/next", annotator="Bob")["item"]["id"]
+    service.put(f"/v1/tasks/truth/items/{both}/annotation", {"grade": 1, "annotator": "Bob", "seconds": 3})
+    assert "Graded once 8 Agreed 1 Disputed 0" in text_of(service.client.get("/tasks/truth").text)
+
+
 def test_a_task_shows_agreement_disagreements_and_what_adopting_does(service: Api) -> None:
     service.pooled_task()
     grades = {"Ann": "0", "Bob": "2"}

@@ -233,7 +233,7 @@ def test_undo_brings_back_ones_last_item_and_nobody_elses(store: Store) -> None:
         assert present(found["item"])["id"] == expected
     with pytest.raises(ConflictError, match="no annotation"):
         annotating.undo(store, "truth", annotator="Ann", now=desk.world.clock())
-    assert results.load_budget(store, "truth")["states"][ConsensusState.AGREED] == 1
+    assert results.load_budget(store, "truth")["states"][ConsensusState.GRADED_ONCE] == 1
 
 
 def test_a_grade_beyond_the_scale_is_refused(sqlite_store: Store) -> None:

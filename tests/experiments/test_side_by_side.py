@@ -35,7 +35,8 @@ def test_a_side_is_preferred_where_nobody_prefers_the_other() -> None:
         return found.state, found.grade
 
     assert of() == (ConsensusState.OPEN, None)
-    assert of(LEFT) == of(LEFT, ALIKE) == of(LEFT, LEFT) == (ConsensusState.AGREED, LEFT)
+    assert of(LEFT) == (ConsensusState.GRADED_ONCE, LEFT)
+    assert of(LEFT, ALIKE) == of(LEFT, LEFT) == (ConsensusState.AGREED, LEFT)
     assert of(ALIKE, RIGHT) == of(RIGHT, ALIKE, ALIKE) == (ConsensusState.AGREED, RIGHT), "as on the left"
     assert of(ALIKE, ALIKE) == (ConsensusState.AGREED, ALIKE)
     assert of(LEFT, RIGHT) == of(LEFT, ALIKE, RIGHT) == (ConsensusState.DISPUTED, None)

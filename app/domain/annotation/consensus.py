@@ -18,9 +18,13 @@ _RANGE: Final = float(16**_HEX_DIGITS)
 
 
 class ConsensusState(StrEnum):
-    """State of an item: `open` has no grade, `disputed` waits for a decision, `adjudicated` has one."""
+    """State of an item: `open` has no grade, `disputed` waits for a decision, `adjudicated` has one.
+
+    `agreed` has two grades or more: one person alone agrees with nobody.
+    """
 
     OPEN = "open"
+    GRADED_ONCE = "graded_once"
     AGREED = "agreed"
     DISPUTED = "disputed"
     ADJUDICATED = "adjudicated"
@@ -48,7 +52,7 @@ def reach_consensus(grades: Sequence[int], *, adjudicated: int | None = None) ->
         return Consensus(state=ConsensusState.DISPUTED)
     ordered, middle = sorted(grades), len(grades) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
-    return Consensus(state=ConsensusState.AGREED, grade=median)
+    return Consensus(state=_state_of(grades), grade=median)
 
 
 def is_disputed(grades: Sequence[int]) -> bool:
@@ -71,7 +75,12 @@ def reach_preference(grades: Sequence[int], *, adjudicated: int | None = None) -
     if are_sides_disputed(grades):
         return Consensus(state=ConsensusState.DISPUTED)
     preferred = [grade for grade in grades if grade != ALIKE]
-    return Consensus(state=ConsensusState.AGREED, grade=preferred[0] if preferred else ALIKE)
+    return Consensus(state=_state_of(grades), grade=preferred[0] if preferred else ALIKE)
+
+
+def _state_of(grades: Sequence[int]) -> ConsensusState:
+    """Return the state of an item whose grades are not disputed."""
+    return ConsensusState.AGREED if len(grades) > 1 else ConsensusState.GRADED_ONCE
 
 
 def are_sides_disputed(grades: Sequence[int]) -> bool:
