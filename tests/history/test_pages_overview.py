@@ -160,6 +160,29 @@ def test_the_first_line_says_whether_all_is_well(pages: Site) -> None:
     assert pages.page("/").one("p", id="status").text == "All 3 active checks healthy"
 
 
+def test_the_first_line_calls_nothing_healthy_that_has_not_run(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+
+    def status() -> tuple[str, str | None]:
+        line = pages.page("/").one("p", id="status")
+        return line.text, line.get("class")
+
+    pages.world.clock.now = datetime.now(UTC)
+    pages.world.apply(canary_page([canary("new")], slug="novel"))
+    assert status() == ("The check has not run yet", "status none")
+    pages.world.apply(*_three())
+    assert status() == ("None of 3 active checks has run yet", "status none")
+    pages.world.probe.all_answer()
+    pages.world.run("leave")
+    assert status() == ("1 of 3 active checks healthy, 2 not run yet", "status healthy")
+
+
+def test_the_first_line_says_what_is_overdue_and_has_not_run(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(canary_page([canary("new")], slug="novel"))
+    assert pages.page("/").one("p", id="status").text == "The check is overdue, it has not run yet"
+
+
 def test_the_first_line_says_what_cannot_be_measured(pages: Site) -> None:
     world = pages.world
     world.clock.now = datetime.now(UTC)

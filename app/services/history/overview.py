@@ -132,6 +132,8 @@ class Overview:
     """Number of all checks that are healthy again, with alerts that are still open."""
     unmeasured: int
     """Number of those whose newest run is unknown."""
+    unrun: int
+    """Number of all enabled checks that have not ended a run."""
     active: int
     """Number of all checks that are enabled."""
 
@@ -173,6 +175,7 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
         failing=sum(summary.failing for summary in everything),
         recovering=sum(summary.recovering for summary in everything),
         unmeasured=sum(summary.verdict == Verdict.UNKNOWN for summary in everything),
+        unrun=sum(summary.verdict == NO_RUN for summary in everything),
         active=sum(summary.enabled for summary in everything),
     )
 
