@@ -3,13 +3,16 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from app.domain.delivery.notices import Notice
+from app.formats.delivery.notices.notice_text import notice_text
 from app.services.alerts import alert_details
 from app.store.engine import Store
 from tests.support.fakes import answered, failed, hits
+from tests.support.pages_service import Site
 from tests.support.watched import seen
 from tests.support.world import LINKS, World, canary, page
 
@@ -57,6 +60,12 @@ def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_faili
     assert sorted(_keys(opened)) == list(LOST)
     assert opened["data"]["changed_total"] == len(LOST)
     assert opened["data"]["failing_before"] == len(CHRONIC) - len(FOUND)
+    degraded, before = opened["data"]["degraded_total"], len(CHRONIC) - len(FOUND)
+    counts = f"{degraded} in run {opened['data']['run_id']}: 7 since the alert began, {before} failing before"
+    assert dict(notice_text(cast("Notice", opened)).facts)["Degraded"] == counts
+    assert f"{degraded} of 70 canaries without an expected chunk" in opened["data"]["reason"]
+    page = Site(world=world).page("/checks/watch").text
+    assert f"of 70 measured canaries: 7 since the alert began, {before} failing before" in page
     assert opened["data"]["degraded_queries"] == _keys(opened)
     assert opened["data"]["summary"] == "watch: 7 of 70 canaries lost their expected chunk since 12:22 UTC (run 22)"
     assert {one["key"]: one["lost"] for one in opened["data"]["degraded"]} == {key: [f"doc-{key}"] for key in LOST}

@@ -213,12 +213,27 @@ def test_what_there_is_to_know_is_told() -> None:
         ("Cause", "8 missing from the index, 3 outranked"),
         ("Coverage", "0.500 (bound 0.9)"),
         ("Health score", "0.710"),
-        ("Degraded", "12"),
+        ("Degraded", "12 in run 812: 11 since the alert began, 1 failing before"),
     )
     assert story.canaries == (
         "retention “How long do we keep data?”: rank 1 → not found; lost retention_policy_doc, gdpr_doc and 4 more",
     )
     assert story.remarks == ("and 10 more", "1 more was failing before")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"recovered_on_retry": 2}, "12 in run 812: 9 since the alert began, 2 healthy on retry, 1 failing before"),
+        ({"changed_total": 12, "failing_before": 0}, "12 in run 812: 12 since the alert began"),
+        ({"changed_total": 0, "failing_before": 12}, "12 in run 812: 12 failing before"),
+        ({"changed_total": 3}, "12 in run 812"),  # those of one category
+        ({"changed_total": None, "failing_before": None}, "12 in run 812"),
+        ({"run_id": None}, "12: 11 since the alert began, 1 failing before"),
+    ],
+)
+def test_the_counts_of_a_notice_add_up(changes: dict[str, Any], text: str) -> None:
+    assert dict(notice_text(notice(**changes)).facts)["Degraded"] == text
 
 
 @pytest.mark.parametrize("kind", HookKind)

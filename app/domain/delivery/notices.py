@@ -76,6 +76,8 @@ class NoticeData(NoticeText, NoticeClass, total=False):
     degraded_total: int | None
     changed_total: int | None
     failing_before: int | None
+    recovered_on_retry: int | None
+    """Of the changed: those that were healthy on every retry, which the summary leaves out."""
     causes: str | None
     fleet: FleetView | None
     since: SinceView | None

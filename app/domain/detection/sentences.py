@@ -82,12 +82,13 @@ def _word(number: int) -> str:
 
 
 def _failing(reading: Reading, watched: int) -> str:
+    # Not "lost": most alerts say so of those alone that found their chunk before.
+    failing = f"{reading.lost} of {counted(watched, 'canary')} without an expected chunk"
     if reading.usual is None:
-        return f"{reading.lost} of {counted(watched, 'canary')} without an expected chunk"
+        return failing
     # No canary is counted twice here, so the bound of all that are worse is left out: it includes those lost.
     others = {0: "no other", 1: "1 other"}.get(reading.worse_alone, f"{reading.worse_alone:,} others")
-    lost = f"{reading.lost} of {counted(watched, 'canary')} lost (usually at most {reading.usual[0]})"
-    return f"{lost}, {others} worse than usual"
+    return f"{failing} (usually at most {reading.usual[0]}), {others} worse than usual"
 
 
 def _struck(reading: Reading) -> str:
@@ -117,7 +118,7 @@ def _named(reading: Reading) -> str:
         lost = [one.signal for one in reading.culprits].count(Signal.LOST)
         worse = len(reading.culprits) - lost
         counts = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
-        parts.append(f"changed: {counted(len(reading.culprits), 'canary')} ({', '.join(counts)})")
+        parts.append(f"certain of {counted(len(reading.culprits), 'canary')} ({', '.join(counts)})")
     groups = [name for name in reading.groups if not name.startswith(_DOCUMENT)]
     if groups:
         more = len(groups) - _MOST_GROUPS

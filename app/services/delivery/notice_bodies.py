@@ -134,6 +134,7 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
         "degraded_total": run.degraded if run is not None else None,
         "changed_total": transition.evidence.get("changed") if about_canaries else None,
         "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
+        "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
         "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
         "fleet": explanation.fleet_view if explanation is not None and bad else None,
         "since": fault_start.view if fault_start is not None and bad else None,

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.domain.alerts.canary_changes import ChangedCanaries
 from app.domain.alerts.outlook import recovery_state
+from app.domain.alerts.summary import NOT_ABOUT_CANARIES
 from app.domain.alerts.views import AlertView, FleetView
 from app.domain.catalog.schedules import next_due, spread
 from app.domain.diagnosis.causes import is_overcome
@@ -132,6 +134,9 @@ class CheckDetail:
     """The worst degraded canaries, at most `SHOWN_CANARIES`."""
     fleet: FleetView | None
     """What the canaries degraded since the oldest unresolved alert have in common; None = there are none."""
+    changed: ChangedCanaries | None
+    """How many of the degraded changed since the oldest unresolved alert, and how many failed before; None = no such
+    alert, or nothing to compare with."""
     failed: Sequence[ResultView]
     """Canaries whose probe failed, at most `SHOWN_CANARIES`."""
     unresolved: Sequence[SummarizedAlert]
@@ -172,12 +177,19 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
         k=k,
         degraded=degraded,
         fleet=fleet,
+        changed=_changed(unresolved, explanation),
         failed=_failed(store, run["id"]) if run and run["canaries"]["failed"] else (),
         unresolved=unresolved,
         resolved=alert_views.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
         runs=run_views.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version, with_queries=False),
         versions=versions,
     )
+
+
+def _changed(unresolved: Sequence[SummarizedAlert], explanation: Explanation | None) -> ChangedCanaries | None:
+    about_canaries = any(one["kind"] not in NOT_ABOUT_CANARIES for one in unresolved)
+    changed = None if explanation is None else explanation.changed
+    return changed if changed is not None and about_canaries and changed.compared else None
 
 
 def list_versions(store: Store, run_id: str) -> list[Version]:

@@ -183,12 +183,30 @@ def _facts(data: NoticeData, headline: str) -> Iterator[tuple[str, str]]:
         )
         label = labelled(clean(measure, _LONGEST_FACT), self_judged=data.get("self_judged"))
         yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
-    for name, label in (("health_score", "Health score"), ("coverage", "Coverage"), ("degraded_total", "Degraded")):
+    for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
         if data.get(name) is not None and name != measure:
             yield label, _number(data.get(name))
+    if data.get("degraded_total") is not None:
+        yield "Degraded", _degraded(data)
     yield from _subject(data)
     if data.get("opened_at") is not None:
         yield "Since", clean(data["opened_at"], 40)
+
+
+def _degraded(data: NoticeData) -> str:
+    """Degraded canaries of the run, and how the counts of the summary and of the list add up to them."""
+    total, changed = data.get("degraded_total") or 0, data.get("changed_total") or 0
+    before, retried = data.get("failing_before") or 0, data.get("recovered_on_retry") or 0
+    inside = f"{total:,} in run {clean(data['run_id'], 40)}" if data.get("run_id") is not None else f"{total:,}"
+    if changed + before != total:  # those of a category or canary alone
+        return inside
+    parts = (
+        (changed - retried, "since the alert began"),
+        (retried, "healthy on retry"),
+        (before, "failing before"),
+    )
+    named = [f"{count:,} {what}" for count, what in parts if count > 0]
+    return f"{inside}: {', '.join(named)}" if named else inside
 
 
 def _number(value: object) -> str:
