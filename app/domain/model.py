@@ -282,6 +282,7 @@ class RuleKind(StrEnum):
     NO_DATA = "no_data"
     EMBEDDING = "embedding"
     GUARD = "guard"
+    SLOWER = "slower"
 
 
 class Percentile(StrEnum):
@@ -319,12 +320,16 @@ class Rule:
     """A value must be this far on the good side of its bound to count towards closing."""
     failed_share: float | None = None
     """For `probe_errors`: a run is bad when a larger share of its probes failed; None = 0.1 and at least two."""
+    factor: float | None = None
+    """For `slower`: times the baseline's median latency that a run must exceed; None = 3."""
+    rise: float | None = None
+    """For `slower`: seconds above the baseline's median latency that a run must exceed too; None = 0.2."""
     canary: str | None = None
     """For `canary`: its key."""
     severity: Severity = Severity.CRITICAL
     """For `canary`: the severity of its alert."""
     percentile: Percentile | None = None
-    """For `latency`; its bounds and its margin are seconds."""
+    """For `latency`; its bounds and its margin are seconds, as is the margin of `slower`."""
     confidence: float = 0.95
     """For `drop`: confidence of the interval that must exclude zero."""
     detector_close: int = 2

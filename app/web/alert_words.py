@@ -11,6 +11,7 @@ from app.domain.alerts.evidence import BoundSides, ChangedCanary
 from app.domain.alerts.lost_chunks import lost_text
 from app.domain.alerts.rule_facts import REPEATED
 from app.domain.alerts.rules import FAILED_SHARE
+from app.domain.alerts.slower import SlowerLimits
 from app.domain.alerts.views import RuleEvidence, TransitionView
 from app.domain.counts import counted
 from app.domain.delivery.views import AttemptView
@@ -40,6 +41,7 @@ RULE_KINDS: Final[Mapping[str, str]] = {
     "no_data": "no run completes",
     "embedding": "the embedder answers as another one",
     "guard": "coverage collapsed before there was a baseline",
+    "slower": "answers take much longer than in the baseline",
 }
 _SUPPRESSED: Final = {
     "silenced": "Not sent: suppressed by a silence. What still fires at its end is notified then.",
@@ -72,7 +74,16 @@ _ERRORS: Final = {
     "bug": "an error in Coalmine",
 }
 _OTHER_DELIVERIES: Final = {"hook.test": "test message", "report.ready": "report"}
-_TIMES: Final = {"latency": seconds, "regression": evidence}
+_TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence}
+_LIMITS: Final[Mapping[str, str]] = {
+    "regression": "A run is bad while the detector's alarm is open.",
+    "canary": "A run is bad when this canary is degraded in it.",
+    "embedding": "A run is bad when the reference texts get other vectors than before.",
+    "guard": (
+        "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
+    ),
+}
+"""When a run is bad by a rule without bounds of its own."""
 _RETIRED: Final = tuple(f"{word}: " for word in Retirement)
 
 
@@ -159,12 +170,8 @@ def value(number: float | None, kind: str) -> str:
 
 def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> str:
     """When a run is bad by a rule, in a sentence; `rule` is the evidence of an alert, `confirmed` as for `spoken`."""
-    if kind == "regression":
-        return "A run is bad while the detector's alarm is open."
-    if kind == "canary":
-        return "A run is bad when this canary is degraded in it."
-    if kind == "embedding":
-        return "A run is bad when the reference texts get other vectors than before."
+    if kind in _LIMITS:
+        return _LIMITS[kind]
     if kind == "probe_errors":
         share = rule.get("failed_share")
         share = FAILED_SHARE if share is None else share
@@ -172,10 +179,10 @@ def limits(rule: RuleEvidence, kind: str, confirmed: Collection[str] = ()) -> st
             f"A run is bad when it is unknown (critical), when more than {share:g} of its probes failed, or when the "
             f"same canary was not measured in {REPEATED} runs in a row (warning)."
         )
-    if kind == "guard":
-        return (
-            "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
-        )
+    if kind == "slower":
+        over = SlowerLimits.of(rule.get("factor"), rule.get("rise")).words("the baseline (99 % quantile of its runs)")
+        margin = f" Good again {seconds(rule['margin'])} below that." if rule.get("margin") else ""
+        return f"A run is bad when its median latency is above {over}.{margin}"
     name, category = rule.get("measure") or "value", rule.get("category")
     about = f"{spoken(name, confirmed)} of {spoken(category)}" if category else spoken(name, confirmed)
     bounds = {"warning": rule.get("warning"), "critical": rule.get("critical")}

@@ -442,6 +442,7 @@ def _as_before_incidents(store: Store, keys: Mapping[str, str]) -> None:
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN incident_id"))
         for column in ("report_id", "may_be_taken", "taken_by"):
             connection.execute(sa.text(f"ALTER TABLE deliveries DROP COLUMN {column}"))
+        connection.execute(sa.text("ALTER TABLE baselines DROP COLUMN median_latency"))
         connection.execute(sa.text("DROP TABLE incidents"))
         for index in ("ix_runs_queued", "ix_scores_vector_id", "ix_latest_run_id"):
             connection.execute(sa.text(f"DROP INDEX {index}"))

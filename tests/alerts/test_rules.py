@@ -190,7 +190,7 @@ def keys(rules: Sequence[Rule], *disabled: str) -> list[str]:
 
 
 def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_own() -> None:
-    regression, guard, errors, silence, embedding = with_default_rules([])
+    regression, guard, errors, silence, embedding, slower = with_default_rules([])
     assert (regression.key, regression.kind, regression.detector_close) == ("regression", RuleKind.REGRESSION, 2)
     assert (regression.open_bad, regression.open_of, regression.close) == (1, 1, 1)
     assert (guard.key, guard.kind, guard.warning, guard.critical) == ("guard", RuleKind.GUARD, None, None)
@@ -210,14 +210,24 @@ def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_o
         1,
         1,
     )
+    assert (slower.key, slower.kind, slower.open_bad, slower.open_of, slower.close) == (
+        "slower",
+        RuleKind.SLOWER,
+        3,
+        4,
+        2,
+    )
 
 
 def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
     health = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
     errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
-    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding"]
-    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding"]
-    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding"]
+    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding", "slower"]
+    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding", "slower"]
+    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding", "slower"]
+    assert keys([errors], "mine", "slower") == ["regression", "guard", "no_data", "embedding"]
+    named = Rule(key="slower", kind=RuleKind.LATENCY, critical=Bound(above=2))
+    assert keys([named]) == ["slower", "probe_errors", "no_data", "embedding", "slower-default"]
 
 
 def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled() -> None:
@@ -225,7 +235,7 @@ def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled(
     guard = Rule(key="guard", kind=RuleKind.GUARD)
     bounded = Rule(key="c", kind=RuleKind.THRESHOLD, measure="coverage", critical=Bound(below=0.6))
     of_category = replace(bounded, category="procedural")
-    every = ["probe_errors", "no_data", "embedding"]
+    every = ["probe_errors", "no_data", "embedding", "slower"]
     assert keys([detector]) == keys([]) == ["regression", "guard", *every]
     assert keys([detector, of_category]) == ["regression", "c", "guard", *every]
     assert keys([detector, bounded]) == ["regression", "c", *every]
@@ -285,12 +295,14 @@ def test_without_rules_the_gate_keeps_nine_tenths_or_compares_with_a_saved_run()
     assert why is not None
     assert "coverage must be at least 0.9" in why
     assert with_gate_rules([], compared=True) == (
-        with_default_rules([]),
+        with_default_rules([], has_history=False),
         "the check has no rules: it is compared with the saved report",
     )
     own = [Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))]
-    assert with_gate_rules(own, compared=False) == (with_default_rules(own), None)
-    assert with_gate_rules(own, compared=True) == (with_default_rules(own), None)
+    without_history = with_default_rules(own, has_history=False)
+    assert [rule.key for rule in without_history] == ["h", "probe_errors", "no_data", "embedding"]
+    assert with_gate_rules(own, compared=False) == (without_history, None)
+    assert with_gate_rules(own, compared=True) == (without_history, None)
 
 
 @pytest.mark.parametrize("kind", [EmbedderChange.TRUNCATED, EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED])

@@ -8,10 +8,12 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from app.domain.errors import ConfigurationError, StoreUnavailableError
+from app.domain.model import Outcome
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.formats.catalog.secret_fields import content_hash
@@ -22,6 +24,7 @@ from app.store.engine import Store
 from app.store.migrate import _config, is_migrated, is_ours, migrate, revisions
 from app.store.tables import metadata
 from tests.conftest import Databases
+from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -184,7 +187,7 @@ def test_a_file_without_rules_is_planned_as_a_change_of_the_rules_after_the_upgr
         check = definitions.find_definition(connection, "check", CHECK)
     assert check is not None
     in_force = rules_in_force(CheckDocument.model_validate(check.body).rules)
-    assert [rule.key for rule in in_force] == ["regression", "guard", "probe_errors", "no_data", "embedding"]
+    assert [rule.key for rule in in_force] == ["regression", "guard", "probe_errors", "no_data", "embedding", "slower"]
     assert not [one for one in world.apply(files) if one.kind == "check"]
 
 
@@ -202,6 +205,8 @@ def _check(slug: str, rules: Sequence[Mapping[str, Any]]) -> CheckDocument:
 
 ADDED_SINCE = {"use", "report", "judge", "sample"}
 """Fields of checks that the release before the default rules did not write."""
+ADDED_TO_RULES = {"factor", "rise"}
+"""Fields of rules that it did not write."""
 
 
 def _store_check(connection: sa.Connection, slug: str, *versions: Sequence[Mapping[str, Any]]) -> None:
@@ -209,7 +214,31 @@ def _store_check(connection: sa.Connection, slug: str, *versions: Sequence[Mappi
     for rules in versions:
         document = _check(slug, rules)
         body = {name: value for name, value in document.data().items() if name not in ADDED_SINCE}
+        body["rules"] = [
+            {name: value for name, value in rule.items() if name not in ADDED_TO_RULES} for rule in body["rules"]
+        ]
         content = Content(hash=content_hash(document), body=body)
         definitions.save_definition(
             connection, "check", slug, content, managed_by=FILE, source="canaries.yaml:1", now=1
         )
+
+
+def test_baselines_in_force_get_the_latencies_of_their_runs(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([canary("one"), canary("two")], rules=[], hooks=[]))
+    for number in range(30):
+        seconds = 0.1 if number == 7 else 0.02
+        world.probe.answers = {"one": answered(hits("doc-one"), seconds=seconds), "two": failed(Outcome.TIMEOUT)}
+        if number != 4:  # a run of which no probe failed stores its latencies in another form
+            world.probe.answers["two"] = answered(hits("doc-two"), seconds=seconds)
+        world.run()
+    script = ScriptDirectory.from_config(_config()).get_revision("2026_11_27_baseline_latency")
+    assert script is not None
+    read = sa.text("SELECT median_latency FROM baselines")
+    with store.write() as connection:
+        learned = connection.execute(read).scalar_one()
+        connection.execute(sa.text("ALTER TABLE baselines DROP COLUMN median_latency"))
+        with Operations.context(MigrationContext.configure(connection)):
+            script.module.upgrade()
+        assert connection.execute(read).scalar_one() == learned
+    assert learned == pytest.approx(0.1, abs=1e-3)

@@ -78,7 +78,7 @@ def alert_advice(facts: AlertFacts) -> str:
             return _outage(facts.failure, facts.retriever)
         case RuleKind.NO_DATA:
             return "Check that a worker is running; its log shows why no run completes."
-        case RuleKind.LATENCY:
+        case RuleKind.LATENCY | RuleKind.SLOWER:
             return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
         case RuleKind.EMBEDDING:
             return EMBEDDER_ADVICE

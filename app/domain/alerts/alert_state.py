@@ -13,6 +13,7 @@ from typing import Final
 
 from app.domain.alerts.evidence import BoundSides, StoredEvidence
 from app.domain.alerts.rules import Condition
+from app.domain.alerts.slower import SlowerLimits
 from app.domain.catalog.schedules import Schedule, next_due
 from app.domain.counts import plural
 from app.domain.model import Bound, Percentile, Rule, RuleKind, RunStatus, Severity
@@ -328,6 +329,9 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
     }
     if rule.kind is RuleKind.LATENCY:
         found["percentile"] = rule.percentile or Percentile.P95
+    if rule.kind is RuleKind.SLOWER:
+        limits = SlowerLimits.of(rule.factor, rule.rise)
+        found |= {"percentile": Percentile.P50, "factor": limits.factor, "rise": limits.rise}
     failure = window[-1].condition.failure if window else None
     if failure is not None:
         found["failure"] = failure.as_json()

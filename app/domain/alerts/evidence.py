@@ -76,6 +76,10 @@ class EvidenceFields(ListedCanaries, total=False):
     warning: BoundSides | None
     critical: BoundSides | None
     failed_share: float | None
+    factor: float
+    """Times the baseline that a latency must exceed."""
+    rise: float
+    """Seconds above the baseline that it must exceed too."""
     margin: float
     open: RunsToOpen
     close: int

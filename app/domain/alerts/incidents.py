@@ -33,6 +33,7 @@ _CLASSES: Final[Mapping[RuleKind, IncidentClass]] = MappingProxyType(
         RuleKind.PROBE_ERRORS: IncidentClass.OUTAGE,
         RuleKind.NO_DATA: IncidentClass.OUTAGE,
         RuleKind.LATENCY: IncidentClass.LATENCY,
+        RuleKind.SLOWER: IncidentClass.LATENCY,
     }
 )
 

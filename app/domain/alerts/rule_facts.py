@@ -18,6 +18,7 @@ from app.domain.alerts.conditions import (
     unmeasured_condition,
 )
 from app.domain.alerts.guard import WarmUp
+from app.domain.alerts.slower import judge_slower
 from app.domain.comparison.significance import Difference
 from app.domain.counts import counted
 from app.domain.model import EMPTY, ROUNDING, Bound, Percentile, Reason, Rule, RuleKind, Severity
@@ -81,6 +82,9 @@ class RunFacts:
     """Canaries that this run and the ones before it did not measure."""
     warm_up: WarmUp | None = None
     """State of the detector's warm-up; None = unknown."""
+    baseline_latency: float | str | None = None
+    """99 % quantile of the median latencies of the baseline's runs, in seconds; or why it is unknown, without a full
+    stop; None = no detector evaluated this run."""
 
 
 NO_FACTS: Final = RunFacts()
@@ -90,7 +94,7 @@ _NAMED: Final = 5
 
 
 def judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
-    """Condition of one ended run by a rule of the kinds `drop`, `regression`, `canary` or `latency`.
+    """Condition of one ended run by a rule of the kinds `drop`, `regression`, `canary`, `latency` or `slower`.
 
     Raises ValueError for others.
     """
@@ -105,6 +109,9 @@ def judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
             return _canary(rule, facts)
         case RuleKind.LATENCY:
             return _latency(rule, facts)
+        case RuleKind.SLOWER:
+            baseline = NO_HISTORY if facts.baseline_latency is None else facts.baseline_latency
+            return judge_slower(rule, facts.latencies.get(Percentile.P50), baseline)
         case _:
             raise ValueError(f"a {rule.kind} rule is not judged by facts alone")
 
@@ -114,14 +121,23 @@ def has_kind(rules: Iterable[Rule], *kinds: RuleKind) -> bool:
     return any(rule.kind in kinds for rule in rules)
 
 
+def watches_latency(rules: Iterable[Rule]) -> bool:
+    """Whether any of these rules is about how long answers take."""
+    return has_kind(rules, RuleKind.LATENCY, RuleKind.SLOWER)
+
+
 def named_canaries(rules: Iterable[Rule]) -> set[str]:
     """Keys of the canaries that rules are about."""
     return {rule.canary for rule in rules if rule.kind is RuleKind.CANARY and rule.canary is not None}
 
 
 def silent_rules(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
-    """Sentences, without full stops, on the rules that could not judge a measured run, and why."""
-    judged = [rule for rule in rules if rule.kind in _KINDS]
+    """Sentences, without full stops, on the rules that could not judge a measured run, and why.
+
+    Not on `slower` before a baseline stood: that could not judge the run when it ended either.
+    """
+    before_baseline = isinstance(facts.baseline_latency, str)
+    judged = [rule for rule in rules if rule.kind in _KINDS and not (rule.kind is RuleKind.SLOWER and before_baseline)]
     conditions = [(rule.key, judge_facts(rule, facts, unknown=False)) for rule in judged]
     return [f"rule '{key}' says nothing: {one.reason}" for key, one in conditions if not one.measured]
 
@@ -134,7 +150,7 @@ def rule_without_history(reason: str) -> str | None:
 
 
 NO_HISTORY: Final = "it compares with earlier runs, and no detector evaluated this one"
-_KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY})
+_KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY, RuleKind.SLOWER})
 
 
 def _drop(rule: Rule, difference: Difference | str) -> Condition:

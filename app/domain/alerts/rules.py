@@ -19,6 +19,7 @@ from app.domain.alerts.conditions import (
 )
 from app.domain.alerts.guard import WarmUp, judge_guard
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, judge_facts
+from app.domain.alerts.slower import default_slower_rule
 from app.domain.counts import plural
 from app.domain.model import ROUNDING, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
 from app.domain.number_text import ratio_text
@@ -56,8 +57,11 @@ FAILED_SHARE: Final = 0.1
 _FAILED_LEAST: Final = 2
 """Fewest failed probes that make a run bad by `FAILED_SHARE`."""
 
-ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
+ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.SLOWER})
 """The kinds every check has by default."""
+RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER}
+"""Keys that only a rule of that kind may have; `slower` came when checks might have had a rule with this key."""
+_OTHER_SLOWER_KEY: Final = "slower-default"
 
 
 def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFacts = NO_FACTS) -> Condition:
@@ -75,7 +79,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return _embedding(aggregates, unknown=unknown)
         case RuleKind.GUARD:
             return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
-        case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY:
+        case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY | RuleKind.SLOWER:
             return judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
             raise ValueError("no_data is not judged by runs; see alert_state.no_data_due.")
@@ -112,12 +116,15 @@ def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
     return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}
 
 
-def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ()) -> tuple[Rule, ...]:
+def with_default_rules(
+    rules: Sequence[Rule], *, disabled: Collection[str] = (), has_history: bool = True
+) -> tuple[Rule, ...]:
     """Rules in force: a check's own and the default ones, without those with a disabled key.
 
-    Every check has `probe_errors`, `no_data` and `embedding`; one without rules of its own has `regression`. Until a
-    baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the whole check. A
-    disabled rule still stands in for the one of its kind: that is how `no_data` is switched off.
+    Every check has `probe_errors`, `no_data`, `embedding` and `slower`; one without rules of its own has `regression`.
+    Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the check. A
+    disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a history
+    nothing has a baseline of latencies, so no `slower` is added.
     """
     own = tuple(rules)
     if is_silent_about_quality(own):
@@ -127,7 +134,7 @@ def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ())
     watched = any(rule.kind is RuleKind.REGRESSION for rule in in_force)
     if watched and RuleKind.GUARD not in named and not any(_bounds_coverage(rule) for rule in in_force):
         own += (Rule(key=default_rule_key(RuleKind.GUARD), kind=RuleKind.GUARD, measure=COVERAGE),)
-    return _with_those_of_every_check(own, disabled)
+    return _with_those_of_every_check(own, disabled, has_history=has_history)
 
 
 def with_gate_rules(
@@ -140,14 +147,14 @@ def with_gate_rules(
     """
     if compared or not is_silent_about_quality(rules):
         why = "the check has no rules: it is compared with the saved report" if is_silent_about_quality(rules) else None
-        return with_default_rules(rules, disabled=disabled), why
+        return with_default_rules(rules, disabled=disabled, has_history=False), why
     why = (
         f"the check has no rules and a single run no history: coverage must be at least {GATE_COVERAGE:g} "
         "(a service has no such bound: it compares with earlier runs)"
     )
     key = default_rule_key(RuleKind.THRESHOLD, COVERAGE)
     stand_in = Rule(key=key, kind=RuleKind.THRESHOLD, measure=COVERAGE, critical=Bound(below=GATE_COVERAGE))
-    return _with_those_of_every_check((stand_in, *rules), disabled), why
+    return _with_those_of_every_check((stand_in, *rules), disabled, has_history=False), why
 
 
 def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: WarmUp | None) -> str | None:
@@ -164,12 +171,17 @@ def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: Wa
     )
 
 
-def _with_those_of_every_check(rules: tuple[Rule, ...], disabled: Collection[str]) -> tuple[Rule, ...]:
-    kinds = {rule.kind for rule in rules}
+def _with_those_of_every_check(
+    rules: tuple[Rule, ...], disabled: Collection[str], *, has_history: bool = True
+) -> tuple[Rule, ...]:
+    kinds, keys = {rule.kind for rule in rules}, {rule.key for rule in rules}
     if RuleKind.PROBE_ERRORS not in kinds:
         rules += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
     # An embedder's vectors of the reference texts do not vary by chance: one run opens or closes.
     rules += tuple(_at_once(kind) for kind in (RuleKind.NO_DATA, RuleKind.EMBEDDING) if kind not in kinds)
+    if has_history and RuleKind.SLOWER not in kinds:
+        key = default_rule_key(RuleKind.SLOWER)
+        rules += (default_slower_rule(_OTHER_SLOWER_KEY if key in keys else key),)
     return tuple(rule for rule in rules if rule.key not in disabled)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from app.domain.alerts.alert_state import TransitionType
 from app.domain.alerts.canary_changes import ChangedCanaries, cause_suffix, changed_text, predicate_text
+from app.domain.alerts.slower import SlowerLimits
 from app.domain.catalog.judgment_sources import labelled
 from app.domain.counts import counted
 from app.domain.model import Percentile, RuleKind, Severity
@@ -19,7 +20,7 @@ from app.domain.number_text import LATENCY_NAMES, bound_text, duration_text, rat
 from app.domain.probing.embeddings import EMBEDDER_AT
 from app.domain.probing.probe_failures import FailureSummary
 
-NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY})
+NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY, RuleKind.SLOWER})
 """Kinds of rules whose alerts list no canaries."""
 
 
@@ -42,6 +43,11 @@ class AlertFacts:
     value: float | None = None
     threshold: float | None = None
     baseline: float | None = None
+    slower: SlowerLimits | None = None
+    """For a `slower` alert: how much slower than the baseline is bad."""
+    bad: int | None = None
+    """Bad runs of the last `of` evaluated ones."""
+    of: int | None = None
     run_id: int | None = None
     """The run that brought the change."""
     since_run: int | None = None
@@ -52,8 +58,8 @@ class AlertFacts:
     began_at: datetime | None = None
     """When the first bad run ended or, without data, when the last run completed."""
     retriever: str = ""
-    """For a latency alert: name and address of the retriever (embedders are not measured). For failed probes: its
-    name."""
+    """For an alert about latency: name and address of the retriever (embedders are not measured). For failed probes:
+    its name."""
     opened_at: datetime | None = None
     at: datetime | None = None
     """The moment of the change."""
@@ -132,6 +138,18 @@ def _latency(facts: AlertFacts) -> str:
     return f"{level}{usual}{_bound(facts, seconds_text)}{_since(facts)}{who}"
 
 
+def _slower(facts: AlertFacts) -> str:
+    if facts.value is None or facts.threshold is None or facts.baseline is None or facts.slower is None:
+        return _reason_text(facts)
+    level = f"{LATENCY_NAMES[Percentile.P50]} {seconds_text(facts.value, facts.threshold)}"
+    usual, who = seconds_text(facts.baseline), f": {facts.retriever}" if facts.retriever else ""
+    if facts.value <= facts.threshold:
+        return f"{level}, not above {seconds_text(facts.threshold)} (baseline {usual}){_since(facts)}{who}"
+    counted_runs = f", in {facts.bad} of {counted(facts.of or 0, 'run')}" if facts.bad else ""
+    over = facts.slower.words(f"the baseline's {usual}")
+    return f"{level}, above {over}{counted_runs}{_since(facts)}{who}"
+
+
 def _probe_errors(facts: AlertFacts) -> str:
     since = f" since {_clock(facts.began_at, facts.at)}" if facts.began_at is not None else ""
     if facts.failure is None:
@@ -167,6 +185,7 @@ _CLAIMS: Final = {
     RuleKind.NO_DATA: _no_data,
     RuleKind.EMBEDDING: _embedding,
     RuleKind.GUARD: _threshold,
+    RuleKind.SLOWER: _slower,
 }
 
 
@@ -185,6 +204,7 @@ def _recovered(facts: AlertFacts) -> str:
         RuleKind.NO_DATA: "a run completed",
         RuleKind.PROBE_ERRORS: answered if facts.total else "probes are answered again",
         RuleKind.LATENCY: f"{LATENCY_NAMES[facts.percentile]}{latency}",
+        RuleKind.SLOWER: f"{LATENCY_NAMES[Percentile.P50]}{latency}",
         RuleKind.EMBEDDING: "the embedder answers as it did before",
         RuleKind.CANARY: f"canary {facts.canary} is healthy",
     }

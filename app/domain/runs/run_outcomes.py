@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates
-from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, has_kind, named_canaries, silent_rules
+from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, named_canaries, silent_rules, watches_latency
 from app.domain.alerts.rules import differs_from_gate
-from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
+from app.domain.model import EmbedderChange, Outcome, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import failure_kinds, failure_reasons
 from app.domain.runs.aggregate_vectors import aggregate_vector
@@ -212,7 +212,7 @@ def _rule_facts(
     places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
     return replace(
         facts,
-        latencies=(responses.percentiles or latency_summary(latencies)) if has_kind(rules, RuleKind.LATENCY) else {},
+        latencies=(responses.percentiles or latency_summary(latencies)) if watches_latency(rules) else {},
         canaries={
             key: None
             if place in responses.failures

@@ -3,10 +3,20 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    Strict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 
 from app.domain.model import Bound, RuleKind
-from app.formats.fields import Document, Number, check_seconds, field_error, parse_seconds
+from app.formats.fields import Document, Number, check_seconds, field_error, parse_seconds, seconds_within
 from app.formats.schedule_documents import MaxLatency
 
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
@@ -62,6 +72,22 @@ class LatencyBound(BoundDocument):
     above: MaxLatency | None = None
 
 
+Rise = Annotated[
+    float,
+    BeforeValidator(parse_seconds),
+    Strict(),
+    Field(allow_inf_nan=False),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    seconds_within(0.001, 300),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION],
+            "description": "How far above the baseline a latency must be: seconds, or a duration such as 200ms.",
+        },
+        mode="validation",
+    ),
+]
+
 _SIDES = ("below", "above", "by")
 _BOUNDS: dict[RuleKind, type[BoundDocument]] = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
 
@@ -76,7 +102,7 @@ def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: Vali
 
 def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """Read the margin of a latency as seconds; every other is a share."""
-    if info.data.get("kind") is not RuleKind.LATENCY:
+    if info.data.get("kind") not in {RuleKind.LATENCY, RuleKind.SLOWER}:
         return handler(value)
     seconds = parse_seconds(value)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):

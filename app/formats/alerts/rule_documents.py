@@ -15,19 +15,20 @@ from pydantic import (
 
 from app.domain.alerts.answer_rules import ANSWER_MEASURES
 from app.domain.alerts.rules import (
-    ALWAYS,
     ANSWERED_RATIO,
     COVERAGE,
     DEGRADED_SHARE,
     FAILED_SHARE,
+    RESERVED_KEYS,
     ROUNDING,
     default_rule_key,
     with_default_rules,
     with_gate_rules,
 )
+from app.domain.alerts.slower import SLOWER_MEASURE, SLOWER_OPEN, SLOWER_RISE
 from app.domain.model import Category, Percentile, Rule, RuleKind, Severity
 from app.domain.runs.measures import mean_name, parse_measure
-from app.formats.alerts.bound_documents import BoundOfKind, MarginOfKind
+from app.formats.alerts.bound_documents import BoundOfKind, MarginOfKind, Rise
 from app.formats.fields import (
     CanaryKey,
     Document,
@@ -110,6 +111,10 @@ class RuleDocument(Document):
     close: Annotated[Whole, Field(ge=1, le=100)] = 2
     margin: MarginOfKind = 0.0
     failed_share: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    factor: Annotated[Number, Field(ge=1, le=1000)] | None = None
+    """Of `slower`: times the baseline's median latency; default 3."""
+    rise: Rise | None = None
+    """Of `slower`: above the baseline's median latency, seconds or a duration; default 200ms."""
     enabled: Flag = True
     key: Annotated[RuleKey | None, Field(validate_default=True)] = None
 
@@ -126,7 +131,7 @@ class RuleDocument(Document):
             options_note = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
             messages = [(key, did_you_mean(str(key), options) or options_note) for key in unknown]
             raise field_errors([((str(key),), f"unknown key '{one_line(str(key))}'{more}") for key, more in messages])
-        return whole
+        return _with_open_of_slower(whole) if kind == RuleKind.SLOWER else whole
 
     @field_validator("percentile")
     @classmethod
@@ -153,6 +158,8 @@ class RuleDocument(Document):
         if self.kind is RuleKind.PROBE_ERRORS and self.margin > (
             FAILED_SHARE if self.failed_share is None else self.failed_share
         ):
+            wrong.append((("margin",), _NEVER_CLOSES))
+        if self.kind is RuleKind.SLOWER and self.margin > (SLOWER_RISE if self.rise is None else self.rise):
             wrong.append((("margin",), _NEVER_CLOSES))
         if wrong:
             raise field_errors(wrong)
@@ -201,7 +208,17 @@ class RuleDocument(Document):
     def _watched(self) -> str | None:
         if self.kind is RuleKind.GUARD:
             return COVERAGE
+        if self.kind is RuleKind.SLOWER:
+            return SLOWER_MEASURE
         return self.measure if self.percentile is None else f"latency_{self.percentile}"
+
+    def without_defaults(self) -> dict[str, Any]:
+        """Return the rule as JSON without the defaults of its kind; read back, it is the same rule."""
+        lean = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        if self.kind is RuleKind.SLOWER:  # its runs to open differ from those of the field
+            lean.pop("open", None)
+            lean |= {} if (self.open.bad, self.open.of) == SLOWER_OPEN else {"open": self.open.model_dump()}
+        return lean
 
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
@@ -224,6 +241,8 @@ class RuleDocument(Document):
             close=1 if once else self.close,
             margin=self.margin,
             failed_share=self.failed_share,
+            factor=self.factor,
+            rise=self.rise,
         )
 
 
@@ -239,7 +258,15 @@ _OPTIONS = {
     RuleKind.NO_DATA: _ALWAYS,
     RuleKind.EMBEDDING: _ALWAYS,
     RuleKind.GUARD: _ALWAYS,
+    RuleKind.SLOWER: _ALWAYS | {"factor", "rise", "open", "close", "margin"},
 }
+
+
+def _with_open_of_slower(whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the runs that open an alert of `slower` where they are not given: they differ from those of other kinds."""
+    bad, of = SLOWER_OPEN
+    given = whole.get("open", {})
+    return {**whole, "open": {"bad": bad, "of": of, **given}} if isinstance(given, Mapping) else whole
 
 
 def problems_of_rules(
@@ -252,7 +279,7 @@ def problems_of_rules(
     for position in detectors[1:]:
         yield (position, "kind"), "a check has one detector, so one regression rule"
     for position, rule in enumerate(rules):
-        if rule.key in ALWAYS and rule.key != rule.kind:
+        if rule.key in RESERVED_KEYS and rule.key != rule.kind:
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
         if rule.measure in ANSWER_MEASURES and (rule.kind is not RuleKind.THRESHOLD or rule.category is not None):
             yield (

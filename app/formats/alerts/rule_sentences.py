@@ -6,6 +6,7 @@ from typing import Final
 from app.domain.alerts.guard import GUARD_BOUNDS
 from app.domain.alerts.rule_facts import REPEATED
 from app.domain.alerts.rules import FAILED_SHARE
+from app.domain.alerts.slower import SlowerLimits
 from app.domain.counts import counted
 from app.domain.detection.views import WarmUpView
 from app.domain.model import Bound, Percentile, Rule, RuleKind, Severity
@@ -82,6 +83,11 @@ def _probe_errors(rule: Rule) -> str:
     )
 
 
+def _slower(rule: Rule) -> str:
+    limits = SlowerLimits.of(rule.factor, rule.rise).words("the baseline (99 % quantile of its runs)")
+    return f"once a baseline stands: the median latency is above {limits} (warning){_margin(rule)}"
+
+
 def _regression(rule: Rule) -> str:
     sentence = "more canaries are lost or worse than chance explains by what they did in the baseline"
     return (
@@ -101,6 +107,7 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
         "until a baseline stands: coverage is 0 or below half (critical), or below 80 % (warning), of the first "
         "measured run's"
     ),
+    RuleKind.SLOWER: _slower,
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }
 _AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING}

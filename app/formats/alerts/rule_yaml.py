@@ -14,7 +14,7 @@ def rules_yaml(rules: Sequence[RuleDocument]) -> str:
     """Rules as YAML without their defaults; empty where there are none."""
     if not rules:
         return ""
-    lean = [_escaped(rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)) for rule in rules]
+    lean = [_escaped(rule.without_defaults()) for rule in rules]
     return str(yaml.safe_dump(lean, sort_keys=False, allow_unicode=True, width=110))
 
 

@@ -183,7 +183,7 @@ def _check(check: CheckDocument) -> dict[str, Any]:
 
 
 def _rule(rule: RuleDocument) -> dict[str, Any]:
-    lean = _lean(rule)
+    lean: dict[str, Any] = _escaped(rule.without_defaults(), whole=True)
     key = lean.pop("key")
     bare = rule.model_dump(exclude={"key"})
     return lean if RuleDocument.model_validate(bare).key == rule.key else {"key": key, **lean}

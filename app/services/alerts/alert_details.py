@@ -19,6 +19,7 @@ from app.services.alerts.alert_evidence import explain
 from app.services.alerts.alert_lines import explained_by_alert, recovery_summary, standing_facts
 from app.services.alerts.alert_links import Links, filled_links
 from app.services.alerts.changed_list import list_changed
+from app.services.alerts.latency_curve import LatencyCurve, latency_curve
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
 from app.store.catalog import definitions
@@ -89,6 +90,8 @@ class AlertDetails:
     newest_bad_run: str | None
     related: Sequence[AlertRow]
     """Other unresolved alerts of the check."""
+    latency: LatencyCurve | None
+    """Latency of the runs around it; None where its rule is not about latency."""
     incident: Sequence[AlertRow]
     """The other alerts that are or were part of its incident."""
     dashboard: str | None
@@ -141,6 +144,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
                 for one in alerts.open_alerts(connection, row.check_id, hold=False)
                 if one.id != row.id and (one.incident_id is None or one.incident_id != row.incident_id)
             ],
+            latency=latency_curve(connection, row, transitions, evaluated),
             incident=together[1:],
             dashboard=links_filled["dashboard"],
             runbook=links_filled["runbook"],

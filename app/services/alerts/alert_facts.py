@@ -8,6 +8,7 @@ from datetime import datetime
 from app.domain.alerts.alert_state import RETIRED, Retirement, TransitionType
 from app.domain.alerts.canary_changes import ChangedCanaries
 from app.domain.alerts.evidence import StoredEvidence
+from app.domain.alerts.slower import SlowerLimits
 from app.domain.alerts.summary import AlertFacts
 from app.domain.model import Cause, Percentile, Reason, RuleKind, Verdict
 from app.domain.probing.probe_failures import FailureSummary
@@ -52,6 +53,9 @@ def facts_of(
         value=newest_run and newest_run["value"],
         threshold=newest_run and newest_run["threshold"],
         baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run and newest_run.get("baseline"),
+        slower=SlowerLimits.of(evidence.get("factor"), evidence.get("rise")) if kind is RuleKind.SLOWER else None,
+        bad=evidence.get("bad"),
+        of=evidence.get("of"),
         run_id=None if run is None else run.id,
         since_run=alert.first_run,
         retriever=evidence.get("retriever") or "",

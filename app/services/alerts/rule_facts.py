@@ -6,7 +6,6 @@ How many bad runs open an alert is decided in the domain, by `alert_state`.
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
 
@@ -22,21 +21,21 @@ from app.domain.alerts.rule_facts import (
     RunFacts,
     has_kind,
     named_canaries,
+    watches_latency,
 )
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Change
 from app.domain.model import Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
-from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import FailedProbe, summarize_failures
 from app.domain.runs.drops import drop_from_json
-from app.domain.runs.run_responses import measured_latencies
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.tally import known_reasons
 from app.domain.runs.verdicts import NOT_CARRIED_OUT
 from app.services.aggregates import stored_aggregates
 from app.services.catalog.suite_snapshots import load_suite
 from app.services.detection import detector_reports
+from app.services.detection.baseline_latency import run_latencies
 from app.store.catalog import suites
 from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
@@ -200,7 +199,7 @@ def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int
 def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
     """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
     rows = results.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
-    latencies = _latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
+    latencies = run_latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
     values = [value for one in latencies.values() if (value := one[percentile]) is not None]
     return float(np.median(values)) if values else None
 
@@ -236,14 +235,28 @@ def _is_enough(facts: Facts, rule: Rule, compared_since: int) -> bool:
 
 def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
     """Id of the newest run before the baseline was last chosen; runs up to it were compared with another one."""
-    is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD)
+    is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER)
     choice = detectors.newest_choice(connection, check_id) if is_used else None
     return 0 if choice is None else choice.after_run
 
 
-def detector_facts(row: DetectionRow | None) -> RunFacts:
-    """Facts of a run about to end from its detection; None = no detector evaluated it."""
-    return NO_FACTS if row is None else RunFacts(alarm=_alarm(row), drops=_drops(row), warm_up=_warm_up(row))
+def detector_facts(row: DetectionRow) -> RunFacts:
+    """Facts of a run about to end from its detection."""
+    return RunFacts(alarm=_alarm(row), drops=_drops(row), warm_up=_warm_up(row), baseline_latency=baseline_latency(row))
+
+
+def baseline_latency(row: DetectionRow, *, before: bool = False) -> float | str:
+    """Median latency that a run is compared with, in seconds, or why it is unknown, without a full stop.
+
+    `before` = another baseline was chosen since.
+    """
+    if before:
+        return _OTHER_BASELINE
+    if row.baseline_latency is not None:
+        return row.baseline_latency
+    if row.baseline_id is not None:
+        return "the latencies of the baseline are not known; they are once it is learned again"
+    return row.body.get("warming", "no baseline yet").partition("; ")[0]
 
 
 def _read_facts(
@@ -252,16 +265,19 @@ def _read_facts(
     """Facts that the rules use, of those of these runs that have a verdict."""
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     detections: dict[int, DetectionRow] = {}
-    if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
+    if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER):
         detections = detectors.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
-    latencies = _latencies(connection, runs) if has_kind(rules, RuleKind.LATENCY) else {}
+    latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
     return {
         run.id: RunFacts(
             alarm=_alarm(detections[run.id]) if run.id in detections else None,
             drops=_drops(detections[run.id], before=run.id <= compared_since) if run.id in detections else {},
             warm_up=_warm_up(detections[run.id], before=run.id <= compared_since) if run.id in detections else None,
             latencies=latencies.get(run.id, {}),
+            baseline_latency=baseline_latency(detections[run.id], before=run.id <= compared_since)
+            if run.id in detections
+            else None,
             canaries=canaries.get(run.id, {}),
         )
         for run in runs
@@ -305,13 +321,6 @@ def _warm_up(detection: DetectionRow, *, before: bool = False) -> WarmUp | None:
     if before or (first is None and detection.baseline_id is not None):
         return WarmUp(over=True)
     return None if first is None else WarmUp(over=False, first=first)
-
-
-def _latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, float | None]]:
-    """Percentiles of latency by run id, as the runs had them: single latencies are stored less exactly."""
-    kept = {row.id: cast("Mapping[str, float | None]", row.probes["latency_seconds"]) for row in rows if row.probes}
-    older = results.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
-    return kept | {run_id: latency_summary(measured_latencies(*one)) for run_id, one in older.items()}
 
 
 def _canaries(

@@ -50,6 +50,8 @@ class TransitionEvidence:
                 else rule_facts.usual_latency(self._connection, self._check.id, percentile, first_run)
             )
             evidence["retriever"] = self._slow_retriever()
+        elif kind is RuleKind.SLOWER:
+            evidence["retriever"] = self._slow_retriever()
         elif kind is RuleKind.PROBE_ERRORS:
             evidence["retriever"] = self._check.body["retriever"]
         return evidence

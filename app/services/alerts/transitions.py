@@ -179,7 +179,7 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
 def accept_baseline(connection: Connection, check: Definition, *, now: datetime) -> None:
     """Resolve the alerts of a check that compare with a baseline: the present was accepted as the new one."""
     evaluation = _Evaluation(connection, check, None, now)
-    comparing = {RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD}
+    comparing = {RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER}
     others = [rule for rule in _rules(check) if rule.kind not in comparing]
     evaluation.retire_others(others, Retirement.BASELINE_ACCEPTED)
     evaluation.notify()

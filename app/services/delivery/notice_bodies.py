@@ -123,7 +123,7 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
         "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
         "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
         "measure": LATENCY_NAMES[facts.percentile]
-        if alert.kind == RuleKind.LATENCY
+        if alert.kind in {RuleKind.LATENCY, RuleKind.SLOWER}
         else transition.evidence.get("measure"),
         "value": shapes.number(facts.value) if is_measured else None,
         "self_judged": facts.self_judged,

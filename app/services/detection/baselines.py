@@ -3,7 +3,7 @@
 Each choice is a row that stays. A detector takes it over with the next run, see detectors.
 """
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from datetime import datetime
 
 from app.domain.detection import Settings, unpack_state, warming_note, warming_summary
@@ -30,7 +30,7 @@ from app.services.lookup import find_check
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.detection import detectors
-from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
+from app.store.detection.detectors import AlertedRule, ChoiceRow, DetectionRow, DetectorRow
 from app.store.engine import Connection, Store, to_us
 from app.store.runs import results
 from app.store.runs.results import RunRow
@@ -193,9 +193,10 @@ def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None
     )
 
 
-def _waits(alerted: AbstractSet[str], detection: DetectionRow | None) -> str | None:
+def _waits(alerted: Sequence[AlertedRule], detection: DetectionRow | None) -> str | None:
     """Say what keeps baselines from being learned, or from being learned anew; None = nothing does."""
-    rules = sorted(detector_reports.withholding(alerted, {} if detection is None else detection.body))
+    withholding = detector_reports.withholding(alerted, {} if detection is None else detection.body)
+    rules = sorted(one.key for one in withholding if not one.pending)
     if not rules:
         return None
     standing = f"alerts {', '.join(rules)} stand" if len(rules) > 1 else f"alert {rules[0]} stands"

@@ -1,7 +1,6 @@
 """What a detector said of a run, as the JSON that is kept beside the run; what rules look at of it is read by facts."""
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Final, cast
 
@@ -10,7 +9,9 @@ from app.domain.comparison.significance import Difference
 from app.domain.detection import Reading
 from app.domain.detection.values import HabitReading, Key
 from app.domain.detection.views import IndexChange, StoredDrift, StoredHabit, StoredReading
+from app.domain.model import RuleKind
 from app.domain.runs.drops import drop_as_json, p_values
+from app.store.detection.detectors import AlertedRule
 
 CULPRITS: Final = 50
 """At most so many are named; how many there are is said."""
@@ -80,12 +81,15 @@ def first_run_of(body: StoredReading) -> FirstRun | None:
     return None if first is None else FirstRun(run_id=int(first["run"]), coverage=first["coverage"])
 
 
-def withholding(alerted: AbstractSet[str], body: StoredReading) -> AbstractSet[str]:
-    """Say which of the rules with a standing alert keep baselines from being learned of a run.
+def withholding(alerted: Sequence[AlertedRule], body: StoredReading) -> list[AlertedRule]:
+    """Say which of the rules with an alert keep baselines from being learned of a run.
 
-    What cannot be told for want of a baseline must not keep one from being learned.
+    What cannot be told for want of a baseline must not keep one from being learned. A slow run that may open an alert
+    with the next ones must not become normal in between.
     """
-    return alerted - {key for key, drop in body.get("drops", {}).items() if "unknown" in drop}
+    unknown = {key for key, drop in body.get("drops", {}).items() if "unknown" in drop}
+    is_warming = bool(body.get("warming"))
+    return [one for one in alerted if one.key not in unknown and not (is_warming and one.kind == RuleKind.SLOWER)]
 
 
 def reason_of(reading: Reading, since_run: int | None, index_change: IndexChange | None) -> str:

@@ -28,6 +28,7 @@ from app.domain.runs.drops import NO_BASELINE, Column, drops
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
 from app.services.detection import detector_reports, score_drift
+from app.services.detection.baseline_latency import latency_of_baseline
 from app.services.detection.baseline_means import Means, means_of_runs, unpack_means
 from app.services.detection.detectors import (
     Detector,
@@ -72,6 +73,8 @@ class DetectorStep:
     otherwise: Detector
     means: bytes
     """Of the runs of the baseline that was learned, packed; empty where none was."""
+    learned_latency: float | None
+    """Of the runs of the baseline that was learned, in seconds; see `latency_of_baseline`."""
 
 
 def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
@@ -92,7 +95,7 @@ def save_detection(connection: Connection, step: DetectorStep | None, *, now: da
     if step.refusals is not None and step.refusals != _refused(connection, check_id):
         raise OvertakenError
     if step.pinned is not None:
-        row = replace(row, baseline_id=_save(connection, check_id, step.pinned, step.means, now))
+        row = replace(row, baseline_id=_save(connection, check_id, step.pinned, step, now))
     detectors.save_detection(connection, row)
     if row.since_run is not None:
         detectors.unlearn(connection, check_id, row.since_run)
@@ -112,7 +115,7 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
         else:
             detector, learned = step.well
             if learned is not None:
-                baseline_id = _save(connection, check_id, learned, step.means, now)
+                baseline_id = _save(connection, check_id, learned, step, now)
     detectors.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
 
 
@@ -129,6 +132,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     well = None if reading.is_of_alarm else learn_on(connection, step, measured_run, learnable, eligible=True)
     learned = step.pinned or (well[1] if well is not None else None)
     since_run = _since(connection, check_id, run_id, reading)
+    usual = None if before is None else before.baseline_latency
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
     compared, why_none = _before(connection, inputs, choice, in_force)
     body = detector_reports.body_of(
@@ -150,6 +154,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     )
     if reading.habit is not None:
         body = {**body, "habit": detector_reports.habit_body(reading.habit, _names(run))}
+    learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
     return DetectorStep(
         before=before,
         choice=choice,
@@ -165,12 +170,14 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
             since_run=since_run,
             learns=well is not None,
             body=body,
+            baseline_latency=learned_latency if step.pinned is not None else usual,
         ),
         regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
         pinned=step.pinned,
         well=well,
         otherwise=learn_on(connection, step, measured_run, learnable, eligible=False)[0],
         means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
+        learned_latency=learned_latency,
     )
 
 
@@ -316,7 +323,7 @@ def _before(
     return (None, NO_BASELINE) if kept is None else (kept.column_of(inputs.version_ids), "")
 
 
-def _save(connection: Connection, check_id: int, learned: Learned, means: bytes, now: datetime) -> int:
+def _save(connection: Connection, check_id: int, learned: Learned, step: DetectorStep, now: datetime) -> int:
     body, failures = pack_baseline(learned.baseline)
     return detectors.save_baseline(
         connection,
@@ -328,5 +335,6 @@ def _save(connection: Connection, check_id: int, learned: Learned, means: bytes,
         learned_at=to_us(now),
         body=body,
         failures=failures,
-        means=means,
+        means=step.means,
+        median_latency=step.learned_latency,
     )

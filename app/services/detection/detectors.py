@@ -198,6 +198,8 @@ class EndingRun:
     held_since: Callable[[int], int | None]
     """Gives the run with which the ranking of a position came; None = with this one."""
     index_version: str | None
+    median_latency: float | None = None
+    """Seconds; None = no probe measured."""
 
 
 Learnable = Callable[[MeasuredRun, int, int | None, int], Sequence[int]]

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from app.domain.alerts.rule_facts import RepeatedFailures
+from app.domain.alerts.rule_facts import NO_FACTS, RepeatedFailures
 from app.domain.diagnosis.run_causes import RENAMING, RunCause
-from app.domain.model import Outcome, Ranking, RunStatus, Verdict
+from app.domain.model import Outcome, Percentile, Ranking, RunStatus, Verdict
+from app.domain.probing.latency_summary import latency_summary
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, finds_nothing, score
 from app.domain.runs.run_responses import RunResponses
@@ -289,6 +290,7 @@ def _run_detector(connection: Connection, plan: Plan, gathered: Gathered, scores
         ranking_ids=gathered.ranking_ids,
         held_since=partial(_held_since, plan, gathered),
         index_version=gathered.index_version,
+        median_latency=latency_summary(gathered.responses.measured_latencies)[Percentile.P50],
     )
     return detector_step.run_detector(connection, run)
 
@@ -310,7 +312,7 @@ def _facts(
     detection: DetectorStep | None, embedder: EmbedderRecord | None, repeated: RepeatedFailures | None
 ) -> HistoryFacts:
     change, reason = embedder_finding(embedder.body if embedder is not None else None)
-    facts = detector_facts(detection.row if detection is not None else None)
+    facts = NO_FACTS if detection is None else detector_facts(detection.row)
     return HistoryFacts(
         rule_facts=replace(facts, repeated=repeated),
         regressed=detection.regressed if detection is not None else None,

@@ -21,11 +21,12 @@ from app.domain.runs.tally import Tally, pack_reasons
 from app.domain.runs.verdicts import CACHED, LACKING, TOO_FEW_SCORED, UNSCORED
 from app.domain.runs.wrong_fields import NamedBy, named_by
 from app.services.aggregates import embedder_finding
-from app.services.alerts.rule_facts import repeated_failures
+from app.services.alerts.rule_facts import baseline_latency, repeated_failures
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
 from app.services.runs.layouts import save_layouts
 from app.services.runs.ranking_cursor import Walk
 from app.store.catalog import suites
+from app.store.detection import detectors
 from app.store.engine import Store, from_us
 from app.store.runs import ranking_rows
 from app.store.runs.rescored_runs import RescoredRun
@@ -119,6 +120,7 @@ class Sweep:
         ahead = self._walk.look_ahead(runs[0].id, runs[-1].id)
         known = {ranking_id for ranking_id, _, _ in self._judged}
         self._read_rankings(list(ahead - known)[:_MOST_RANKINGS])
+        usual = self._baseline_latencies([run.id for run in runs])
         judged_runs: list[tuple[RescoredRun, int]] = []
         for run in runs:
             changed = self._walk.to(run.id)
@@ -129,17 +131,23 @@ class Sweep:
                 continue
             table.pending |= changed if table is self._table else table.inputs.suite.positions.keys()
             self._table = table
-            judged_runs.append((self._judged_run(table, run), run.finished_at))
+            judged_runs.append((self._judged_run(table, run, usual.get(run.id)), run.finished_at))
         scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
         return Batch(runs=judged_runs, scores=scores, left_out=len(runs) - len(judged_runs))
 
-    def _judged_run(self, table: _ScoreTable, run: PendingRun) -> RescoredRun:
+    def _baseline_latencies(self, run_ids: Sequence[int]) -> dict[int, float | str]:
+        """Return the latencies that runs were compared with: no judgment changes these."""
+        with self._store.read() as connection:
+            found = detectors.detections_of(connection, run_ids)
+            return {run_id: baseline_latency(row) for run_id, row in found.items()}
+
+    def _judged_run(self, table: _ScoreTable, run: PendingRun, usual: float | str | None) -> RescoredRun:
         failures = run.failed
         self._fill(table, failures)
         responses = _responses(table, run, failures)
         change, reason = embedder_finding(run.embedder)
         facts = HistoryFacts(
-            rule_facts=RunFacts(repeated=self._repeated(table, run, failures)),
+            rule_facts=RunFacts(repeated=self._repeated(table, run, failures), baseline_latency=usual),
             embedder=change,
             embedder_reason=reason,
             names_silent_rules=True,

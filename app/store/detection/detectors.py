@@ -55,6 +55,8 @@ class DetectorRow:
     run_id: int
     baseline_id: int | None
     body: bytes
+    baseline_latency: float | None
+    """That of the baseline, as a `DetectionRow` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class DetectionRow:
     learns: bool
     body: StoredReading
     """Empty where there is nothing else to say."""
+    baseline_latency: float | None = None
+    """99 % quantile of the median latencies of the baseline's runs, in seconds; None = not known. Stored with that."""
 
 
 def find_detector(connection: Connection, check_id: int) -> DetectorRow | None:
@@ -80,7 +84,12 @@ def find_detector(connection: Connection, check_id: int) -> DetectorRow | None:
     return DetectorRow(**row._mapping) if row else None  # noqa: SLF001 - the public name of it
 
 
-_DETECTOR = sa.select(detectors).where(detectors.c.check_id == sa.bindparam("check"))
+_BASELINE_LATENCY = baselines.c.median_latency.label("baseline_latency")
+_DETECTOR = (
+    sa.select(detectors, _BASELINE_LATENCY)
+    .outerjoin(baselines, baselines.c.id == detectors.c.baseline_id)
+    .where(detectors.c.check_id == sa.bindparam("check"))
+)
 
 
 def is_at(connection: Connection, check_id: int, detector: DetectorRow | None, choice: ChoiceRow | None) -> bool:
@@ -180,9 +189,12 @@ def append_choice(connection: Connection, *, check_id: int, means: bytes | None,
 
 def save_detection(connection: Connection, row: DetectionRow) -> None:
     """Write what the detector made of a run."""
-    values = {name: getattr(row, name) for name in DetectionRow.__dataclass_fields__ if name != "body"}
+    values = {name: getattr(row, name) for name in _OWN_FIELDS}
     values |= _stored(row.body)
     insert_new(connection, detections, tuple(values), [tuple(values.values())])
+
+
+_OWN_FIELDS = [name for name in DetectionRow.__dataclass_fields__ if name not in {"body", "baseline_latency"}]
 
 
 def withhold_detection(connection: Connection, run_id: int, *, body: StoredReading) -> None:
@@ -224,12 +236,15 @@ def detections_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, D
     return by_run
 
 
-_DETECTIONS = sa.select(detections).where(detections.c.run_id.in_(sa.bindparam("runs", expanding=True)))
+_ALL_DETECTIONS = sa.select(detections, _BASELINE_LATENCY).outerjoin(
+    baselines, baselines.c.id == detections.c.baseline_id
+)
+_DETECTIONS = _ALL_DETECTIONS.where(detections.c.run_id.in_(sa.bindparam("runs", expanding=True)))
 
 
 def all_detections(connection: Connection, check_id: int) -> list[DetectionRow]:
     """Read what the detector made of all runs of a check that are still there, oldest first."""
-    statement = sa.select(detections).where(detections.c.check_id == check_id).order_by(detections.c.run_id)
+    statement = _ALL_DETECTIONS.where(detections.c.check_id == check_id).order_by(detections.c.run_id)
     return [_detection(row) for row in connection.execute(statement)]
 
 
@@ -267,7 +282,7 @@ def culprits_of(connection: Connection, run_id: int) -> list[str]:
 
 def newest_detections(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, DetectionRow]:
     """Read what detectors made of the last run each took in, of all checks or a few hundred at most, by check id."""
-    statement = sa.select(detections).join(detectors, detectors.c.run_id == detections.c.run_id)
+    statement = _ALL_DETECTIONS.join(detectors, detectors.c.run_id == detections.c.run_id)
     if check_ids is not None:
         statement = statement.where(detectors.c.check_id.in_(list(check_ids)))
     return {row.check_id: _detection(row) for row in connection.execute(statement)}
@@ -285,21 +300,36 @@ def learnable(
     return list(reversed(rows))
 
 
-def alerted_rules(connection: Connection, check_id: int) -> set[str]:
-    """Name the rules with a standing alert of a check that is about the results of its runs."""
-    return set(connection.execute(_ALERTED_RULES, {"check": check_id}).scalars())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertedRule:
+    """A rule with an alert of a check that is about the results of its runs."""
+
+    key: str
+    kind: str
+    pending: bool
+    """Its bad runs are not enough yet to open it; of rules of the kind `slower` alone."""
 
 
-_ALERTED_RULES = sa.select(alerts.c.rule_key).where(
+def alerted_rules(connection: Connection, check_id: int) -> list[AlertedRule]:
+    """List the rules of a check with a standing alert about the results of its runs, or that may open one next."""
+    rows = connection.execute(_ALERTED_RULES, {"check": check_id})
+    return [AlertedRule(key=row.rule_key, kind=row.kind, pending=row.state == "pending") for row in rows]
+
+
+_ALERTED_RULES = sa.select(alerts.c.rule_key, alerts.c.kind, alerts.c.state).where(
     alerts.c.check_id == sa.bindparam("check"),
     alerts.c.state != sql_literal("resolved"),  # uq_alerts_open
-    sa.or_(alerts.c.state == sql_literal("firing"), alerts.c.state == sql_literal("recovering")),  # no list to expand
+    sa.or_(
+        alerts.c.state == sql_literal("firing"),  # no list to expand
+        alerts.c.state == sql_literal("recovering"),
+        sa.and_(alerts.c.state == sql_literal("pending"), alerts.c.kind == sql_literal("slower")),
+    ),
     alerts.c.kind != "no_data",
 )
 
 
 def _detection(row: Any) -> DetectionRow:
-    values = {name: getattr(row, name) for name in DetectionRow.__dataclass_fields__ if name != "body"}
+    values = {name: getattr(row, name) for name in (*_OWN_FIELDS, "baseline_latency")}
     decisive = json.loads(row.body) if row.body else {}
     return DetectionRow(body=cast("StoredReading", {**unpack_words(row.words), **decisive}), **values)
 

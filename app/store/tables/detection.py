@@ -30,6 +30,7 @@ baselines = Table(
     Column("body", LargeBinary, nullable=False),  # rates and floors, by canary
     Column("failures", LargeBinary, nullable=False),  # who failed in which run; looked at while an alarm stands
     Column("means", LargeBinary, nullable=False),  # mean measures by canary, for rules that compare with them
+    Column("median_latency", Float(53)),  # seconds, 99 % quantile of the medians of its runs; NULL = not known
 )
 
 # Whom somebody chose to compare a check with; the newest row is in force, the others are the record.

@@ -27,6 +27,7 @@ from app.services.generation import answer_views
 from app.store.alerts.alerts import AlertFilter
 from app.store.engine import Store, to_us
 from app.web import alert_words
+from app.web.alerts.latency_chart import HEIGHT, WIDTH, draw_latency
 from app.web.forms import problems_by_field, read_form
 from app.web.parameters import choice_problem
 from app.web.rendering import render
@@ -148,6 +149,8 @@ def _alert(
         "alerts/alert.html",
         status=status,
         details=details,
+        latency=None if details.latency is None else draw_latency(details.latency),
+        latency_size=(WIDTH, HEIGHT),
         alert=details.alert,
         confirmed=answer_views.confirmed_of_check(store, details.alert["check"]),
         is_open=details.alert["state"] in OPEN,
