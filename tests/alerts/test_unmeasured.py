@@ -1,6 +1,7 @@
 """What was not measured is never healthy without a word: verdicts, reasons and alerts by failed probes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -112,9 +113,68 @@ def test_the_alert_of_a_rule_ends_when_its_canaries_are_retired(sqlite_store: St
     world.run()
     (alert,) = world.alerts()
     assert alert["state"] == "resolved"
-    assert alert["transitions"][-1]["reason"] == (
-        "canaries_retired: the canaries of the rule are no longer in the suite."
+    assert alert["transitions"][-1]["reason"] == ("canaries_retired: its canaries are no longer in the suite.")
+
+
+ONCE = {"open": {"bad": 1, "of": 1}, "close": 1}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}, **ONCE},
+        {"kind": "threshold", "measure": "MRR", "critical": {"below": 0.9}, **ONCE},
+        {"kind": "threshold", "measure": "coverage", "category": "procedural", "critical": {"below": 0.9}, **ONCE},
+    ],
+)
+def test_the_alert_of_a_rule_ends_when_no_canary_has_what_it_watches(rule: dict[str, Any], sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    without = {"key": "silent", "query": "silent", "category": "procedural", "expect_empty": True}
+    world.probe.answers["silent"] = answered(hits())
+    world.apply(page([canary("gone", category="procedural"), without], rules=[rule]))
+    world.probe.answers["gone"] = answered(hits("other"))
+    world.run()
+    assert [one["state"] for one in world.alerts()] == ["firing"]
+    world.apply(page([without], rules=[rule]))
+    world.run()
+    (alert,) = world.alerts()
+    assert (alert["state"], alert["transitions"][-1]["reason"]) == (
+        "resolved",
+        "canaries_retired: its canaries are no longer in the suite.",
     )
+
+
+def test_an_alert_of_a_measure_that_every_canary_has_goes_on(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    rule = {"kind": "threshold", "measure": "degraded_share", "critical": {"above": 0.2}, **ONCE}
+    silent = [{"key": key, "query": key, "expect_empty": True} for key in ("one", "two")]
+    world.apply(page([canary("gone"), *silent], rules=[rule]))
+    _fail(world)  # every canary gets an answer, which two must not
+    world.run()
+    world.apply(page(silent, rules=[rule]))
+    world.run()
+    assert [one["state"] for one in world.alerts()] == ["firing"]
+
+
+def test_alerts_about_canaries_end_when_the_check_has_another_suite(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    coverage = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}, **ONCE}
+    slow = {"kind": "latency", "critical": {"above": "10ms"}, **ONCE}
+    rules = [coverage, slow]
+    world.apply(page([canary("q1"), canary("q2")], rules=rules))
+    world.probe.answers["q1"] = answered(hits("other"))
+    world.run()
+    assert [one["state"] for one in world.alerts()] == ["firing", "firing"]
+    world.apply(page([canary("q1"), canary("q2")], suite="second", rules=rules))
+    world.run()
+    first, latency = world.alerts()
+    assert (first["state"], first["transitions"][-1]["reason"]) == (
+        "resolved",
+        "suite_changed: the check has another suite since.",
+    )
+    assert latency["state"] == "firing", "requests are as slow whatever is asked"
+    world.run()
+    assert [one["state"] for one in world.alerts() if one["kind"] == "threshold"] == ["resolved", "firing"]
 
 
 def test_an_alert_does_not_end_while_its_degraded_canary_is_not_measured(sqlite_store: Store) -> None:

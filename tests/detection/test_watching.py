@@ -206,6 +206,40 @@ def test_a_changed_canary_is_a_new_one_and_the_others_go_on(learned: World) -> N
     expect_retraced(learned)
 
 
+def _retired_reason(world: World) -> str:
+    (alert,) = [one for one in world.alerts() if one["kind"] == "regression"]
+    assert alert["state"] == "resolved"
+    return str(alert["transitions"][-1]["reason"])
+
+
+def test_an_alert_ends_when_every_canary_that_it_names_is_retired(on_sqlite: World) -> None:
+    until_open(on_sqlite, KEYS[:3])
+    on_sqlite.apply(page([canary(key) for key in KEYS[1:]], rules=[REGRESSION]))
+    carry_out(on_sqlite, 1, KEYS[1:3])
+    assert [one["state"] for one in on_sqlite.alerts()] == ["firing"], "two that it names are left"
+    on_sqlite.apply(page([canary(key) for key in KEYS[3:]], rules=[REGRESSION]))
+    carry_out(on_sqlite, 1)
+    assert _retired_reason(on_sqlite) == "canaries_retired: its canaries are no longer in the suite."
+    carry_out(on_sqlite, 3)
+    assert len(on_sqlite.alerts()) == 1
+
+
+def test_an_alert_goes_on_while_others_fail_than_those_it_names(on_sqlite: World) -> None:
+    until_open(on_sqlite, KEYS[:3])
+    on_sqlite.apply(page([canary(key) for key in KEYS[3:]], rules=[REGRESSION]))
+    carry_out(on_sqlite, 2, KEYS[3:12])
+    assert [one["state"] for one in on_sqlite.alerts()] == ["firing"]
+
+
+def test_an_alert_ends_when_the_check_has_another_suite(on_sqlite: World) -> None:
+    until_open(on_sqlite, KEYS[:3])
+    on_sqlite.apply(page([canary(key) for key in KEYS], suite="second", rules=[REGRESSION]))
+    carry_out(on_sqlite, 1, KEYS[:3])
+    assert _retired_reason(on_sqlite) == "suite_changed: the check has another suite since."
+    carry_out(on_sqlite, LEARNED)
+    assert present(baselines.show(on_sqlite.store, CHECK).learned).runs == LEARNED
+
+
 def test_with_another_k_everything_begins_anew(on_sqlite: World) -> None:
     carry_out(on_sqlite, 2)
     define(on_sqlite, k=3)

@@ -52,6 +52,7 @@ class Retirement(StrEnum):
     CHECK_DISABLED = "check_disabled"
     BASELINE_ACCEPTED = "baseline_accepted"
     CANARIES_RETIRED = "canaries_retired"
+    SUITE_CHANGED = "suite_changed"
 
 
 RETIRED: Final = {
@@ -59,7 +60,8 @@ RETIRED: Final = {
     Retirement.CHECK_ARCHIVED: "the check was archived",
     Retirement.CHECK_DISABLED: "the check was disabled",
     Retirement.BASELINE_ACCEPTED: "baseline accepted, the present is the new normal",
-    Retirement.CANARIES_RETIRED: "the canaries of the rule are no longer in the suite",
+    Retirement.CANARIES_RETIRED: "its canaries are no longer in the suite",
+    Retirement.SUITE_CHANGED: "the check has another suite since",
 }
 """Why, as part of a sentence."""
 

@@ -76,6 +76,13 @@ class TransitionEvidence:
         """Keys of the canaries the detector names on this run."""
         return detectors.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
 
+    def named_so_far(self, alert: AlertRow | None) -> set[str]:
+        """Keys of all canaries that the transitions of an open alert name as culprits; empty where none does."""
+        if alert is None or alert.state not in OPEN:
+            return set()
+        rows = alerts.list_transitions(self._connection, [alert.id])[alert.id]
+        return {key for row in rows for key in row.evidence.get("culprits", ())}
+
     def new_culprits(self, alert: AlertRow | None, culprits: Sequence[str]) -> list[str]:
         """Culprits that no transition of an open alert named or counted as changed.
 

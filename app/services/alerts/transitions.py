@@ -25,14 +25,15 @@ from app.domain.alerts.alert_state import (
 from app.domain.alerts.answer_rules import watches_answers
 from app.domain.alerts.evidence import StoredEvidence
 from app.domain.alerts.incidents import class_of, dedupe_key, still_firing
-from app.domain.alerts.rules import ANSWERED_RATIO
-from app.domain.model import Category, Rule, RuleKind, RunStatus, Severity
+from app.domain.alerts.rule_subjects import ABOUT_CANARIES, has_subject
+from app.domain.model import Rule, RuleKind, RunStatus, Severity
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.services.alerts import notifications, rule_facts
 from app.services.alerts.judge_rules import with_confirmed
 from app.services.alerts.notification_context import AlertInProgress, load_context
+from app.services.alerts.rule_facts import Facts
 from app.services.alerts.transition_evidence import TransitionEvidence, culprits_text, with_label
 from app.services.catalog.suite_snapshots import load_suite
 from app.store.alerts import alerts
@@ -65,8 +66,11 @@ def after_run(
     rules = with_confirmed(connection, CheckDocument.model_validate(check.body), _rules(check))
     facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
-    gone = _rules_without_canaries(connection, rules, facts.newest)
-    evaluation.retire(gone, Retirement.CANARIES_RETIRED)
+    swapped = evaluation.of_other_suites(facts.newest)
+    evaluation.retire(swapped, Retirement.SUITE_CHANGED)
+    retired = evaluation.without_canaries(rules, facts) - swapped
+    evaluation.retire(retired, Retirement.CANARIES_RETIRED)
+    gone = swapped | retired
     for rule in rules:
         if rule.key in gone:
             continue
@@ -224,6 +228,37 @@ class _Evaluation:
         reason = f"{decision.reason.rpartition('; ')[0]}; {why}."
         return replace(decision, state=AlertState.RECOVERING, transitions=(), reason=reason)
 
+    def of_other_suites(self, run: RunRow | None) -> set[str]:
+        """Keys of the rules whose alert is about canaries of another suite than that of a run."""
+        about = [row for row in self._rows.values() if RuleKind(row.kind) in ABOUT_CANARIES]
+        opened = [(row.rule_key, self._opening_runs[row.id]) for row in about if row.id in self._opening_runs]
+        if run is None or run.suite_version_id is None or not opened:
+            return set()
+        suites = results.suites_of(self._connection, {run.id, *(run_id for _, run_id in opened)})
+        return {key for key, run_id in opened if suites.get(run_id, suites[run.id]) != suites[run.id]}
+
+    def without_canaries(self, rules: Sequence[Rule], facts: Facts) -> set[str]:
+        """Keys of the rules of which the suite of the newest run has no canary any more, or none that an alert names.
+
+        The canaries that an alert of the detector names may all be gone while the rest of the suite goes on.
+        """
+        run = facts.newest
+        if run is None or run.suite_version_id is None:
+            return set()
+        with suppress(UnusableSuiteError):
+            suite = load_suite(self._connection, run.suite_version_id)
+            gone = {rule.key for rule in rules if not has_subject(rule, suite.canaries)}
+            return gone | {
+                rule.key
+                for rule in rules
+                if rule.kind is RuleKind.REGRESSION
+                and facts.of(rule)[-1:]
+                and facts.of(rule)[-1].condition.severity is None
+                and (named := self._evidence.named_so_far(self._rows.get(rule.key)))
+                and named.isdisjoint(suite.by_key)
+            }
+        return set()
+
     def apply(self, rule: Rule, alert: AlertRow | None, decision: Decision) -> None:
         """Write the changes of a decision: the row of the alert and its transitions."""
         decision = self._with_first_bad_run(rule, decision)
@@ -357,27 +392,6 @@ def _retirement_of(check: Definition) -> Retirement | None:
 
 def _rules(check: Definition) -> tuple[Rule, ...]:
     return rules_in_force(CheckDocument.model_validate(check.body).rules)
-
-
-def _rules_without_canaries(connection: Connection, rules: Sequence[Rule], run: RunRow | None) -> set[str]:
-    """Return the keys of the rules about a canary or a category of which the suite of a run has none any more."""
-    narrow = [rule for rule in rules if rule.canary is not None or _category_of(rule) is not None]
-    if not narrow or run is None or run.suite_version_id is None:
-        return set()
-    with suppress(UnusableSuiteError):
-        canaries = load_suite(connection, run.suite_version_id).canaries
-        keys, categories = {one.key for one in canaries}, {one.category for one in canaries}
-        return {
-            rule.key
-            for rule in narrow
-            if (rule.canary is not None and rule.canary not in keys)
-            or (rule.canary is None and _category_of(rule) not in categories)
-        }
-    return set()
-
-
-def _category_of(rule: Rule) -> Category | str | None:
-    return Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
 
 
 def as_open(row: AlertRow, opened_run_id: int | None) -> OpenAlert:

@@ -120,6 +120,15 @@ def find_run(connection: Connection, run_id: int) -> RunRow | None:
     return _run(row) if row else None
 
 
+def suites_of(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
+    """Return the ids of the suites of runs, by run id; those that have not started are left out."""
+    statement = sa.select(runs.c.id, suite_versions.c.suite_id).join(
+        suite_versions, suite_versions.c.id == runs.c.suite_version_id
+    )
+    rows = connection.execute(statement.where(runs.c.id.in_(list(run_ids))))
+    return {row.id: row.suite_id for row in rows}
+
+
 def find_runs(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunRow]:
     """Find a few hundred runs at most by their ids; those that are not there are left out."""
     rows = connection.execute(_RUN.where(runs.c.id.in_(sorted(set(run_ids)))))
