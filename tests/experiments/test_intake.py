@@ -77,6 +77,19 @@ def test_what_is_sent_again_counts_once(store: Store) -> None:
     assert sum(arm["successes"] for arm in arms) == 1
 
 
+def test_what_is_stored_and_not_counted_yet_is_pending(store: Store) -> None:
+    put(store, window="1m")
+    begin = NOW + timedelta(seconds=20)
+    expose(store, *(f"early-{number}" for number in range(1000)), now=begin)
+    last = begin + timedelta(seconds=60)
+    expose(store, *(f"late-{number}" for number in range(255)), now=last)
+    soon = load(store, now=last + timedelta(seconds=75))
+    assert [sum(arm[name] for arm in soon["arms"]) for name in ("exposed", "units")] == [1255, 1000]
+    assert (soon["pending"], soon["pending_until"]) == (255, "2026-11-26T12:03:00Z")
+    later = load(store, now=NOW + timedelta(minutes=3))
+    assert (sum(arm["units"] for arm in later["arms"]), later["pending"], later["pending_until"]) == (1255, 0, None)
+
+
 def test_the_first_value_of_a_unit_stays(store: Store) -> None:
     put(store)
     expose(store, "u1")

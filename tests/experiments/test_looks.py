@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.experiments.confidence_sequence import ArmCounts
-from app.domain.experiments.looks import bucket_of, bucket_us, count_exposed, make_looks, thin_looks
+from app.domain.experiments.looks import bucket_of, bucket_us, count_exposed, count_pending, make_looks, thin_looks
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -32,6 +32,19 @@ def test_each_look_has_all_before_it() -> None:
 
 def test_exposed_units_count_at_once_for_the_check_of_shares() -> None:
     assert count_exposed(TOTALS) == (17, 15)
+
+
+@pytest.mark.parametrize(
+    ("now", "pending", "until"),
+    [(0, 32, 65 * HOUR), (25 * HOUR, 10, 65 * HOUR), (65 * HOUR - 1, 7, 65 * HOUR), (65 * HOUR, 0, None)],
+)
+def test_units_that_no_look_has_yet_are_pending_until_the_last_is_final(
+    now: int, pending: int, until: int | None
+) -> None:
+    assert count_pending(TOTALS, window=DAY, now=now) == (pending, until)
+    looks = make_looks(TOTALS, window=DAY, now=now)
+    counted = sum(one.units for one in looks[-1].counts) if looks else 0
+    assert counted + pending == sum(count_exposed(TOTALS))
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,14 @@ def test_an_experiment_shows_its_decision_and_the_interval_over_time(service: Ap
     assert service.client.get("/experiments/nothing").status_code == 404
 
 
+def test_an_experiment_says_how_many_units_are_not_counted_yet(service: Api) -> None:
+    assert "not counted yet" not in text_of(service, "/experiments/search")
+    assert service.client.post("/v1/experiments/search/exposures", json=[{"unit": "now"}]).is_success
+    assert "1 exposed unit is not counted yet: the window since the exposure is still open. All are by " in text_of(
+        service, "/experiments/search"
+    )
+
+
 def test_a_gate_is_waived_by_form_with_a_name_and_withdrawn(service: Api) -> None:
     assert "fail" in text_of(service, "/promotions/hybrid")
     waive = "/promotions/hybrid/waive"

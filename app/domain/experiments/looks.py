@@ -54,6 +54,16 @@ def count_exposed(totals: Iterable[Total]) -> tuple[int, int]:
     return exposed[0], exposed[1]
 
 
+def count_pending(totals: Iterable[Total], *, window: int, now: int) -> tuple[int, int | None]:
+    """Units that no look has yet, and when the last of them is final, in microseconds; None = there are none.
+
+    A span of time is final as a whole, once the window since its end has passed.
+    """
+    final_at = [(bucket + bucket_us(window) + window, number) for bucket, _, number, _ in totals]
+    pending = [(at, number) for at, number in final_at if at > now and number]
+    return sum(number for _, number in pending), max((at for at, _ in pending), default=None)
+
+
 def thin_looks(looks: Sequence[Look], most: int) -> list[Look]:
     """Return at most so many looks, evenly spread, the last one always."""
     step = -(-len(looks) // most) if looks else 1

@@ -41,6 +41,10 @@ class EpochView(TypedDict):
     ended_at: TimeText | None
     """When a later epoch began; null for the current one."""
     arms: list[ArmView]
+    pending: int
+    """Units that were exposed and are not counted yet: their outcome is not final."""
+    pending_until: TimeText | None
+    """When all that were exposed so far are counted; null where they are."""
     delta: float
     window: float
     """In seconds."""

@@ -8,7 +8,7 @@ from typing import Final
 from app.domain.comparison.outcomes import Side
 from app.domain.experiments.confidence_sequence import ArmCounts, RateDifference, estimate_difference
 from app.domain.experiments.decision import ExperimentDecision, Look, decide_experiment
-from app.domain.experiments.looks import count_exposed, make_looks, thin_looks
+from app.domain.experiments.looks import count_exposed, count_pending, make_looks, thin_looks
 from app.domain.experiments.sample_ratio import log_mismatch_evidence
 from app.domain.experiments.views import (
     ArmView,
@@ -51,7 +51,7 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
         epochs = [_load_epoch(connection, one, now) for one in earlier]
     share = document.plan.share
     return {
-        **_experiment_view(experiment, _epoch_view(current, document, totals, looks)),
+        **_experiment_view(experiment, _epoch_view(current, document, totals, looks, now)),
         "mismatch_evidence": log_mismatch_evidence(exposed[0], sum(exposed), share) / math.log(10),
         "looks": [_look_view(look) for look in thin_looks(looks, MOST_LOOKS)],
         "epochs": epochs,
@@ -70,11 +70,15 @@ def decide_current(
 def _load_epoch(connection: Connection, row: EpochRow, now: datetime) -> EpochView:
     totals = units.read_counts(connection, row.id)
     document = document_of(row)
-    return _epoch_view(row, document, totals, _looks(totals, document, now))
+    return _epoch_view(row, document, totals, _looks(totals, document, now), now)
 
 
 def _looks(totals: Sequence[CountRow], document: ExperimentDocument, now: datetime) -> list[Look]:
-    return make_looks(totals, window=round(document.window * 1_000_000), now=to_us(now))
+    return make_looks(totals, window=_window_us(document), now=to_us(now))
+
+
+def _window_us(document: ExperimentDocument) -> int:
+    return round(document.window * 1_000_000)
 
 
 def _experiment_view(row: ExperimentRow, epoch: EpochView) -> ExperimentView:
@@ -88,9 +92,10 @@ def _experiment_view(row: ExperimentRow, epoch: EpochView) -> ExperimentView:
 
 
 def _epoch_view(
-    row: EpochRow, document: ExperimentDocument, totals: Sequence[CountRow], looks: Sequence[Look]
+    row: EpochRow, document: ExperimentDocument, totals: Sequence[CountRow], looks: Sequence[Look], now: datetime
 ) -> EpochView:
     plan, exposed = document.plan, count_exposed(totals)
+    pending, pending_until = count_pending(totals, window=_window_us(document), now=to_us(now))
     decision = decide_experiment(looks, exposed, plan)
     newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
     winner = None if decision.winner is None else plan.names[list(Side).index(decision.winner)]
@@ -102,6 +107,8 @@ def _epoch_view(
             _arm_view(arm.name, arm.share, seen, counts)
             for arm, seen, counts in zip(document.domain_arms, exposed, newest, strict=True)
         ],
+        "pending": pending,
+        "pending_until": shapes.time_text(pending_until),
         "delta": document.delta,
         "window": document.window,
         "max_units": document.max_units,
