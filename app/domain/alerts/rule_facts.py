@@ -54,12 +54,12 @@ class RepeatedFailures:
     failure: FailureSummary | None = None
     """Why most of them failed in the newest run."""
 
-    def __str__(self) -> str:
-        """Write it as a sentence without its full stop."""
+    def sentence(self, already: str = "") -> str:
+        """Write it as a sentence without its full stop, and without the failure where it is in `already`."""
         one = len(self.keys) == 1
         more = f" and {len(self.keys) - _NAMED:,} more" if len(self.keys) > _NAMED else ""
         names = ", ".join(self.keys[:_NAMED]) + more
-        why = f": {self.failure.what}" if self.failure is not None else ""
+        why = f": {self.failure.what}" if self.failure is not None and self.failure.what not in already else ""
         who = f"canary {names} was" if one else f"canaries {names} were"
         return f"{who} not measured in {REPEATED} runs in a row{why}"
 

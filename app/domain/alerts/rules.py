@@ -228,7 +228,7 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknow
     repeated = facts.repeated
     over = aggregates.failed >= least and value > share + ROUNDING
     reasons = [f"{counted}, more than {share:g} of them{_why_failed(failure, aggregates)}"] if over else []
-    reasons += [str(repeated)] if repeated is not None else []
+    reasons += [repeated.sentence(already="".join(reasons))] if repeated is not None else []
     if reasons:
         bad = bad_condition(Severity.WARNING, value, share, f"{'; '.join(reasons)} (warning)")
         return bad if repeated is None else replace(bad, since_run=repeated.since_run, at_once=True)
