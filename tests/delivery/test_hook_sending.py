@@ -14,9 +14,11 @@ import pytest
 
 from app.adapters.delivery.apprise import send_apprise
 from app.adapters.delivery.apprise_process import Guard
+from app.adapters.delivery.chat_services import refusal_of
 from app.adapters.delivery.mail import send_mail
 from app.adapters.delivery.receiver_answers import HookError
 from app.adapters.delivery.sending import Sender
+from app.adapters.wire import Response
 from app.domain.addresses import hook_policy, parse_allow
 from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls, Message, Receipt
 from app.formats.delivery.notices import body_of
@@ -90,6 +92,71 @@ def test_every_service_is_judged_by_its_status(kind: HookKind, status: int, erro
     assert (receipt.error, receipt.untaken, receipt.gone) == (error, untaken, status == 410)
     assert receipt.retry_after_seconds == 7.0
     assert not {"s3cret", ROUTING_KEY} & set(str(receipt).split())
+
+
+PAGE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>...</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        (HookKind.SLACK, b'{"ok": false, "error": "channel_not_found"}', "channel_not_found"),
+        (HookKind.SLACK, b'{"success": false}', "it says so without a reason"),
+        (HookKind.SLACK, b"no_service", "it said \u201cno_service\u201d"),
+        (HookKind.SLACK, b"channel_is_archived", "it said \u201cchannel_is_archived\u201d"),
+        (HookKind.SLACK, b"Webhook message delivery failed with error: HTTP error 429", "HTTP error 429"),
+        (HookKind.SLACK, b'{"result": "error", "msg": "Invalid API key"}', "Invalid API key"),
+        (HookKind.SLACK, b'{"ok": false, "error": "no hook T0B0s3cret00"}', "no hook \u2022\u2022\u2022"),
+        (HookKind.SLACK, PAGE, "a web page came back, such as one to sign in: \u201cSign in\u201d"),
+        (HookKind.PAGERDUTY, b'{"status": "invalid event", "message": "Event object is invalid"}', "Event object is"),
+        (HookKind.PAGERDUTY, b'{"errors": ["routing_key is unknown"]}', "routing_key is unknown"),
+        (HookKind.PAGERDUTY, b'{"error": "key 0123456789abcdef0123456789abcdef"}', "key \u2022\u2022\u2022"),
+        (HookKind.PAGERDUTY, PAGE, "Sign in"),
+        (HookKind.ALERTMANAGER, b'{"status": "error", "errorType": "bad_data", "error": "no labels"}', "no labels"),
+        (HookKind.ALERTMANAGER, PAGE, "Sign in"),
+    ],
+)
+def test_an_error_within_a_200_is_not_delivered(kind: HookKind, body: bytes, words: str) -> None:
+    with peer(reply(body)) as server:
+        receipt = sent(kind, server, "/services/T0B0s3cret00", secret=ROUTING_KEY)
+    assert (receipt.ok, receipt.error, receipt.untaken, receipt.http_status) == (False, HookError.REFUSED, True, 200)
+    assert str(receipt.detail).startswith("answered 200, but did not take it: ")
+    assert words in str(receipt.detail)
+    assert ROUTING_KEY not in str(receipt)
+
+
+@pytest.mark.parametrize("kind", [HookKind.SLACK, HookKind.PAGERDUTY, HookKind.ALERTMANAGER])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"ok", b"OK\n", b"", b"1", b"sent", b"null", b"[]", b"{}", b"{not json", b"\xff"),
+        *(b'{"ok": true}', b'{"success": true, "error": null}', b'{"ok": true, "error": "a warning"}'),
+        *(b'{"status": "success", "message": "Event processed", "errors": []}', b'{"result": "success", "msg": ""}'),
+        *(b'{"text": "the check has an error"}', b'{"id": 7, "content": "failed"}'),
+    ],
+)
+def test_a_2xx_without_an_error_is_delivered(kind: HookKind, body: bytes) -> None:
+    with peer(reply(body)) as server:
+        assert sent(kind, server, secret=ROUTING_KEY).ok
+
+
+@pytest.mark.parametrize(
+    ("host", "body", "reason"),
+    [
+        ("hooks.slack.com", b"ok", None),
+        ("hooks.slack.com", b'{"ok":true}', None),
+        ("hooks.slack.com", b"something_new", "it said \u201csomething_new\u201d"),
+        ("hooks.slack-gov.com", b"", "it said nothing"),
+        ("slack.com.example.org", b"something_new", None),
+    ],
+)
+def test_slack_itself_has_taken_what_it_says_ok_to(host: str, body: bytes, reason: str | None) -> None:
+    assert refusal_of(f"https://{host}/services/T0/B0/x")(Response(status=200, body=body)) == reason
+
+
+def test_a_webhook_has_taken_what_it_answers_2xx_to() -> None:
+    with peer(reply(b'{"ok": false, "error": "not ours"}')) as server:
+        assert sent(HookKind.WEBHOOK, server).ok
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HookKind if kind is not HookKind.EMAIL])

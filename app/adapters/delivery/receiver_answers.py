@@ -1,10 +1,19 @@
-"""Responses of receivers as receipts: delivered, or why not and whether it may have been taken."""
+"""Responses of receivers as receipts: delivered, or why not and whether it may have been taken.
 
+The status decides. Within a 2xx the body decides too where the receiver is a known service: see `stated_error`.
+"""
+
+import json
 import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
+from app.adapters.probing.masking import masked
+from app.adapters.probing.server_messages import message_of_body, quoted
 from app.adapters.transport import send_one
 from app.adapters.wire import Failure, Request, RequestAuth, Response, header_line
 from app.domain.addresses import AddressPolicy
@@ -12,7 +21,7 @@ from app.domain.delivery.hooks import Receipt
 from app.domain.probing.retrievers import Tls
 
 READ_BYTES = 4_096
-"""Bytes of a response that are read. None of it is stored: the status decides."""
+"""Bytes of a response that are read."""
 LONGEST_WAIT_SECONDS = 24 * 3600.0
 
 
@@ -34,7 +43,7 @@ class HookError(StrEnum):
     CONFIGURATION = "configuration"
 
 
-def post(
+def post(  # noqa: PLR0913 - what a request and its judgment need
     url: str,
     body: bytes,
     now: datetime,
@@ -44,8 +53,13 @@ def post(
     policy: AddressPolicy,
     user_agent: str,
     authority: str | None = None,
+    refusal: Callable[[Response], str | None] | None = None,
+    secrets: tuple[str, ...] = (),
 ) -> Receipt:
-    """Post JSON once and judge the answer."""
+    """Post JSON once and judge the answer.
+
+    `refusal` says how a 2xx refuses the message, None = it took it; None = every 2xx has. `secrets` are masked in it.
+    """
     own = {"content-type": "application/json", "user-agent": user_agent}
     request = Request(
         url=url,
@@ -56,7 +70,37 @@ def post(
         wants_headers=True,
     )
     auth = RequestAuth(tls=None if authority is None else Tls(authority=authority))
-    return receipt_of(send_one(request, policy=policy, auth=auth), now)
+    response = send_one(request, policy=policy, auth=auth)
+    receipt = receipt_of(response, now)
+    reason = refusal(response) if receipt.ok and refusal is not None and response.failure is None else None
+    if reason is None:
+        return receipt
+    detail = f"answered {response.status}, but did not take it: {masked(reason, secrets)}"
+    return replace(receipt, ok=False, error=HookError.REFUSED, detail=detail, untaken=True)
+
+
+def stated_error(response: Response) -> str | None:
+    """Return what the body of a 2xx says is wrong; None where it says nothing of the kind.
+
+    JSON whose `ok` or `success` is false, whose `status` is that of a failure, or which has an error and none of these;
+    and an HTML page, which is that of a sign-in or a proxy: none of the known services answers one.
+    """
+    text = response.body.decode("utf-8", errors="replace").strip()
+    if _PAGE.match(text):
+        return f"a web page came back, such as one to sign in{quoted(message_of_body(response.body))}"
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    flags = [answer[name] for name in ("ok", "success") if isinstance(answer.get(name), bool)]
+    status = answer.get("status", answer.get("result"))
+    if False in flags or (isinstance(status, str) and _FAILURE.search(status)):
+        return message_of_body(response.body) or "it says so without a reason"
+    if not flags and status is None and (answer.get("error") or answer.get("errors")):
+        return message_of_body(response.body) or "it says so without a reason"
+    return None
 
 
 def receipt_of(response: Response, now: datetime) -> Receipt:
@@ -108,6 +152,8 @@ def _seconds_until(value: str, now: datetime) -> float:
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
 
 
+_PAGE = re.compile(r"<(!doctype\s+html|html)\b", re.IGNORECASE)
+_FAILURE = re.compile(r"error|fail|invalid|reject|refus|denied|forbidden|unauthori", re.IGNORECASE)
 _FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER = 200, 300, 400, 410, 500
 _LATE = 408
 _UNSENT = ("connection failed", "the host name", "the proxy", "no connection", "TLS:", "the TLS handshake")
