@@ -154,9 +154,37 @@ def test_slack_itself_has_taken_what_it_says_ok_to(host: str, body: bytes, reaso
     assert refusal_of(f"https://{host}/services/T0/B0/x")(Response(status=200, body=body)) == reason
 
 
-def test_a_webhook_has_taken_what_it_answers_2xx_to() -> None:
-    with peer(reply(b'{"ok": false, "error": "not ours"}')) as server:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"ok": false, "error": "not ours"}',
+        b'{"errcode": 0, "errmsg": "ok"}',
+        b'{"code": 0, "msg": "success"}',
+        b'{"code": 404, "msg": "a status of HTTP"}',
+        b'{"code": 20000, "msg": "success"}',
+        b'{"code": 19002}',
+        b"{" * 4000,
+        b"<html><title>Webhook message delivery failed</title></html>",
+    ],
+)
+def test_a_webhook_has_taken_what_it_answers_2xx_to(body: bytes) -> None:
+    with peer(reply(body)) as server:
         assert sent(HookKind.WEBHOOK, server).ok
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error 400", "error 400"),
+        (b'{"errcode": 300001, "errmsg": "msgtype  is null"}', "errcode 300001: \u201cmsgtype is null\u201d"),
+        (b'{"code": 19002, "msg": "params error, msg_type need", "data": {}}', "code 19002: \u201cparams error"),
+    ],
+)
+def test_a_webhook_of_a_chat_service_that_wants_another_form_is_not_delivered(body: bytes, words: str) -> None:
+    with peer(reply(body)) as server:
+        receipt = sent(HookKind.WEBHOOK, server)
+    assert (receipt.ok, receipt.error, receipt.untaken, receipt.http_status) == (False, HookError.REFUSED, True, 200)
+    assert words in str(receipt.detail)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HookKind if kind is not HookKind.EMAIL])

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 from app.adapters.probing.masking import masked
-from app.adapters.probing.server_messages import message_of_body, quoted
+from app.adapters.probing.server_messages import clean_message, message_of_body, quoted
 from app.adapters.transport import send_one
 from app.adapters.wire import Failure, Request, RequestAuth, Response, header_line
 from app.domain.addresses import AddressPolicy
@@ -103,6 +103,28 @@ def stated_error(response: Response) -> str | None:
     return None
 
 
+def refusal_of_chat(response: Response) -> str | None:
+    """Return how a chat service refuses a webhook's message, whose form it does not know, within a 2xx; else None.
+
+    A webhook's receiver may answer 2xx with any body, so only what no other says counts: the sentence of Microsoft
+    Teams, the `errcode` of DingTalk and WeCom, and the `code` of Feishu, above 1,000 and beside `msg`.
+    """
+    if response.body.startswith(_REFUSAL_OF_TEAMS):
+        return message_of_body(response.body)
+    try:
+        answer = json.loads(response.body) if response.body[:1] == b"{" else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    number, code, message = answer.get("errcode"), answer.get("code"), answer.get("msg", answer.get("errmsg"))
+    if isinstance(number, int) and number:
+        return f"errcode {number}{quoted(clean_message(str(message)) if message else None)}"
+    is_code = isinstance(code, int) and code >= _LEAST_CODE and isinstance(answer.get("msg"), str)
+    is_success = str(message).lower() in {"ok", "success"}
+    return f"code {code}{quoted(clean_message(str(message)))}" if is_code and not is_success else None
+
+
 def receipt_of(response: Response, now: datetime) -> Receipt:
     """Receipt of a response. The status decides, even where reading the body failed."""
     status, seconds = response.status, response.latency_seconds
@@ -156,6 +178,8 @@ _PAGE = re.compile(r"<(!doctype\s+html|html)\b", re.IGNORECASE)
 _FAILURE = re.compile(r"error|fail|invalid|reject|refus|denied|forbidden|unauthori", re.IGNORECASE)
 _FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER = 200, 300, 400, 410, 500
 _LATE = 408
+_LEAST_CODE = 1_000  # of Feishu's errors; smaller ones are statuses of HTTP
+_REFUSAL_OF_TEAMS = b"Webhook message delivery failed"
 _UNSENT = ("connection failed", "the host name", "the proxy", "no connection", "TLS:", "the TLS handshake")
 """How the details of failures begin before which nothing was sent."""
 _ERRORS = {

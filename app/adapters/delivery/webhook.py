@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
-from app.adapters.delivery.receiver_answers import HookError, post
+from app.adapters.delivery.receiver_answers import HookError, post, refusal_of_chat
 from app.adapters.wire import header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.delivery.hooks import Hook, Message, Receipt
@@ -32,6 +32,8 @@ def send_webhook(
         policy=policy,
         user_agent=user_agent,
         authority=hook.authority,
+        refusal=refusal_of_chat,
+        secrets=tuple(filter(None, (hook.secret, hook.url))),
     )
 
 
