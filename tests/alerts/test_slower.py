@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -23,6 +23,8 @@ from app.formats.catalog.documents import CheckDocument
 from app.formats.validation_messages import parse_document
 from app.services.alerts import alert_details, latency_curve, rule_explanations
 from app.services.detection import baselines
+from app.services.history import run_views
+from app.services.runs import rescoring
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
 from app.store.tables import baselines as baseline_rows
@@ -190,8 +192,8 @@ def test_a_summary_says_how_slow_and_the_advice_names_one_step() -> None:
 # Over runs
 
 
-def define(world: World, *rules: Mapping[str, Any], keys: Iterable[str] = KEYS) -> None:
-    world.apply(page([canary(key) for key in keys], rules=[{"kind": "regression"}, *rules]))
+def define(world: World, *rules: Mapping[str, Any], **more: Any) -> None:
+    world.apply(page([canary(key) for key in KEYS], rules=[{"kind": "regression"}, *rules], **more))
 
 
 def run(world: World, seconds: float, count: int = 1) -> list[EndedRun]:
@@ -331,6 +333,35 @@ def test_the_present_that_is_accepted_as_normal_ends_it(store: Store) -> None:
     run(world, 1.0, LEARNED + 1)
     assert explained(world)["reason"].startswith("median latency 1 s is not above 3 s (baseline 1 s)")
     assert [one["state"] for one in slower_alerts(world)] == ["resolved"]
+
+
+def test_an_alert_does_not_keep_a_check_that_is_measured_otherwise_from_a_new_baseline(store: Store) -> None:
+    world = World(store=store)
+    define(world)
+    run(world, 0.02, LEARNED + 1)
+    run(world, 1.0, 3)
+    define(world, k=3)
+    run(world, 0.02, LEARNED)
+    [alert] = slower_alerts(world)
+    assert (alert["state"], explained(world)["reason"].partition(":")[0]) == ("firing", "no baseline yet")
+    run(world, 0.02, 2)
+    assert [one["state"] for one in slower_alerts(world)] == ["resolved"]
+
+
+def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(store: Store) -> None:
+    world = World(store=store)
+    define(world)
+    run(world, 0.02, LEARNED)
+    [slow] = run(world, 1.0)
+    asked = rescoring.ask(store, CHECK, since=None, now=world.clock())
+    rescoring.claim(store, owner="w", now=world.clock(), only=asked)
+    assert rescoring.carry_on(store, asked, owner="w", clock=world.clock, stopping=lambda: False)
+    version = rescoring.show(store, asked)["measures_version"]
+    shown = run_views.run(store, str(slow.id), version=version)
+    assert shown["verdict"] == "degraded"
+    assert "median latency 1 s is above 3 x the baseline's 20 ms and 200 ms above it (warning)" in shown["reasons"]
+    first = run_views.run(store, "1", version=version)
+    assert not [one for one in first["reasons"] if "slower" in one], "there was no baseline on its day either"
 
 
 def test_a_baseline_of_a_release_without_latencies_says_so(store: Store) -> None:
