@@ -102,6 +102,7 @@ def _environment(path: str = "") -> Environment:
         plainly=wording.plainly,
         brief=wording.brief,
         utc=wording.utc,
+        timed=wording.timed,
         iso=wording.iso,
         spark=wording.spark_points,
         why=explanations.why_degraded,

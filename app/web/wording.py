@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
+from markupsafe import Markup, escape
+
 from app.domain.alerts.answer_rules import marked_name
 from app.domain.alerts.evidence import BoundSides
 from app.domain.model import Category
@@ -16,6 +18,7 @@ _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
 _LABELS = {"duplicate_ratio": "duplicate ids", "utilisation": "lexical grounding"}
 """Labels that differ from the name: near copies with other ids are no duplicates; what a model used nobody sees."""
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
+_UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
 
@@ -82,6 +85,18 @@ def iso(moment: datetime | str | None) -> str:
     """Format a time as RFC 3339."""
     parsed = _moment(moment)
     return "" if parsed is None else parsed.isoformat().replace("+00:00", "Z")
+
+
+def timed(text: str) -> Markup:
+    """Return a text in which each time in UTC with its date is an element that scripts show in the viewer's zone."""
+    pieces: list[Markup] = []
+    end = 0
+    for found in _UTC_TIME.finditer(text):
+        style = "minute" if found[2].count(":") == 1 else "clock"
+        element = Markup('<time datetime="{}T{}Z" data-when="{}">{}</time>').format(*found.groups(), style, found[0])
+        pieces += [escape(text[end : found.start()]), element]
+        end = found.end()
+    return Markup("").join([*pieces, escape(text[end:])])
 
 
 def bound(sides: BoundSides | None) -> str:

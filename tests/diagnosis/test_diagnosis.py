@@ -493,6 +493,9 @@ def test_the_alerts_of_an_incident_have_one_set_of_canaries_which_later_diagnose
             return {one.rpartition(", ")[2] for one in summaries(connection, rows).values()}
 
     assert len(rows) == 2
+    with sqlite_store.read() as connection:  # the value is that of the run whose canaries are counted
+        (coverage,) = [one for one in summaries(connection, rows).values() if " coverage " in one]
+    assert coverage.startswith("watch: coverage 0.333, below 1 since ")
     assert texts() == {"4 of 6 canaries lost their expected chunk"}
     setting.diagnose(last)
     assert texts() == {"4 of 6 canaries lost their expected chunk: chunks missing from the index"}

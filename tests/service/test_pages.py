@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.model import Outcome, Verdict
 from app.store.engine import Store
-from app.web.wording import ABSENT, score, spark_points
+from app.web.wording import ABSENT, score, spark_points, timed
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, HTML, Site, idle_worker, page, site
@@ -138,6 +138,23 @@ def test_what_needs_a_look_comes_first(degraded: Site) -> None:
     assert (
         "all 2 1 healthy 1 degraded 0 unknown 0 no runs yet 0 disabled"
         in degraded.page("/").one("fieldset", class_="chips").text
+    )
+
+
+def test_times_within_sentences_are_shown_in_the_zone_of_all_others(degraded: Site) -> None:
+    (alert,) = degraded.world.alerts()
+    began = datetime.fromisoformat(alert["opened_at"])
+    for path in ("/alerts", f"/alerts/{alert['id']}", "/checks/watch"):
+        html = degraded.client().get(path).text
+        texts = re.sub(r"<(time|script|title)\b.*?</\1>", "", html, flags=re.DOTALL)
+        assert not re.search(r"\d\d:\d\d(:\d\d)? UTC", texts), path
+        assert re.search(rf' since <time datetime="{began:%Y-%m-%d}T\d\d:\d\dZ" data-when="minute">', html), path
+
+
+def test_a_time_within_a_sentence_is_an_element_and_the_rest_is_escaped() -> None:
+    assert str(timed("<b> since 2026-03-02 14:05 UTC, by 2026-03-02 14:15:09 UTC; 14:05 UTC")) == (
+        '&lt;b&gt; since <time datetime="2026-03-02T14:05Z" data-when="minute">2026-03-02 14:05 UTC</time>, by '
+        '<time datetime="2026-03-02T14:15:09Z" data-when="clock">2026-03-02 14:15:09 UTC</time>; 14:05 UTC'
     )
 
 

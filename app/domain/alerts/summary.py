@@ -75,6 +75,8 @@ class AlertFacts:
     changed: ChangedCanaries | None = None
     retired: str = ""
     """Why the alert closed without a good run."""
+    dated: bool = False
+    """Whether every time has its date, as pages need that show it in the zone of their viewer."""
 
 
 def alert_summary(facts: AlertFacts) -> str:
@@ -151,7 +153,7 @@ def _slower(facts: AlertFacts) -> str:
 
 
 def _probe_errors(facts: AlertFacts) -> str:
-    since = f" since {_clock(facts.began_at, facts.at)}" if facts.began_at is not None else ""
+    since = f" since {_clock(facts.began_at, facts)}" if facts.began_at is not None else ""
     if facts.failure is None:
         why = _without_severity(facts.reason.rstrip("."))
         return f"not measurable{since}{f', {why}' if why else ''}"
@@ -165,8 +167,8 @@ def _probe_errors(facts: AlertFacts) -> str:
 
 
 def _no_data(facts: AlertFacts) -> str:
-    since = f" since {_clock(facts.began_at, facts.at)}" if facts.began_at is not None else ""
-    due = f", two scheduled runs were due by {_clock(facts.due_at, facts.at)}" if facts.due_at is not None else ""
+    since = f" since {_clock(facts.began_at, facts)}" if facts.began_at is not None else ""
+    due = f", two scheduled runs were due by {_clock(facts.due_at, facts)}" if facts.due_at is not None else ""
     return f"no run completed{since}{due}"
 
 
@@ -233,7 +235,7 @@ def _since(facts: AlertFacts) -> str:
     index = "" if version is None else f"{after}index {short_name(version)}"
     if facts.began_at is None:
         return f" since {run}{f' ({index})' if index else ''}"
-    return f" since {_clock(facts.began_at, facts.at)} ({run}{f', {index}' if index else ''})"
+    return f" since {_clock(facts.began_at, facts)} ({run}{f', {index}' if index else ''})"
 
 
 def _with_canaries(facts: AlertFacts) -> str:
@@ -273,10 +275,10 @@ def _without_severity(reason: str) -> str:
 _SEVERITY = re.compile(rf" \((?:{'|'.join(Severity)})\)(?=$|[;,.:])")
 
 
-def _clock(moment: datetime | None, now: datetime | None) -> str:
-    """Return a time of today as 14:05 UTC, another one with its date."""
+def _clock(moment: datetime | None, facts: AlertFacts) -> str:
+    """Return a time of the day of the change as 14:05 UTC, another one with its date."""
     if moment is None:
         return ""
     utc = moment.astimezone(UTC)
-    today = now is not None and now.astimezone(UTC).date() == utc.date()
+    today = not facts.dated and facts.at is not None and facts.at.astimezone(UTC).date() == utc.date()
     return f"{utc:%H:%M} UTC" if today else f"{utc:%Y-%m-%d %H:%M} UTC"

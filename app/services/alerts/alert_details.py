@@ -1,7 +1,7 @@
 """Details of one alert: evaluated runs, next steps, changed canaries, related alerts and links. It only reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -128,7 +128,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=fleet if about_canaries and not over else None,
-            summary=alert_summary(facts),
+            summary=alert_summary(replace(facts, dated=True)),
             recovery=recovery_summary(connection, row, transitions) if over else None,
             advice="" if over else alert_advice(facts),
             lost="" if over else all_lost_text(degraded.canaries, degraded.changed),

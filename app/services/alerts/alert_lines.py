@@ -1,7 +1,7 @@
 """Alerts as a list shows them: each with its summary and delivery counts, grouped by incident. It only reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.alerts.alert_state import AlertState, TransitionType
 from app.domain.alerts.incidents import NON_REPEATING, TRIGGERS
@@ -89,8 +89,11 @@ def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
 
 
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
-    """Summary of each alert, by its id; `explained` as in `standing_facts`."""
-    return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
+    """Summary of each alert for pages, by its id; `explained` as in `standing_facts`."""
+    return {
+        number: alert_summary(replace(facts, dated=True))
+        for number, facts in standing_facts(connection, rows, explained).items()
+    }
 
 
 def standing_facts(
@@ -110,17 +113,22 @@ def standing_facts(
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
-    return {
-        row.id: facts_of(
-            row,
-            runs,
-            explained[runs_by_alert[row.id]] if row.id in runs_by_alert else None,
-            began.get(row.first_run or 0),
-            newest[row.id],
-            news=False,
-        )
-        for row, changes in rows
-    }
+    found = {}
+    for row, _ in rows:
+        run_id, first_run = runs_by_alert.get(row.id, (None, None))
+        explanation = None if run_id is None else explained[run_id, first_run]
+        facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
+        found[row.id] = facts if row.state == AlertState.RESOLVED else _with_value_at(facts, row, run_id)
+    return found
+
+
+def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> AlertFacts:
+    """Return facts with the value of the run whose canaries they count, as far as the last evaluation has it."""
+    window = row.evidence.get("window") or ()
+    one = next((one for one in window if run_id is not None and int(one["run_id"]) == run_id), None)
+    if one is None or facts.run_id == run_id:
+        return facts
+    return replace(facts, value=one["value"], threshold=one["threshold"], baseline=one.get("baseline"))
 
 
 def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[TransitionRow]) -> str | None:
@@ -136,7 +144,7 @@ def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[Tr
         since_all(connection, {row.first_run} if row.first_run is not None else set()).get(row.first_run or 0),
         last,
     )
-    return alert_summary(facts)
+    return alert_summary(replace(facts, dated=True))
 
 
 def _is_explained(row: AlertRow, changes: Sequence[TransitionRow]) -> bool:

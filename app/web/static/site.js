@@ -4,8 +4,10 @@
 
 (() => {
   const TICK = 10_000;
+  const UTC = /(\d{4}-\d\d-\d\d) (\d\d:\d\d) UTC/;
   const root = document.documentElement.dataset.path; // of the service within its host; "" = it is the host's
   const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
+  const minute = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
   const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
   const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
@@ -20,16 +22,20 @@
     }
     return Math.abs(seconds) < 5 ? "now" : inUnits(seconds, "second");
   };
-  const absolute = (moment) =>
-    (moment.toDateString() === new Date().toDateString() ? clock : day).format(moment);
+  const absolute = (moment, ofDay = clock) =>
+    (moment.toDateString() === new Date().toDateString() ? ofDay : day).format(moment);
 
   const tellTimes = () => {
     for (const element of document.querySelectorAll("time[data-when]")) {
       const moment = new Date(element.dateTime);
-      const text = absolute(moment);
+      const text = absolute(moment, element.dataset.when === "minute" ? minute : clock);
       const wanted = element.dataset.when === "both" ? `${ago(moment)} (${text})` : text;
       if (element.textContent !== wanted) element.textContent = wanted;
       if (!element.title) element.title = full.format(moment);
+    }
+    for (const option of document.querySelectorAll("option")) { // which holds text alone
+      const local = option.textContent.replace(UTC, (_, date, time) => absolute(new Date(`${date}T${time}Z`), minute));
+      if (local !== option.textContent) option.textContent = local;
     }
     const zone = document.querySelector("[data-zone]");
     if (zone) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
