@@ -3,6 +3,9 @@
 Several runs, a diagnosis and a test request may ask one retriever at the same time. Each has a `Share` in its limits,
 and those who wait for a turn take turns, request by request, so that a small run is not starved by a large one.
 Requests are spaced evenly: what was not used is never made up for by a burst.
+
+A peer that refuses requests is asked at a lower rate, and not at all for as long as it says; both hold for all shares,
+and where a retriever is asked in lanes, for all lanes of this process.
 """
 
 import math
@@ -10,11 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 from typing import Final, NamedTuple
 
+from app.domain.model import Slowing
+from app.domain.probing.rate_control import RateControl, Refusal, merge_slowings
 from app.domain.probing.retrievers import Reserve
 
 RESERVED_SECONDS: Final = 0.1
@@ -35,6 +40,14 @@ class Bounds(NamedTuple):
     """Asks whoever keeps the rate in common with other processes; None = it is that of this process."""
 
 
+class _Pace:
+    """Rate of a peer that refuses requests, shared by threads."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.control = RateControl()
+
+
 class Limits:
     """The limits of all peers of a process, by a name such as the retriever's slug."""
 
@@ -45,6 +58,7 @@ class Limits:
         self._limiters: dict[str, _Limiter] = {}
         self._newest: dict[str, Bounds] = {}
         """By peer, the one opened last at the end."""
+        self._paces: dict[str, _Pace] = {}
 
     def share(
         self,
@@ -55,11 +69,16 @@ class Limits:
         wake: Callable[[], object],
         defined_at: datetime | None = None,
         reserve: Reserve | None = None,
+        rate_name: str | None = None,
+        patience: float = 0.0,
     ) -> "Share":
         """Open a share in the limits of a peer; `wake` is called from any thread when it may be its turn.
 
         Where shares were opened under different limits, since somebody edited them, those `defined_at` last hold for
         whatever is asked from then on, by whomever. Where none say when, the strictest in use hold.
+
+        Peers of one `rate_name` are slowed together when one of them refuses a request. A share waits for the pauses
+        that a peer asks for up to `patience` in seconds.
         """
         interval = 1 / requests_per_second if requests_per_second else 0.0
         bounds = Bounds(concurrency, interval, defined_at, reserve)
@@ -68,14 +87,23 @@ class Limits:
                 del self._limiters[idle]
             limiter = self._limiters.get(name)
             if limiter is None:
-                limiter = self._limiters[name] = _Limiter(self._clock, self._newest.get(name))
-            share = limiter.opened(Share(limiter, bounds, wake))
+                pace = self._pace(rate_name or name)
+                limiter = self._limiters[name] = _Limiter(self._clock, pace, self._newest.get(name))
+            share = limiter.opened(Share(limiter, bounds, wake, patience))
             if limiter.newest is not None:
                 self._newest.pop(name, None)
                 self._newest[name] = limiter.newest
                 if len(self._newest) > REMEMBERED:
                     del self._newest[next(iter(self._newest))]
             return share
+
+    def _pace(self, name: str) -> _Pace:
+        """Return the pace of a peer; those of peers that nobody has asked for a while are forgotten."""
+        now, in_use = self._clock(), {id(limiter.pace) for limiter in self._limiters.values()}
+        for other, pace in list(self._paces.items()):
+            if id(pace) not in in_use and pace.control.is_stale(now):
+                del self._paces[other]
+        return self._paces.setdefault(name, _Pace())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +116,18 @@ class Peer:
     """When the limits that come with it were read in a definition that is in force; see `Bounds`."""
     reserve: Reserve | None = None
     """As in `Bounds`."""
+    rate_name: str | None = None
+    """Name of the peer without its lane, see `Limits`."""
+    patience: float = 0.0
+    """For how many seconds it is asked again where it refuses every request."""
 
-    def share(self, *, concurrency: int, requests_per_second: float | None, wake: Callable[[], object]) -> "Share":
+    def share(
+        self,
+        *,
+        concurrency: int,
+        requests_per_second: float | None,
+        wake: Callable[[], object],
+    ) -> "Share":
         """Open a share, see `Limits`."""
         return self.limits.share(
             self.name,
@@ -98,18 +136,26 @@ class Peer:
             wake=wake,
             defined_at=self.defined_at,
             reserve=self.reserve,
+            rate_name=self.rate_name,
+            patience=self.patience,
         )
 
 
 class Share:
     """What one exchange may do within the limits; every `begin` that gave 0 is followed by one `end` or `undo`."""
 
-    __slots__ = ("_limiter", "before", "bounds", "held", "queued", "wake")
+    __slots__ = ("_limiter", "before", "begun_at", "bounds", "first_at", "held", "patience", "queued", "wake")
 
-    def __init__(self, limiter: "_Limiter", bounds: Bounds, wake: Callable[[], object]) -> None:
+    def __init__(self, limiter: "_Limiter", bounds: Bounds, wake: Callable[[], object], patience: float = 0.0) -> None:
         self._limiter = limiter
         self.bounds = bounds
         self.wake = wake
+        self.patience = patience
+        """Seconds for which it waits for a peer that accepts nothing."""
+        self.first_at = math.inf
+        """When its first request began."""
+        self.begun_at = -math.inf
+        """When its newest request began, by the clock of the limits."""
         self.held = 0
         """Requests under way."""
         self.queued = False
@@ -131,6 +177,24 @@ class Share:
         """Take a `begin` back: nothing was sent."""
         self._limiter.end(self, undo=True)
 
+    def accept(self, begun_at: float) -> None:
+        """Note that the peer did not refuse a request that began then."""
+        self._limiter.accept(begun_at)
+
+    def refuse(self, begun_at: float, *, status: int, retry_after: float | None) -> Refusal:
+        """Note that the peer refused a request that began then; gives what becomes of it."""
+        return self._limiter.refuse(self, begun_at, status=status, retry_after=retry_after)
+
+    def slow_down(self, before: Slowing | None, *, refusals: int) -> Slowing | None:
+        """Return by how much the peer slowed a request until now, by how much it had `before`; None = by nothing.
+
+        `refusals` is how often the request was sent again.
+        """
+        control = self._limiter.pace.control
+        if control.rate is not None or refusals:
+            before = merge_slowings((before, Slowing(rate=control.rate, status=control.status)))
+        return before if before is None else replace(before, refusals=refusals)
+
     def withdraw(self) -> None:
         """Leave the queue: there is nothing to ask just now."""
         if self.queued:
@@ -144,8 +208,9 @@ class Share:
 class _Limiter:
     """The limits of one peer."""
 
-    def __init__(self, clock: Callable[[], float], newest: Bounds | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], pace: _Pace, newest: Bounds | None = None) -> None:
         self._clock = clock
+        self.pace = pace
         self._lock = Lock()
         self._shares: list[Share] = []
         self._queue: deque[Share] = deque()
@@ -164,7 +229,28 @@ class _Limiter:
     def is_idle(self) -> bool:
         """Whether it can be forgotten: nobody asks, and whoever asks next need not wait."""
         with self._lock:
-            return not self._shares and self._clock() >= self._last_start + self._interval
+            return not self._shares and self._clock() >= self._last_start + self._spacing
+
+    @property
+    def _spacing(self) -> float:
+        """Seconds between two requests: those of the limits or, where they are longer, those of a peer that refuses."""
+        return max(self._interval, self.pace.control.interval)
+
+    def accept(self, begun_at: float) -> None:
+        with self.pace.lock:
+            most = 1 / self._interval if self._interval else math.inf
+            self.pace.control.accept(begun_at, self._clock(), most=most)
+
+    def refuse(self, share: Share, begun_at: float, *, status: int, retry_after: float | None) -> Refusal:
+        with self.pace.lock:
+            return self.pace.control.refuse(
+                begun_at,
+                self._clock(),
+                status=status,
+                retry_after=retry_after,
+                since=share.first_at,
+                patience=share.patience,
+            )
 
     def opened(self, share: Share) -> Share:
         with self._lock:
@@ -181,6 +267,10 @@ class _Limiter:
         return share
 
     def begin(self, share: Share) -> float:
+        pause = self.pace.control.paused_until - self._clock()
+        if 0 < pause <= share.patience:
+            self.withdraw(share)  # others may not have to wait for it
+            return pause
         with self._lock:
             now = self._clock()
             if (self._queue and self._queue[0] is not share) or self._under_way >= self._concurrency:
@@ -198,13 +288,18 @@ class _Limiter:
             self._under_way += 1
             share.held += 1
             before = self._last_start
+            spacing = self._spacing
             if self._reserved:
                 self._reserved.popleft()
-            elif self._interval:
+            elif spacing:
                 # A start that is a little late is made up for, but by no more than half an interval: no bursts.
-                late = now - before - self._interval
-                made_up = min(late, self._interval / 2) if late <= 2 * self._interval else 0.0
+                late = now - before - spacing
+                made_up = min(late, spacing / 2) if late <= 2 * spacing else 0.0
                 self._last_start = now - made_up
+            with self.pace.lock:
+                self.pace.control.begin(now)
+            share.begun_at = now
+            share.first_at = min(share.first_at, now)
             share.before = before, self._last_start
             following = self._queue[0] if self._queue else None
         _wake(following)
@@ -212,21 +307,25 @@ class _Limiter:
 
     def _next_start(self) -> float:
         """Say when the next request may start; reserves a few where others take part in the rate."""
-        if self._reserve is None or not self._interval:
-            return self._last_start + self._interval
+        spacing = self._spacing
+        if self._reserve is None or not spacing:
+            return self._last_start + spacing
         if not self._reserved:
             # No more than can be under way: whoever has to wait for answers lets what it reserved pass unused.
-            count = max(1, min(self._concurrency, round(RESERVED_SECONDS / self._interval)))
-            first = self._clock() + self._reserve(count, self._interval)
-            self._reserved.extend(first + number * self._interval for number in range(count))
+            count = max(1, min(self._concurrency, round(RESERVED_SECONDS / spacing)))
+            first = self._clock() + self._reserve(count, spacing)
+            self._reserved.extend(first + number * spacing for number in range(count))
         return self._reserved[0]
 
     def end(self, share: Share, *, undo: bool = False) -> None:
         with self._lock:
             self._under_way -= 1
             share.held -= 1
-            if undo and self._last_start == share.before[1]:
-                self._last_start = share.before[0]
+            if undo:
+                with self.pace.lock:
+                    self.pace.control.undo()
+                if self._last_start == share.before[1]:
+                    self._last_start = share.before[0]
             following = self._queue[0] if self._queue else None
         _wake(following)
 

@@ -7,6 +7,8 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
@@ -15,7 +17,18 @@ from urllib.parse import quote, urlencode
 import pycurl
 
 from app.adapters.file_descriptors import LOCAL_ERRORS, are_exhausted
-from app.adapters.wire import NO_AUTH, NO_HEADERS, Failure, Request, RequestAuth, Response, header_fields, header_line
+from app.adapters.wire import (
+    NO_AUTH,
+    NO_HEADERS,
+    Failure,
+    Request,
+    RequestAuth,
+    Response,
+    header_fields,
+    header_line,
+    http_date,
+    retry_after_seconds,
+)
 from app.domain.addresses import AddressPolicy, Proxy
 from app.domain.probing.http_headers import cache_sign
 
@@ -47,7 +60,6 @@ class Transfer:
         "_watches_handshake",
         "curl",
         "request",
-        "retries",
     )
 
     def __init__(self, policy: AddressPolicy, auth: RequestAuth = NO_AUTH, options: Options | None = None) -> None:
@@ -65,7 +77,6 @@ class Transfer:
         self._added = (*auth.headers, *_session_token(auth))
         self._query = urlencode(auth.query, quote_via=quote)
         self.request = _NOTHING
-        self.retries = 0
         self.curl = pycurl.Curl()
         for option, value in options_of(auth) if options is None else options:
             self.curl.setopt(option, value)
@@ -78,10 +89,10 @@ class Transfer:
             for option, value in _trust_options():
                 self.curl.setopt(_PROXY_TRUST[option], value)
 
-    def prepare(self, request: Request, retries: int) -> None:
-        """Load the next request; `retries` is how many attempts may follow this one."""
+    def prepare(self, request: Request) -> None:
+        """Load the next request."""
         curl, before = self.curl, self.request
-        self.request, self.retries = request, retries
+        self.request = request
         self._chunks, self._size, self._refusal = [], 0, None
         self._local_error = 0
         self._oversize = self._permitted = False
@@ -115,7 +126,7 @@ class Transfer:
         if self._watches_handshake:
             self.stop_watching()
         self._watches_handshake = status is None
-        wait = (self.curl.getinfo(pycurl.RETRY_AFTER) or None) if status in _RETRY_AFTER_STATUSES else None
+        wait = _asked_wait(header_fields(self._lines)) if status in _RETRY_AFTER_STATUSES else None
         if code == 0 and status is not None:
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             return Response(
@@ -241,6 +252,17 @@ class _Socket(socket.socket):
 
     def __del__(self) -> None:
         self.close()
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of Retry-After; libcurl's own reading is six hours at most.
+
+    A date counts from the server's own clock where it says what that is.
+    """
+    now = datetime.now(UTC)
+    with suppress(ValueError, TypeError):
+        now = http_date(headers.get("date", ""))
+    return retry_after_seconds(headers.get("retry-after"), now)
 
 
 def parse_host(url: str) -> str:

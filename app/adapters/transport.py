@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,10 +25,13 @@ from app.adapters.transfer import Transfer, blocked_text, options_of, parse_host
 from app.adapters.wire import NO_AUTH, Failure, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import LocalResourceError
+from app.domain.model import Slowing
 
 RETRY_SECONDS = 0.2
 PAUSE_SECONDS = 60.0
-"""For how long at most a `Retry-After` is obeyed: a run has a deadline, and a peer may ask for a day."""
+"""How long at most other requests wait after a refusal that is not sent again: a peer may ask for a day."""
+POSTPONED_REFUSALS = 3
+"""A request refused so often goes behind all others: it may be refused for what it is, not for the rate."""
 POLL_SECONDS = 0.2
 JOIN_SECONDS = 1.0
 """How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
@@ -47,6 +51,7 @@ def exchange(
     requests_per_second: float | None = None,
     auth: RequestAuth = NO_AUTH,
     peer: Peer | None = None,
+    sign: Callable[[Request], Request] | None = None,
 ) -> Generator[Batch, None, None]:
     """Send every request and yield batches of (tag, response) as they come in, each request once.
 
@@ -60,18 +65,25 @@ def exchange(
     `concurrency` and `requests_per_second` hold for this exchange or, with `peer`, for all that ask it. Waiting for a
     turn is part of no latency and no time-out.
 
-    A peer that answers 429 or 503 with `Retry-After` is left alone for so long, but not longer than PAUSE_SECONDS:
-    nothing new is started, what is under way goes on.
+    A peer that answers 429, or 503 with `Retry-After`, is left alone for so long, after a 429 without it for a second
+    and longer each time; what is under way goes on. Refused requests are then sent again, at a rate that is halved at
+    refusals and raised by steps; see `rate_control`. That ends once the peer has accepted nothing for as long
+    as the patience of `peer`, or asks for more than is left of it: the refusals are responses then, and others wait
+    PAUSE_SECONDS at most. `sign` completes a request each time before it is sent, from the loop's thread.
     """
     try:
         new_transfer = partial(Transfer, policy, auth, options_of(auth))
-        loop = _Loop(iter(requests), policy, new_transfer, concurrency)
+        loop = _Loop(iter(requests), policy, new_transfer, concurrency, sign)
     except OSError as error:
         if error.errno not in LOCAL_ERRORS:
             raise
         raise LocalResourceError(f"nothing could be asked from here: {error.strerror}") from error
     peer = peer or Peer(limits=Limits(), name="")
-    loop.share = peer.share(concurrency=concurrency, requests_per_second=requests_per_second, wake=loop.wake)
+    loop.share = peer.share(
+        concurrency=concurrency,
+        requests_per_second=requests_per_second,
+        wake=loop.wake,
+    )
     thread = threading.Thread(target=loop.run, name="transport", daemon=True)
     thread.start()
     try:
@@ -88,6 +100,21 @@ def send_one(request: Request, *, policy: AddressPolicy, auth: RequestAuth = NO_
         return next(batch[0][1] for batch in batches if batch)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Attempt:
+    """A request on its way to a response."""
+
+    request: Request
+    retries: int
+    """How many more after transport failures."""
+    refusals: int = 0
+    refused: Response | None = None
+    """Response to the newest refusal."""
+    slowing: Slowing | None = None
+    begun_at: float = 0.0
+    """By the clock of the limits."""
+
+
 class _Loop:
     """The event loop: libcurl's socket interface, which unlike its select() interface has no limit on descriptors."""
 
@@ -97,11 +124,19 @@ class _Loop:
         policy: AddressPolicy,
         new_transfer: Callable[[], Transfer],
         concurrency: int,
+        sign: Callable[[Request], Request] | None,
     ) -> None:
         self._requests = requests
+        self._sign = sign
         self._exhausted = False
         self._next_request: Request | None = None
-        self._retries: deque[tuple[float, Request, int]] = deque()
+        self._retries: deque[tuple[float, _Attempt]] = deque()
+        self._refused: deque[_Attempt] = deque()
+        """To be sent again, as soon as the peer may be asked."""
+        self._postponed: deque[_Attempt] = deque()
+        """Likewise, once nothing else waits."""
+        self._has_given_up = False
+        """Whether the peer refused for longer than is waited: what it refuses now is not sent again."""
         self.share: Share
         """In the limits of the peer; to be given before `run`."""
         self._next_turn = self._paused_until = 0.0
@@ -124,7 +159,7 @@ class _Loop:
         self._new_transfer = new_transfer
         self._concurrency = concurrency
         self._idle: list[Transfer] = []
-        self._active: dict[Any, Transfer] = {}
+        self._active: dict[Any, tuple[Transfer, _Attempt]] = {}
 
     def run(self) -> None:
         """Loop until every request is answered or `stop` was called; leaves nothing under way."""
@@ -132,7 +167,7 @@ class _Loop:
             batch: Batch = []
             while not self._stopping:
                 batch += self._start()
-                if not self._active and not self._retries and self._exhausted:
+                if not self._active and not self._has_waiting:
                     self._deliver(batch)
                     break
                 ready = self._poll.poll(0 if batch else self._wait_milliseconds())
@@ -183,10 +218,11 @@ class _Loop:
     def _close(self) -> None:
         self._done.put(None)
         self.share.close()  # first: what follows may sit out a hanging name resolution
-        for transfer in self._active.values():
+        active = [transfer for transfer, _ in self._active.values()]
+        for transfer in active:
             transfer.stop_watching()
             self._multi.remove_handle(transfer.curl)
-        for transfer in (*self._active.values(), *self._idle):
+        for transfer in (*active, *self._idle):
             transfer.curl.close()
         self._multi.close()
         self._wake_reader.close()
@@ -196,7 +232,7 @@ class _Loop:
         refusals: Batch = []
         self._is_backlog_full = False
         self._next_turn = 0.0
-        while len(self._active) < self._concurrency and not (self._exhausted and not self._retries):
+        while len(self._active) < self._concurrency and self._has_waiting:
             if self._delivered_bytes - self._taken_bytes > BACKLOG_BYTES:
                 # The consumer moves `_taken` first and then looks here: so look once more, lest its wake-up be missed.
                 self._is_backlog_full = True
@@ -204,35 +240,51 @@ class _Loop:
                     break
                 self._is_backlog_full = False
             now = time.monotonic()
-            if now < self._paused_until or (self._exhausted and now < self._retries[0][0]):
+            if now < max(self._paused_until, self._next_due()):
                 break
             wait = self.share.begin()
             if wait:
                 self._next_turn = now + wait
                 return refusals
-            request, retries = self._next()
-            if request is None:
+            attempt = self._next()
+            if attempt is None:
                 self.share.undo()
                 break
+            request = attempt.request
             refusal = self._refusal(request)
             if refusal is not None:
                 self.share.undo()
                 refusals.append((request.tag, refusal))
                 continue
+            attempt.begun_at = self.share.begun_at
             transfer = self._idle.pop() if self._idle else self._new_transfer()
-            transfer.prepare(request, retries)
-            self._active[transfer.curl] = transfer
+            transfer.prepare(request if self._sign is None else self._sign(request))
+            self._active[transfer.curl] = transfer, attempt
             self._multi.add_handle(transfer.curl)
         self.share.withdraw()
         return refusals
 
-    def _next(self) -> tuple[Request | None, int]:
+    @property
+    def _has_waiting(self) -> bool:
+        """Whether requests wait to be sent, or may still be drawn."""
+        return bool(self._retries or self._refused or self._postponed) or not self._exhausted
+
+    def _next_due(self) -> float:
+        """When the next of the waiting requests may be sent at the earliest, apart from what the peer says."""
+        if self._refused or self._postponed or not self._exhausted:
+            return 0.0
+        return self._retries[0][0] if self._retries else math.inf
+
+    def _next(self) -> _Attempt | None:
         if self._retries and self._retries[0][0] <= time.monotonic():
-            _, request, retries = self._retries.popleft()
-            return request, retries
+            return self._retries.popleft()[1]
+        if self._refused:
+            return self._refused.popleft()
         self._draw_request()
         fresh, self._next_request = self._next_request, None
-        return fresh, 0 if fresh is None else fresh.retries
+        if fresh is None:
+            return self._postponed.popleft() if self._postponed else None
+        return _Attempt(request=fresh, retries=fresh.retries)
 
     def _draw_request(self) -> None:
         if self._next_request is None and not self._exhausted:
@@ -258,11 +310,7 @@ class _Loop:
         """Return the milliseconds to the next due step without any event; None = any number."""
         due = [] if self._timer is None else [self._timer]
         if len(self._active) < self._concurrency and not self._is_backlog_full:
-            may_start = max(self._paused_until, self._next_turn)
-            if self._retries:
-                due.append(max(self._retries[0][0], may_start))
-            if not self._exhausted:
-                due.append(may_start)
+            due.append(max(self._paused_until, self._next_turn, self._next_due()))
         soonest = min(due, default=math.inf)
         return None if soonest == math.inf else max(0.0, (soonest - time.monotonic()) * 1000)
 
@@ -276,23 +324,51 @@ class _Loop:
                 self._finish(curl, code, batch)
 
     def _finish(self, curl: Any, code: int, batch: Batch) -> None:
-        transfer = self._active.pop(curl)
+        transfer, attempt = self._active.pop(curl)
         self._multi.remove_handle(curl)
         self._idle.append(transfer)
         self.share.end()
         if code and (what := transfer.local_error(code)) is not None:
             raise LocalResourceError(f"nothing could be asked from here: {what}")
         response = transfer.response(code)
-        request = transfer.request
-        if response.retry_after_seconds is not None:
-            pause = min(response.retry_after_seconds, PAUSE_SECONDS)
-            self._paused_until = max(self._paused_until, time.monotonic() + pause)
-            self._draw_request()  # where nothing is left to ask, nobody need wait
+        if response.is_refused:
+            self._refuse(attempt, response, batch)
+            return
         answered = response.status is not None and response.status >= _REDIRECT  # a bad answer is never asked for again
-        if transfer.retries and response.failure in _TRANSIENT and not answered:
-            self._retries.append((time.monotonic() + RETRY_SECONDS, request, transfer.retries - 1))
+        if response.status is not None and response.status < _SERVER_ERROR:
+            self.share.accept(attempt.begun_at)
+            self._has_given_up = False
+        if attempt.retries and response.failure in _TRANSIENT and not answered:
+            attempt.retries -= 1
+            self._retries.append((time.monotonic() + RETRY_SECONDS, attempt))
         else:
-            batch.append((request.tag, response))
+            batch.append((attempt.request.tag, self._with_slowing(response, attempt)))
+
+    def _refuse(self, attempt: _Attempt, response: Response, batch: Batch) -> None:
+        """Have a refused request sent again, or deliver it with all others that wait for the peer."""
+        retry_after = response.retry_after_seconds
+        refusal = self.share.refuse(attempt.begun_at, status=response.status or 0, retry_after=retry_after)
+        attempt.slowing = self.share.slow_down(attempt.slowing, refusals=attempt.refusals)
+        attempt.refused = response
+        if not refusal.is_final and not self._has_given_up:
+            attempt.refusals += 1
+            (self._refused if attempt.refusals < POSTPONED_REFUSALS else self._postponed).append(attempt)
+            return
+        self._has_given_up = True
+        if retry_after:
+            self._paused_until = max(self._paused_until, time.monotonic() + min(retry_after, PAUSE_SECONDS))
+            self._draw_request()  # where nothing is left to ask, nobody need wait
+        is_patient = self.share.patience > 0
+        for one in (attempt, *self._refused, *self._postponed):
+            final = self._with_slowing(one.refused or response, one)
+            seconds = refusal.refused_seconds if is_patient else None
+            batch.append((one.request.tag, replace(final, refused_seconds=seconds)))
+        self._refused.clear()
+        self._postponed.clear()
+
+    def _with_slowing(self, response: Response, attempt: _Attempt) -> Response:
+        slowing = self.share.slow_down(attempt.slowing, refusals=attempt.refusals)
+        return response if slowing is None else replace(response, slowing=slowing)
 
     def _deliver(self, batch: Batch) -> None:
         if batch:
@@ -334,4 +410,5 @@ _ACTIONS = [
     for event in range(_POLL_EVENTS + 1)
 ]
 _TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
+_SERVER_ERROR = 500
 _REDIRECT = 300  # and all above it: an answer, though not a good one

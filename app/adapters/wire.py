@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from http import HTTPStatus
 from types import MappingProxyType
 
-from app.domain.model import Outcome
+from app.domain.model import Outcome, Slowing
 from app.domain.probing.http_headers import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE
 from app.domain.probing.retrievers import SigV4, Tls
 
@@ -37,11 +40,24 @@ OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
 class NoAnswerError(Exception):
     """No answer to read: the outcome of the probe instead, and one sentence for people, without secrets."""
 
-    def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
+    def __init__(
+        self,
+        outcome: Outcome,
+        detail: str,
+        http_status: int | None = None,
+        *,
+        retry_after_seconds: float | None = None,
+    ) -> None:
         super().__init__(detail)
         self.outcome = outcome
         self.detail = detail
         self.http_status = http_status
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def is_refused(self) -> bool:
+        """As of a `Response`."""
+        return is_refusal(self.http_status, self.retry_after_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +114,22 @@ class Response:
     """The header line that says that a cache answered; None where none does."""
     retry_after_seconds: float | None = None
     """What the peer asked for by `Retry-After`, in seconds from then, where it answered 429 or 503."""
+    refused_seconds: float | None = None
+    """For how long the peer had accepted nothing, where whoever asked did not wait longer."""
+    slowing: Slowing | None = None
+    """By how much the peer slowed this request; `refusals` are its own."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the peer may accept the same request later: 429, and 503 that says when."""
+        return is_refusal(self.status, self.retry_after_seconds)
+
+
+def is_refusal(status: int | None, retry_after_seconds: float | None) -> bool:
+    """Whether a response asks to send the request again later."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return True
+    return status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_seconds is not None
 
 
 def header_line(name: str, value: str) -> bytes:
@@ -119,3 +151,26 @@ def header_fields(lines: Sequence[bytes]) -> Mapping[str, str]:
             name, value = name.strip().lower(), value.strip()
             fields[name] = f"{fields[name]}, {value}" if name in fields else value
     return fields
+
+
+def retry_after_seconds(value: str | None, now: datetime) -> float | None:
+    """Return the seconds a Retry-After header asks for, from seconds or an HTTP date (RFC 9110, 10.2.3).
+
+    None = it is absent or means nothing. Never negative, and at most ten years.
+    """
+    if not value:
+        return None
+    try:
+        seconds = float(value) if value.isascii() and value.isdigit() else (http_date(value) - now).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0.0, seconds), _LONGEST_WAIT_SECONDS)
+
+
+def http_date(value: str) -> datetime:
+    """Return the moment of an HTTP date. Raises ValueError."""
+    moment = parsedate_to_datetime(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+_LONGEST_WAIT_SECONDS = 10 * 365 * 86_400.0

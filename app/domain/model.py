@@ -234,6 +234,18 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slowing:
+    """By how much a peer that refuses requests slowed those who ask it."""
+
+    rate: float | None
+    """The lowest rate, in requests a second; None = requests were sent again later, at no lower rate."""
+    status: int
+    """HTTP status of the refusals."""
+    refusals: int = 0
+    """Requests that were refused and sent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Outcome of one probe. `ranking` is set exactly when the outcome is `ok`."""
 
@@ -249,7 +261,11 @@ class Answer:
     generated: str | None = None
     """The text that the retriever generated from its hits, where its mapping has one."""
     retry_after_seconds: float | None = None
-    """Retry-After of the retriever, where that is longer than a run waits."""
+    """Retry-After of the retriever, where that is longer than the run waits."""
+    refused_seconds: float | None = None
+    """For how long the retriever had refused every request, where that is longer than the run waits."""
+    slowing: Slowing | None = None
+    """By how much the retriever slowed the run, where it refused requests."""
     step: Step = Step.RETRIEVER
     """The endpoint whose outcome it is: an embedder, for example, may fail before the retriever gets a request."""
     address: str | None = None

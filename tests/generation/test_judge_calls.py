@@ -66,7 +66,7 @@ REFUSED, UNPARSABLE = JudgeOutcome.JUDGE_REFUSED, JudgeOutcome.UNPARSABLE
     ("answer", "outcome", "why"),
     [
         (said({"error": {"message": f"bad key {TOKEN}"}}, 401), REFUSED, "401"),
-        (said({"error": "slow down"}, 429), REFUSED, "429"),
+        (said({"error": "pay first"}, 402), REFUSED, "402"),
         (said(b"oops", 500), REFUSED, "500"),
         (said(completion(None, message={"refusal": "I cannot"})), REFUSED, "declined"),
         (said(completion("", choice={"finish_reason": "content_filter"})), REFUSED, "declined"),

@@ -40,7 +40,7 @@ def document(url: str, keys: list[str], **judge: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reply", "change", "outcome"),
     [
-        (lambda _: said({"error": "slow down"}, 429), {}, "judge_refused"),
+        (lambda _: said({"error": "pay first"}, 402), {}, "judge_refused"),
         (lambda _: HANG, {"timeout": 0.3}, "judge_timeout"),
         (lambda _: said(completion(None, choice={"finish_reason": "content_filter"})), {}, "judge_refused"),
         (lambda _: said(completion("Maybe so.")), {}, "unparsable"),

@@ -208,7 +208,7 @@ def test_vectors_asked_of_the_old_model_are_not_remembered_once_it_was_seen_to_c
     ("answer", "outcome", "status", "detail"),
     [
         (SILENCE, Outcome.UNREACHABLE, None, "the connection was closed without an answer"),
-        (reply(b'{"error": "words"}', 429), Outcome.REFUSED, 429, "answered 429 Too Many Requests: “words”"),
+        (reply(b'{"error": "words"}', 402), Outcome.REFUSED, 402, "answered 402 Payment Required: “words”"),
         (reply(b"words", 500), Outcome.REFUSED, 500, "answered 500 Internal Server Error: “words”"),
         (reply(b"<html>secret"), Outcome.MALFORMED, 200, "the answer is not JSON"),
         (reply(b""), Outcome.MALFORMED, 200, "the answer is not JSON"),

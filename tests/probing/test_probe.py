@@ -83,7 +83,7 @@ def test_good_answer_is_a_measurement() -> None:
         (HANG, Outcome.TIMEOUT, None, "no complete answer within 0.3 s"),
         (SILENCE, Outcome.UNREACHABLE, None, "the connection was closed without an answer"),
         (reply(b'{"secret": "body"}', 500), Outcome.REFUSED, 500, "answered 500 Internal Server Error"),
-        (reply(b"", 429), Outcome.REFUSED, 429, "answered 429 Too Many Requests"),
+        (reply(b"", 402), Outcome.REFUSED, 402, "answered 402 Payment Required"),
         (reply(b"", 799), Outcome.REFUSED, 799, "answered 799"),
         (reply(b"", 304), Outcome.REFUSED, 304, "answered 304 Not Modified; redirects are not followed"),
         (

@@ -131,7 +131,7 @@ def test_a_score_outside_its_scale_is_no_relevance_and_never_clipped(score: floa
     ("answer", "reason"),
     [
         (reply(b"words", 500), "answered 500 Internal Server Error: “words”"),
-        (reply(b"", 429), "answered 429 Too Many Requests"),
+        (reply(b"", 402), "answered 402 Payment Required"),
         (SILENCE, "the connection was closed without an answer"),
         (reply(b"<html>secret"), "not a list of results"),
         (reply(b'{"secret": 1}'), "not a list of results"),

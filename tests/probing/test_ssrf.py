@@ -319,7 +319,7 @@ def resolved(bait: Peer, addresses: str, policy: AddressPolicy, transfer: Transf
     """Ask `rebind.example` by a handle as the transport uses it; only the name is resolved by the test."""
     used = transfer or Transfer(policy)
     try:
-        used.prepare(Request(url=f"http://rebind.example:{bait.port}/", body=b"", timeout_seconds=2), 0)
+        used.prepare(Request(url=f"http://rebind.example:{bait.port}/", body=b"", timeout_seconds=2))
         names = [f"-rebind.example:{bait.port}", f"rebind.example:{bait.port}:{addresses}"]
         used.curl.setopt(pycurl.RESOLVE, names)
         try:

@@ -4,18 +4,16 @@ The status decides. Within a 2xx the body decides too where the receiver is a kn
 """
 
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from enum import StrEnum
 
 from app.adapters.probing.masking import masked
 from app.adapters.probing.server_messages import clean_message, message_of_body, quoted
 from app.adapters.transport import send_one
-from app.adapters.wire import Failure, Request, RequestAuth, Response, header_line
+from app.adapters.wire import Failure, Request, RequestAuth, Response, header_line, retry_after_seconds
 from app.domain.addresses import AddressPolicy
 from app.domain.delivery.hooks import Receipt
 from app.domain.probing.retrievers import Tls
@@ -152,13 +150,8 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
     Never negative, never beyond a day.
     """
-    if not value:
-        return None
-    try:
-        seconds = float(value) if value.isascii() and value.isdigit() else _seconds_until(value, now)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else LONGEST_WAIT_SECONDS
+    seconds = retry_after_seconds(value, now)
+    return None if seconds is None else min(seconds, LONGEST_WAIT_SECONDS)
 
 
 def _verdict(status: int) -> tuple[HookError, str]:
@@ -167,11 +160,6 @@ def _verdict(status: int) -> tuple[HookError, str]:
     if status == _GONE:
         return HookError.GONE, "answered 410: the receiver no longer exists"
     return (HookError.HTTP_4XX if status < _SERVER else HookError.HTTP_5XX), f"answered {status}"
-
-
-def _seconds_until(value: str, now: datetime) -> float:
-    moment = parsedate_to_datetime(value)
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
 
 
 _PAGE = re.compile(r"<(!doctype\s+html|html)\b", re.IGNORECASE)

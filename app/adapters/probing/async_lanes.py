@@ -7,11 +7,15 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from app.adapters.file_descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits
+from app.adapters.probing.responses import with_refusal
 from app.adapters.probing.retriever_limits import peer_of
+from app.adapters.wire import NoAnswerError
 from app.domain.errors import LocalResourceError
 from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
@@ -22,9 +26,20 @@ JOIN_SECONDS = 2.0
 RETRY_SECONDS = 0.2
 BATCH = 64
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAnswer:
+    """Answer of a retriever that may accept the same query later."""
+
+    answer: Answer
+    retry_after_seconds: float | None
+
+
 Batch = list[tuple[int, Answer]]
 Deliver = Callable[[int, Answer], None]
-QueryOnce = Callable[[ProbeQuery], Awaitable[Answer]]
+QueryOnce = Callable[[ProbeQuery], Awaitable[Answer | RefusedAnswer]]
 Lane = Callable[[], AbstractAsyncContextManager[QueryOnce]]
 
 
@@ -76,12 +91,23 @@ async def query_in_lanes(
         raise
 
 
-@contextlib.asynccontextmanager
-async def hold_turn(context: ProbeContext, limits: Limits) -> AsyncIterator[None]:
-    """Wait for a turn to ask a retriever outside of lanes, and hold it."""
+async def open_in_turn(context: ProbeContext, limits: Limits, open_session: Callable[[], Awaitable[T]]) -> T:
+    """Open a session in a turn of a retriever outside of lanes, and again where the retriever refuses it.
+
+    Raises NoAnswerError.
+    """
     with contextlib.closing(_Turns(context, limits)) as turns:
-        async with turns.turn():
-            yield
+        while True:
+            async with turns.turn() as begun_at:
+                try:
+                    return await open_session()
+                except NoAnswerError as error:
+                    status, retry_after = error.http_status or 0, error.retry_after_seconds
+                    if (
+                        not error.is_refused
+                        or turns.share.refuse(begun_at, status=status, retry_after=retry_after).is_final
+                    ):
+                        raise
 
 
 class _Turns:
@@ -91,42 +117,60 @@ class _Turns:
         loop, retriever = asyncio.get_running_loop(), context.retriever
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
-        self._share = peer_of(context, limits or Limits(loop.time)).share(
+        self.share = peer_of(context, limits or Limits(loop.time)).share(
             concurrency=context.concurrency,
             requests_per_second=retriever.requests_per_second,
             wake=partial(loop.call_soon_threadsafe, self._changed.set),
         )
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn to send one request."""
+    async def turn(self) -> AsyncIterator[float]:
+        """Wait for a turn to send one request, and hold it; gives when it began, by the clock of the limits."""
         async with self._queue:  # one lane waits for all of them
             self._changed.clear()
-            while wait := self._share.begin():
+            while wait := self.share.begin():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(None if wait == math.inf else wait):
                         await self._changed.wait()
                 self._changed.clear()
+            begun_at = self.share.begun_at
         try:
-            yield
+            yield begun_at
         finally:
-            self._share.end()
+            self.share.end()
 
     def close(self) -> None:
         """Close the share."""
-        self._share.close()
+        self.share.close()
 
 
 async def _query_with_retries(query_once: QueryOnce, item: ProbeQuery, retries: int, turns: _Turns) -> Answer:
-    """Query, and again after transport failures: the last attempt counts; a bad answer is never retried."""
-    async with turns.turn():
-        answer = await query_once(item)
-    while retries > 0 and answer.outcome in _RETRIED:
-        retries -= 1
-        await asyncio.sleep(RETRY_SECONDS)
-        async with turns.turn():
+    """Query, and again after transport failures: the last attempt counts; a bad answer is never retried.
+
+    One that the retriever refused for now is sent again for as long as the run is patient.
+    """
+    share, refusals, slowing = turns.share, 0, None
+    while True:
+        async with turns.turn() as begun_at:
             answer = await query_once(item)
-    return answer
+        if isinstance(answer, RefusedAnswer):
+            status, retry_after = answer.answer.http_status or 0, answer.retry_after_seconds
+            refusal = share.refuse(begun_at, status=status, retry_after=retry_after)
+            slowing = share.slow_down(slowing, refusals=refusals)
+            if refusal.is_final:
+                final = replace(answer.answer, slowing=slowing)
+                seconds = refusal.refused_seconds if share.patience > 0 else None
+                return with_refusal(final, refused_seconds=seconds, retry_after_seconds=retry_after)
+            refusals += 1
+            continue
+        if answer.outcome not in _RETRIED:
+            share.accept(begun_at)
+        elif retries > 0:
+            retries -= 1
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        slowing = share.slow_down(slowing, refusals=refusals)
+        return answer if slowing is None else replace(answer, slowing=slowing)
 
 
 async def _run_work(

@@ -17,7 +17,7 @@ import numpy as np
 
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring, credentials_digest
-from app.adapters.probing.endpoints import MAX_BODY_BYTES, EndpointClient
+from app.adapters.probing.endpoints import MAX_BODY_BYTES, PATIENCE_SECONDS, EndpointClient
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
 from app.domain.probing.embeddings import EmbeddingResult, Vector, same_vector
@@ -63,9 +63,17 @@ class Embeddings:
                 return found
 
     def interruptibly(
-        self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False
+        self,
+        embedder: Embedder,
+        texts: Sequence[str],
+        *,
+        refresh: bool = False,
+        patience: float = PATIENCE_SECONDS,
     ) -> Generator[None, None, EmbeddingResult]:
-        """Do the same, and yield where nothing came for a while, so that the caller may stop; closing cancels it."""
+        """Do the same, and yield where nothing came for a while, so that the caller may stop; closing cancels it.
+
+        An embedder that refuses requests is asked again, see `EndpointClient.ask`.
+        """
         endpoint = embedder.endpoint
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
         name = (endpoint.url, secret, embedder.model, embedder.dimensions)
@@ -74,7 +82,7 @@ class Embeddings:
         if refresh:
             cached = {}
         missing = [text for text in distinct if text not in cached]
-        answers = yield from self._request(embedder, missing, declared=not refresh)
+        answers = yield from self._request(embedder, missing, declared=not refresh, patience=patience)
         vectors = cached | answers.vectors
         status, problem = answers.http_status, answers.problem
         if problem is None and len({len(vector) for vector in vectors.values()}) > 1:
@@ -95,7 +103,7 @@ class Embeddings:
         )
 
     def _request(
-        self, embedder: Embedder, texts: Sequence[str], *, declared: bool
+        self, embedder: Embedder, texts: Sequence[str], *, declared: bool, patience: float
     ) -> Generator[None, None, "_BatchResults"]:
         batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
         answers = _BatchResults()
@@ -104,7 +112,7 @@ class Embeddings:
         bodies = [_request_body(embedder, batch) for batch in batches]
         max_bytes = _max_response_bytes(max(map(len, batches), default=0), dimensions)
         client = replace(self._caller, max_body_bytes=max_bytes)
-        with closing(client.ask(embedder.endpoint, bodies)) as calls:
+        with closing(client.ask(embedder.endpoint, bodies, patience=patience)) as calls:
             for batch in calls:
                 if batch is None:
                     yield

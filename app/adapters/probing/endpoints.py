@@ -20,6 +20,8 @@ from app.domain.probing.retrievers import Endpoint, OAuth2
 CONCURRENCY = 4
 """Requests to one service at a time, over everything that asks it: they are heavy, and other people's."""
 RETRIES = 1
+PATIENCE_SECONDS = 30.0
+"""For how long a service that refuses every request by 429 is asked again, where nobody says otherwise."""
 MAX_BODY_BYTES = 64_000_000
 """Of one answer: 256 vectors of 4,096 numbers with all their digits take 25 MB."""
 
@@ -46,15 +48,19 @@ class EndpointClient:
     max_body_bytes: int = MAX_BODY_BYTES
     limits: Limits = field(default_factory=Limits)
 
-    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[CallOutcome | None, None, None]:
+    def ask(
+        self, endpoint: Endpoint, bodies: Sequence[bytes], *, patience: float = PATIENCE_SECONDS
+    ) -> Generator[CallOutcome | None, None, None]:
         """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
 
         Yields None where nothing came for a while, so that the caller may stop; closing it cancels the rest. A token
-        that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
+        that was refused is fetched anew, once. What is refused by 429, or 503 with `Retry-After`, is sent again until
+        the service has accepted nothing for `patience` in seconds. Raises InvalidInputError for an endpoint that cannot
+        be asked.
         """
         lines = self._lines(endpoint)
         unauthorized_numbers: list[int] = []
-        with closing(self._round(endpoint, lines, dict(enumerate(bodies)))) as answers:
+        with closing(self._round(endpoint, lines, dict(enumerate(bodies)), patience)) as answers:
             for call in answers:
                 unauthorized = call is not None and call.http_status == HTTPStatus.UNAUTHORIZED
                 if call is not None and unauthorized and isinstance(endpoint.auth, OAuth2):
@@ -64,12 +70,12 @@ class EndpointClient:
         if unauthorized_numbers:
             self.keyring.forget(endpoint.auth)
             with closing(
-                self._round(endpoint, lines, {number: bodies[number] for number in unauthorized_numbers})
+                self._round(endpoint, lines, {number: bodies[number] for number in unauthorized_numbers}, patience)
             ) as answers:
                 yield from answers
 
     def _round(
-        self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes]
+        self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes], patience: float
     ) -> Generator[CallOutcome | None, None, None]:
         if not bodies:
             return
@@ -97,7 +103,7 @@ class EndpointClient:
             policy=self.policy,
             concurrency=CONCURRENCY,
             auth=auth,
-            peer=Peer(limits=self.limits, name=f"service at {endpoint.url}"),
+            peer=Peer(limits=self.limits, name=f"service at {endpoint.url}", patience=patience),
         )
         with closing(exchanged) as batches:
             for batch in batches:
@@ -149,8 +155,10 @@ def _refusal(status: int, response: Response) -> str:
         followed = (
             "; redirects are not followed" if target is None else f"; redirects to {target}, which is not followed"
         )
-    wait = response.retry_after_seconds
-    waits = f"; asked to be left alone for {wait:.0f} s" if wait else ""
+    wait, refused = response.retry_after_seconds or 0.0, response.refused_seconds or 0.0
+    waits = f"; asked to be left alone for {wait:,.0f} s" if wait else ""
+    if refused >= 1 and refused >= wait:
+        waits = f"; refused every request for {refused:,.0f} s"
     message = None if status < HTTPStatus.BAD_REQUEST else message_of_body(response.body)
     return f"answered {status_text}{followed}{waits}{quoted(message)}"
 

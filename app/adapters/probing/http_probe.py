@@ -97,12 +97,13 @@ class HttpProbe:
         """Send requests and yield their answers, without those that another token may mend: these go to `outdated`."""
         shown_requests = {request.tag: request for request in requests} if context.shows else {}
         exchanged = exchange(
-            credentials.signed(iter(shown_requests.values()) if shown_requests else requests),
+            iter(shown_requests.values()) if shown_requests else requests,
             policy=self._policy,
             concurrency=context.concurrency,
             requests_per_second=context.retriever.requests_per_second,
             auth=credentials.shared_auth,
             peer=peer_of(context, self._limits),
+            sign=credentials.sign if credentials.is_renewable else None,
         )
         with closing(exchanged) as batches:
             for received in batches:
@@ -183,7 +184,7 @@ class _RunCredentials:
     def __init__(self, keyring: Keyring, context: ProbeContext) -> None:
         self._keyring = keyring
         self._asking = context
-        self._is_renewable = isinstance(context.retriever.auth, OAuth2)
+        self.is_renewable = isinstance(context.retriever.auth, OAuth2)
         self._was_refused = False
         self._signed: dict[int, tuple[bytes, ...]] = {}
         self.request_auth = NO_AUTH
@@ -192,35 +193,32 @@ class _RunCredentials:
     @property
     def shared_auth(self) -> RequestAuth:
         """The part that is the same for all requests of the run."""
-        return replace(self.request_auth, headers=()) if self._is_renewable else self.request_auth
+        return replace(self.request_auth, headers=()) if self.is_renewable else self.request_auth
 
-    def signed(self, requests: Iterator[Request]) -> Iterator[Request]:
-        """Yield each request, as it is drawn, with the newest token."""
-        return map(self._sign, requests) if self._is_renewable else requests
-
-    def _sign(self, request: Request) -> Request:
+    def sign(self, request: Request) -> Request:
+        """Return a request with the newest token."""
         headers = self._signed[request.tag] = self.request_auth.headers
         return replace(request, headers=(*request.headers, *headers))
 
     def observe(self, batch: Sequence[tuple[int, Response]]) -> set[int]:
-        """Replace a refused token, and renew what is about to run out.
+        """Replace a refused token, and renew what is about to run out; also while nothing comes.
 
-        Returns the positions that were refused with a token that was replaced since, as one that its server forgot.
+        Requests that the retriever refuses for now are sent again later. Returns the positions that were refused with
+        a token that was replaced since, as one that its server forgot.
         """
         refused = {position for position, response in batch if response.status == HTTPStatus.UNAUTHORIZED}
         if refused:
             self.renew()
-        if not self._is_renewable:
+        if not self.is_renewable:
             return set()
-        if batch:
-            with suppress(CredentialError):  # the one we have may still do
-                self._set_auth(self._request_auth())
+        with suppress(CredentialError):  # the one we have may still do
+            self._set_auth(self._request_auth())
         newest = self.request_auth.headers
         return {position for position, _ in batch if self._signed.pop(position, newest) != newest} & refused
 
     def renew(self) -> bool:
         """Replace the token, once a run, as one refused when fresh is not the token's fault; returns whether it was."""
-        if self._was_refused or not self._is_renewable:
+        if self._was_refused or not self.is_renewable:
             return False
         self._was_refused = True
         before = self.request_auth.headers

@@ -21,7 +21,8 @@ from app.adapters.probing.async_lanes import (
     RETRY_SECONDS,
     Batch,
     Deliver,
-    hold_turn,
+    RefusedAnswer,
+    open_in_turn,
     query_in_lanes,
     run_in_background,
 )
@@ -124,7 +125,8 @@ class _SessionRun:
 
         retriever = self._asking.retriever
         await self._set_auth()
-        opening = open_session(
+        opening = partial(
+            open_session,
             self._plan.url.render().decode(),
             retriever.tool or "",
             self._send,
@@ -135,8 +137,8 @@ class _SessionRun:
             user_agent=self._probe.user_agent,
         )
         async with AsyncExitStack() as stack:
-            async with hold_turn(self._asking, self._probe.limits):  # the requests that open a session count as one
-                session = await stack.enter_async_context(opening)
+            # The requests that open a session count as one.
+            session = await open_in_turn(self._asking, self._probe.limits, lambda: stack.enter_async_context(opening()))
 
             @asynccontextmanager
             async def lane() -> AsyncIterator[Any]:
@@ -153,7 +155,7 @@ class _SessionRun:
         self._stopping.set()
         self._threads.shutdown()
 
-    async def _ask(self, session: "Session", item: ProbeQuery, vectors: Vectors) -> Answer:
+    async def _ask(self, session: "Session", item: ProbeQuery, vectors: Vectors) -> Answer | RefusedAnswer:
         values: dict[str, Value] = {"query": item.query.encode(errors="replace").decode()}  # no halves of characters
         if vectors:
             values["vector"] = vectors[item.query]
@@ -163,10 +165,11 @@ class _SessionRun:
             began = trace.begin(item)
             parent = None if "traceparent" in self._plan.header_names else began
         started = time.perf_counter()
-        content = b""
+        content, refused = b"", None
         try:
             result = await session.call(json.loads(body), parent)
         except NoAnswerError as error:
+            refused = error if error.is_refused else None
             answer = failed_answer(
                 error.outcome, self.quotable(error.detail), error.http_status, time.perf_counter() - started
             )
@@ -180,7 +183,9 @@ class _SessionRun:
                 answer = read_answer(
                     Response(body=content, latency_seconds=seconds), self._plan.reader, self._auth.secrets
                 )
-        return replace(answer, exchange=self._shown_exchange(body, content)) if self._asking.shows else answer
+        if self._asking.shows:
+            answer = replace(answer, exchange=self._shown_exchange(body, content))
+        return answer if refused is None else RefusedAnswer(answer, refused.retry_after_seconds)
 
     def quotable(self, detail: str) -> str:
         """Return a sentence that may quote the server, without secrets."""

@@ -142,7 +142,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             elif response.failure is None:
                 problem, content = None, answer  # a bad status with an error of the protocol, which says more
         if problem is not None:
-            error = NoAnswerError(*problem, response.status)
+            error = NoAnswerError(*problem, response.status, retry_after_seconds=response.retry_after_seconds)
             self._connection_error = error if error.outcome in _OUT_OF_REACH else None
             return self._failure_response(message, error)
         headers = {name: value for name, value in response.headers.items() if name in _RESPONSE_HEADERS}

@@ -95,7 +95,9 @@ class RetrieverProbe:
         vectors: dict[str, Sequence[float]] = {}
         for start in range(0, len(queries), EMBEDDING_BATCH):
             chunk = queries[start : start + EMBEDDING_BATCH]
-            embedded = yield from _wait_with_pauses(self.embed.interruptibly(embedder, [item.query for item in chunk]))
+            embedded = yield from _wait_with_pauses(
+                self.embed.interruptibly(embedder, [item.query for item in chunk], patience=context.patience)
+            )
             vectors |= {query: vector.tolist() for query, vector in embedded.vectors.items()}
             failure = Answer(
                 outcome=embedded.outcome,
@@ -126,7 +128,9 @@ class RetrieverProbe:
                 }
                 with_text = [(position, text) for position, text in texts.items() if text is not None]
                 pairs = [(texts_by_position[position], text) for position, text in with_text]
-                scoring = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs, breaker)
+                scoring = self._relevance.of_first_hits(
+                    retriever.scorer, retriever.embedder, pairs, breaker, patience=context.patience
+                )
                 scores, reason = yield from _wait_with_pauses(scoring)
                 relevance = dict(zip([position for position, _ in with_text], scores, strict=True))
                 yield [

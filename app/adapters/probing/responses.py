@@ -8,7 +8,6 @@ from app.adapters.probing.jmespath_paths import MalformedError
 from app.adapters.probing.masking import MASK, masked
 from app.adapters.probing.response_mapping import Reader, Reading
 from app.adapters.probing.server_messages import without_secrets
-from app.adapters.transport import PAUSE_SECONDS
 from app.adapters.wire import Request, RequestAuth, Response
 from app.domain.model import Answer, Exchange, Outcome, Step
 
@@ -28,10 +27,13 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
     status, seconds = response.status, response.latency_seconds
     problem = response_problem(response)
     if problem is not None:
-        retry_after = response.retry_after_seconds or 0.0
         answer = failed_answer(problem[0], without_secrets(problem[1], secrets), status, seconds)
         answer = answer if response.cache_sign is None else replace(answer, cache_sign=response.cache_sign)
-        return replace(answer, retry_after_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
+        return with_refusal(
+            replace(answer, slowing=response.slowing),
+            refused_seconds=response.refused_seconds,
+            retry_after_seconds=response.retry_after_seconds,
+        )
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:
@@ -44,7 +46,17 @@ def read_answer(response: Response, reader: "Reader | CachingReader", secrets: S
         index_version=reading.index_version,
         generated=reading.answer,
         cache_sign=response.cache_sign,
+        slowing=response.slowing,
     )
+
+
+def with_refusal(answer: Answer, *, refused_seconds: float | None, retry_after_seconds: float | None) -> Answer:
+    """Return an answer with why its retriever refuses for longer than the run waits; `refused_seconds` None = no."""
+    if refused_seconds is None:
+        return answer
+    if (retry_after_seconds or 0.0) > refused_seconds:
+        return replace(answer, retry_after_seconds=retry_after_seconds)
+    return replace(answer, refused_seconds=refused_seconds)
 
 
 def failed_answer(

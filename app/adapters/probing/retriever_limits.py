@@ -14,6 +14,13 @@ def peer_of(context: ProbeContext, limits: Limits) -> Peer:
     address = url_address(retriever.url, retriever.options) or retriever.url
     name = f"{retriever.slug} at {address}"
     if context.lane is None:
-        return Peer(limits=limits, name=name, defined_at=context.defined_at)
+        return Peer(limits=limits, name=name, defined_at=context.defined_at, patience=context.patience)
     in_lane = f"{name}, lane {context.lane.number}"
-    return Peer(limits=limits, name=in_lane, defined_at=context.defined_at, reserve=context.lane.reserve)
+    return Peer(
+        limits=limits,
+        name=in_lane,
+        defined_at=context.defined_at,
+        reserve=context.lane.reserve,
+        rate_name=name,
+        patience=context.patience,
+    )

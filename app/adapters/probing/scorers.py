@@ -17,7 +17,7 @@ import msgspec
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring, credentials_digest
 from app.adapters.probing.embeddings import Embeddings, without_surrogates
-from app.adapters.probing.endpoints import CallOutcome, EndpointClient
+from app.adapters.probing.endpoints import PATIENCE_SECONDS, CallOutcome, EndpointClient
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
 from app.domain.probing.embeddings import cosine
@@ -82,33 +82,42 @@ class RelevanceScorer:
         self._cache = _ScoreCache(clock)
 
     def of_first_hits(
-        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], breaker: ScorerBreaker
+        self,
+        scorer: Scorer,
+        retriever_embedder: Embedder | None,
+        pairs: Sequence[Pair],
+        breaker: ScorerBreaker,
+        *,
+        patience: float = PATIENCE_SECONDS,
     ) -> Generator[None, None, tuple[list[float | None], str | None]]:
         """Return the relevance in [0, 1] of each (query, text), and one sentence if some are None.
 
         A scorer of kind embedding without an embedder of its own takes that of the retriever. A blank text has no
         relevance. Once the `breaker` of the run is open, nothing is sent. Yields where nothing came for a while, so
-        that the caller may stop. Raises ValueError for a scorer that measures nothing outside or has no endpoint, and
+        that the caller may stop. A service that refuses requests is asked again, see `EndpointClient.ask`. Raises
+        ValueError for a scorer that measures nothing outside or has no endpoint, and
         InvalidInputError for one that cannot be asked at all.
         """
         distinct = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
         blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
         embedder = scorer.embedder or retriever_embedder
         if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
-            relevance, reasons = yield from self._cosines(embedder, distinct, breaker)
+            relevance, reasons = yield from self._cosines(embedder, distinct, breaker, patience)
         elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
-            relevance, reasons = yield from self._scores(scorer, scorer.reranker, distinct, breaker)
+            relevance, reasons = yield from self._scores(scorer, scorer.reranker, distinct, breaker, patience)
         else:
             raise ValueError(f"A scorer of kind {scorer.kind} without its endpoint measures nothing from outside.")
         relevances = [relevance.get(pair) for pair in pairs]
         return relevances, _summarize_reasons(blank + reasons, relevances)
 
     def _cosines(
-        self, embedder: Embedder, pairs: Sequence[Pair], breaker: ScorerBreaker
+        self, embedder: Embedder, pairs: Sequence[Pair], breaker: ScorerBreaker, patience: float
     ) -> Generator[None, None, ScoreResult]:
         if breaker.open_reason is not None:
             return {}, Counter({breaker.open_reason: len(pairs)})
-        embedded = yield from self._embed.interruptibly(embedder, [text for pair in pairs for text in pair])
+        embedded = yield from self._embed.interruptibly(
+            embedder, [text for pair in pairs for text in pair], patience=patience
+        )
         vectors = embedded.vectors
         cosines: dict[Pair, float] = {}
         for query, text in pairs:
@@ -123,7 +132,7 @@ class RelevanceScorer:
         return cosines, Counter({reason: len(pairs) - len(cosines)})
 
     def _scores(
-        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], breaker: ScorerBreaker
+        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], breaker: ScorerBreaker, patience: float
     ) -> Generator[None, None, ScoreResult]:
         scale = scorer.scale or Scale.SIMILARITY
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
@@ -135,7 +144,7 @@ class RelevanceScorer:
         # First as many as patience can bear: who fails is not sent everything before the first failure is heard.
         for chunk in (uncached[:MAX_FAILURES], uncached[MAX_FAILURES:]):
             bodies = [] if breaker.open_reason is not None else [_body(scorer.model, scale, pair) for pair in chunk]
-            with closing(self._caller.ask(endpoint, bodies)) as answers:
+            with closing(self._caller.ask(endpoint, bodies, patience=patience)) as answers:
                 for call in answers:
                     if call is None:
                         yield

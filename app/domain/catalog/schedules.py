@@ -56,6 +56,12 @@ def next_due(schedule: Schedule, after: datetime) -> datetime:
     return min(instant for instant in instants if instant is not None)
 
 
+def first_interval(schedule: Schedule) -> timedelta:
+    """Return the time between the first two instants after the epoch: the interval, where it is always the same."""
+    first = next_due(schedule, EPOCH)
+    return next_due(schedule, first) - first
+
+
 def last_due(schedule: Schedule, now: datetime, not_before: datetime) -> datetime | None:
     """Return the newest instant in (`not_before`, `now`], None if there is none; older missed ones coalesce into it."""
     if schedule.every_seconds is not None:

@@ -26,10 +26,13 @@ class CircuitBreaker:
     """Number of failures in a row, by kind."""
     retry_after_seconds: float | None = None
     """`Retry-After` of the retriever, where it is longer than a run waits: opens the breaker at once."""
+    refused_seconds: float | None = None
+    """For how long it had refused every request, where that is longer than a run waits: likewise."""
 
     def after(self, answers: Iterable[Answer]) -> "CircuitBreaker":
         """Breaker after these answers; what follows the failure that opened it is not counted."""
-        arrived, failures, retry_after = self.arrived, dict(self.failures), self.retry_after_seconds
+        arrived, failures = self.arrived, dict(self.failures)
+        retry_after, refused = self.retry_after_seconds, self.refused_seconds
         opened, ok = self.is_open, Outcome.OK  # looked up once: of an enumeration that is slow
         for answer in answers:
             arrived += 1
@@ -40,14 +43,16 @@ class CircuitBreaker:
                 continue
             kind = _failure_text(answer)
             failures[kind] = failures.get(kind, 0) + 1
-            retry_after = answer.retry_after_seconds
-            opened = self._opens(failures, retry_after)
-        return replace(self, arrived=arrived, failures=failures, retry_after_seconds=retry_after)
+            retry_after, refused = answer.retry_after_seconds, answer.refused_seconds
+            opened = self._opens(failures, retry_after, refused)
+        return replace(
+            self, arrived=arrived, failures=failures, retry_after_seconds=retry_after, refused_seconds=refused
+        )
 
     @property
     def is_open(self) -> bool:
         """Whether no more queries may be sent."""
-        return self._opens(self.failures, self.retry_after_seconds)
+        return self._opens(self.failures, self.retry_after_seconds, self.refused_seconds)
 
     @property
     def reason(self) -> str:
@@ -56,12 +61,19 @@ class CircuitBreaker:
             return (
                 f"the run was ended early: the retriever asked to be left alone for {self.retry_after_seconds:,.0f} s"
             )
+        if self.refused_seconds is not None:
+            return f"the run was ended early: the retriever refused every request for {self.refused_seconds:,.0f} s"
         kinds = sorted(self.failures.items(), key=lambda kind: (-kind[1], kind[0]))
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds)
         return f"the run was ended early: {counted(sum(self.failures.values()), 'probe')} in a row failed ({counts})"
 
-    def _opens(self, failures: Mapping[str, int], retry_after_seconds: float | None) -> bool:
-        return self.limit is not None and (retry_after_seconds is not None or sum(failures.values()) >= self.limit)
+    def _opens(
+        self, failures: Mapping[str, int], retry_after_seconds: float | None, refused_seconds: float | None
+    ) -> bool:
+        if self.limit is None:
+            return False
+        is_refused = retry_after_seconds is not None or refused_seconds is not None
+        return is_refused or sum(failures.values()) >= self.limit
 
 
 def _failure_text(answer: Answer) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from app.domain.model import EMPTY, Answer
+from app.domain.probing.rate_control import LEAST_PATIENCE_SECONDS
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """Stands for a value in a template; the group is its name."""
@@ -318,8 +319,15 @@ class ProbeContext:
     trace: Trace | None = None
     defined_at: datetime | None = None
     """When a run read the definition of the retriever: of limits that were edited meanwhile the newest hold."""
+    patience_seconds: float = LEAST_PATIENCE_SECONDS
+    """For how long a retriever that refuses every request is asked again; no refusal of what `shows` is."""
     lane: Lane | None = None
     """None = the limits of the retriever are those of this process."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a refused request is sent again; 0 = it is not, since somebody wants to see its answer."""
+        return 0.0 if self.shows else self.patience_seconds
 
     @property
     def concurrency(self) -> int:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from app.domain.detection import Members
 from app.domain.model import Canary
+from app.domain.probing.rate_control import LONGEST_PATIENCE_SECONDS
 from app.domain.probing.retrievers import ProbeQuery, Retriever
 from app.domain.runs.aggregate_vectors import vector_names
 from app.domain.runs.evaluation import Panel, Yardstick
@@ -33,6 +34,8 @@ class RunInputs:
     yardstick: Yardstick
     config_hash: str
     """Hash of the definitions of check and retriever."""
+    patience_seconds: float = LONGEST_PATIENCE_SECONDS
+    """For how long a run is patient with a retriever that refuses every request."""
     answer_measures: tuple[str, ...] = ()
     """Measures of generated answers, which come after the run has ended."""
     judge: str | None = None

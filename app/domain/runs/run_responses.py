@@ -1,6 +1,6 @@
 """Responses to the probes of a run, before they are judged."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.model import Answer, Outcome, Ranking
+from app.domain.model import Answer, Outcome, Ranking, Slowing
 from app.domain.probing.circuit_breaker import ENDED_FIRST
 from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.probing.probe_failures import FailedProbe, ProbeFailure
+from app.domain.probing.rate_control import merge_slowings, slowing_text
 from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.tally import StoredResult
@@ -84,6 +85,12 @@ def missing_relevance(
     return too_few, tuple(remarks(total, unscored=counted, why_unscored=why, undated=0, lacking=lacking_fields))
 
 
+def slowing_remarks(slowings: Iterable[Slowing | None]) -> tuple[str, ...]:
+    """Return the remark on a retriever that refused requests, from what slowed the parts of a run."""
+    slowing = merge_slowings(slowings)
+    return () if slowing is None else (slowing_text(slowing),)
+
+
 def skipped_answer(ended_early: str | None) -> Answer:
     """Return the answer of a probe that was not sent."""
     return Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail=ended_early or ENDED_FIRST)
@@ -121,7 +128,11 @@ def build_responses(
         },
         unscored=unscored.keys(),
         too_few_scored=too_few,
-        remarks=(*gaps, *cache_remarks(sent, cached=len(signs), sign=next(iter(signs), None))),
+        remarks=(
+            *gaps,
+            *cache_remarks(sent, cached=len(signs), sign=next(iter(signs), None)),
+            *slowing_remarks(answer.slowing for answer in answers),
+        ),
         index_version=versions[-1] if versions else None,
         ended_early=ended_early,
     )

@@ -225,7 +225,7 @@ def _ask(
     inputs: RunInputs, probe: Probe, run_id: str, answered: Callable[[int], None]
 ) -> tuple[list[Answer], str | None, bool]:
     """Return the answers by position, why the circuit breaker ended the run if it did, and whether all were probed."""
-    asking = ProbeContext(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
+    asking = _context(inputs, run_id)
     asks = inputs.asks
     breaker = CircuitBreaker(limit=asking.retriever.breaker)
     known: dict[int, Answer] = {}
@@ -239,6 +239,15 @@ def _ask(
     complete = len(known) == len(asks)
     why = breaker.reason if breaker.is_open and not complete else None
     return [known.get(ask.position) or skipped_answer(why) for ask in asks], why, complete
+
+
+def _context(inputs: RunInputs, run_id: str) -> ProbeContext:
+    return ProbeContext(
+        retriever=inputs.retriever,
+        k=inputs.yardstick.fetch_k,
+        run_id=run_id,
+        patience_seconds=inputs.patience_seconds,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +395,7 @@ def _lost_again(
     whole: Mapping[int, Ranking],
 ) -> list[int]:
     """Return those of these lost canaries that find nothing whenever they are asked again."""
-    asking = ProbeContext(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
+    asking = _context(inputs, run_id)
     lost = list(places)
     for _ in range(_REPEATS):
         if not lost:

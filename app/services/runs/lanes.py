@@ -137,6 +137,7 @@ def _ask(
         k=plan.inputs.yardstick.fetch_k,
         run_id=str(plan.run.id),
         defined_at=plan.started_at,
+        patience_seconds=plan.inputs.patience_seconds,
         lane=Lane(
             number=lane,
             concurrency=fan_out(retriever, lane),

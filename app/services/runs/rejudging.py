@@ -12,6 +12,7 @@ from typing import Final, cast
 from app.domain.alerts.rule_facts import RepeatedFailures, RunFacts
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
+from app.domain.probing.rate_control import SLOWED
 from app.domain.runs.evaluation import judge
 from app.domain.runs.run_inputs import RunInputs, RunVersions
 from app.domain.runs.run_outcomes import HistoryFacts, evaluate, finds_nothing, score
@@ -287,7 +288,9 @@ def _responses(table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failu
         failures={**dict.fromkeys(lost, _LOST), **failures},
         unscored=run.unscored_at,
         too_few_scored=next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None),
-        remarks=tuple(one for one in run.reasons if one.startswith(UNSCORED) or one.endswith(LACKING) or CACHED in one),
+        remarks=tuple(
+            one for one in run.reasons if one.startswith((UNSCORED, SLOWED)) or one.endswith(LACKING) or CACHED in one
+        ),
         ended_early=_ended_early(run, failures),
     )
 

@@ -157,6 +157,7 @@ def _batches(
         k=plan.inputs.yardstick.fetch_k,
         run_id=str(plan.run.id),
         defined_at=plan.started_at,
+        patience_seconds=plan.inputs.patience_seconds,
     )
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:

@@ -9,8 +9,9 @@ import numpy as np
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
+from app.domain.probing.rate_control import merge_slowings
 from app.domain.runs.rankings import Scores, round_ranking, scores_hold
-from app.domain.runs.run_responses import RunResponses, missing_relevance
+from app.domain.runs.run_responses import RunResponses, missing_relevance, slowing_remarks
 from app.domain.runs.verdicts import cache_remarks
 from app.domain.runs.wrong_fields import named_by
 from app.services.runs.plans import Plan
@@ -85,6 +86,7 @@ def stage(plan: Plan, number: int, batch: Batch, connection: Connection) -> Shar
         generated={position: one.generated for position, one in answers.items() if one.generated is not None},
         cached=len(cache_signs),
         cache_sign=next(iter(cache_signs), None),
+        slowing=merge_slowings(one.slowing for one in answers.values()),
     )
 
 
@@ -221,7 +223,7 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
         failures=dict(sorted(failures.items())),  # whatever came first: of two equally common ones the first is named
         unscored=sorted(position for body in answered.values() for position in body.unscored_at),
         too_few_scored=too_few,
-        remarks=remarks,
+        remarks=(*remarks, *slowing_remarks(body.slowing for body in answered.values())),
         ended_early=why,
     )
     return Gathered(

@@ -6,6 +6,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.model import Slowing
 from app.store.engine import insert_new
 from app.store.tables import runs, shards, suite_versions
 
@@ -54,6 +55,8 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
     """Answers of a cache before the retriever."""
     cache_sign: str | None = None
     """The header line that says so, of one of them."""
+    slowing: Slowing | None = None
+    """By how much the retriever slowed these requests."""
 
 
 def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody], *, now: int) -> None:
