@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ from starlette.types import Message
 
 from app import metrics
 from app.domain.errors import StoreUnavailableError
+from app.services.catalog.api_keys import Scope
 from app.services.self_monitor import Issue, SelfMonitor
 from app.services.store_watch import find_read_error, report_store
 from app.store.engine import Store
 from app.worker import Engine, Worker
-from tests.support.api_service import Api, api
+from tests.support.api_service import Api, api, bearer
 from tests.support.fakes import FakeProbe, FakeSend
 from tests.support.world import LINKS, World, canary, page
 
 pytestmark = pytest.mark.databases
+TOKEN = "a-token-of-prometheus-alone"
 
 
 def _impatient(connection: Any, _record: object) -> None:
@@ -131,6 +133,69 @@ def _make_older(store: Store) -> None:
 def _make_newer(store: Store) -> None:
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '2099_01_01_unknown'")
+
+
+def _empty(service: Api) -> None:
+    _drop_all(service.service.store)
+
+
+def _damage_runs(service: Api) -> None:
+    _damage(service.service.settings.data_dir / "coalmine.db", "runs")
+    service.service.store.engine.dispose()
+
+
+def _damage_keys(service: Api) -> None:
+    _damage(service.service.settings.data_dir / "coalmine.db", "api_keys")
+    service.service.store.engine.dispose()
+
+
+def _hold(service: Api) -> None:
+    """Take the file for oneself, so that nobody else reads it either, until the service ends."""
+    patient, store = service.service.store, Store(service.service.settings.database, busy_milliseconds=50)
+    for holder in (service.client.app.state.access, service.service):  # type: ignore[attr-defined] # it is a FastAPI
+        object.__setattr__(holder, "store", store)
+    patient.close()
+    other = sqlite3.connect(service.service.settings.data_dir / "coalmine.db", isolation_level=None)
+    HELD.append(other)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+
+
+HELD: list[sqlite3.Connection] = []
+
+
+@pytest.fixture
+def _released() -> Iterator[None]:
+    """Close what holds a file."""
+    yield
+    while HELD:
+        HELD.pop().close()
+
+
+@pytest.mark.usefixtures("_released")
+@pytest.mark.parametrize("spoil", [_empty, _damage_runs, _damage_keys, _hold])
+def test_scrapers_hear_that_the_store_is_down_whatever_is_wrong_with_it(
+    spoil: Callable[[Api], None], tmp_path: Path
+) -> None:
+    with api(tmp_path, metrics_token=TOKEN) as service:
+        service.docs()
+        service.run()
+        service.refresh()
+        scrapers = [bearer(service.key(Scope.READ)), bearer(TOKEN)]
+        for headers in scrapers:
+            assert "\ncoalmine_store_up 1.0" in service.client.get("/metrics", headers=headers).text
+        spoil(service)
+        for headers in scrapers:  # the first of them is who finds that keys cannot be read
+            assert service.client.get("/metrics", headers=headers).status_code == 200
+        report_store(service.service.exposition.process.monitor, service.service.store)
+        with suppress(StoreUnavailableError):
+            service.refresh()
+        for headers in scrapers:
+            answer = service.client.get("/metrics", headers=headers)
+            assert (answer.status_code, "\ncoalmine_store_up 0.0" in answer.text) == (200, True), answer.text[:300]
+        assert service.client.get("/readyz").status_code == 503
+        strange = service.client.get("/metrics", headers=bearer("cmk_read_nobody-ever-had-this-key"))
+        assert strange.status_code in {401, 503}, "what is not known is not answered"
 
 
 @pytest.mark.parametrize(
