@@ -37,6 +37,18 @@ def test_so_many_good_runs_and_no_fewer_close_it(rule: Rule, story: str) -> None
         assert (decide(rule, window, OPENED, START).state is AlertState.RESOLVED) == (more == needed)
 
 
+def test_what_has_to_be_measured_first_is_named() -> None:
+    rule = threshold(bad=1, of=1)
+    window = [observation(rule, 1, "C"), observation(rule, 2, "g")]
+    closing = outlook(rule, window, OPENED, ["q03"]).to_close
+    assert str(closing).endswith(
+        " It does not resolve before q03 is measured again: the canary was degraded when it opened."
+    )
+    several = outlook(rule, window, OPENED, [f"q{number}" for number in range(7)]).to_close
+    assert "before q0, q1, q2, q3, q4 and 2 more are measured again: they were degraded" in str(several)
+    assert outlook(rule, window, None, ["q03"]).to_close is None
+
+
 def test_a_rule_that_opens_with_one_bad_run_counts_none() -> None:
     rule = threshold(bad=1, of=1)
     found = outlook(rule, [observation(rule, 1, "g")], None)
@@ -75,6 +87,8 @@ def test_what_is_left_until_open_alerts_resolve_is_said_in_a_sentence() -> None:
     recovering, firing = AlertState.RECOVERING, AlertState.FIRING
     text = "Recovering: 2 alerts are still open, and resolve after 3 more good runs."
     assert recovery_text([(recovering, 1), (recovering, 3)]) == text
+    text = "Recovering: 1 alert is still open, and resolves after 1 more good run, but not before q03 is measured."
+    assert recovery_text([(recovering, 1)], ["q03"]) == text
     text = "Healthy in this run: 1 alert is still open, and resolves when the detector ends its alarm."
     assert recovery_text([(firing, None)]) == text
     text = (

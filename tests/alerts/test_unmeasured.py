@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from app.domain.model import Outcome, Verdict
+from app.services.alerts.rule_explanations import explain
 from app.store.engine import Store
 from tests.support.fakes import answered, failed, hits
-from tests.support.world import World, canary, page
+from tests.support.pages_service import Site
+from tests.support.world import CHECK, World, canary, page
 
 KEYS = [f"q{number:02}" for number in range(20)]
 
@@ -189,6 +191,11 @@ def test_an_alert_does_not_end_while_its_degraded_canary_is_not_measured(sqlite_
     (alert,) = world.alerts()
     assert alert["state"] == "recovering"
     assert alert["reason"].endswith("not resolved: q03, degraded when it opened, not measured in this run.")
+    (told,) = [one for one in explain(sqlite_store, CHECK, now=world.clock())["rules"] if one["kind"] == "threshold"]
+    assert (told["state"], told["good_runs_to_close"], told["unmeasured"]) == ("recovering", 1, ["q03"])
+    assert "It does not resolve before q03 is measured again" in str(told["to_close"])
+    shown = Site(world=world, probe=world.probe).page(f"/checks/{CHECK}").text
+    assert "resolves after 1 more good run, but not before q03 is measured." in shown
     _fail(world)
     world.run()
     assert [one["state"] for one in world.alerts()] == ["resolved"]

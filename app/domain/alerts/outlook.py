@@ -4,7 +4,8 @@ Agrees with what `alert_state` decides for the same runs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from app.domain.alerts.alert_state import OPEN, AlertState, Observation, OpenAlert, good_runs
 from app.domain.counts import counted, plural
@@ -22,11 +23,27 @@ class Outlook:
     good_runs_to_close: int | None = None
 
 
-def outlook(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None) -> Outlook:
-    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`."""
-    if alert is not None and alert.state in OPEN:
-        return _closing(rule, window, alert)
-    return _opening(rule, window)
+def outlook(
+    rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, unmeasured: Sequence[str] = ()
+) -> Outlook:
+    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`.
+
+    `unmeasured`: keys of the canaries, degraded when it opened, that the newest run did not measure: no run that leaves
+    them out resolves it, however good it is.
+    """
+    if alert is None or alert.state not in OPEN:
+        return _opening(rule, window)
+    closing = _closing(rule, window, alert)
+    return replace(closing, to_close=f"{closing.to_close} {awaited_text(unmeasured)}") if unmeasured else closing
+
+
+def awaited_text(unmeasured: Sequence[str]) -> str:
+    """Sentence on the canaries that have to be measured before an alert resolves."""
+    one = len(unmeasured) == 1
+    more = f" and {len(unmeasured) - NAMED:,} more" if len(unmeasured) > NAMED else ""
+    names = ", ".join(unmeasured[:NAMED]) + more
+    be, which = ("is", "the canary was") if one else ("are", "they were")
+    return f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
 
 
 def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
@@ -84,10 +101,10 @@ def recovery_state(verdict: str | None, alerts: Mapping[str, int]) -> str | None
     return str(AlertState.FIRING if AlertState.FIRING in states else AlertState.RECOVERING)
 
 
-def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]]) -> str:
+def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]], unmeasured: Sequence[str] = ()) -> str:
     """Sentence on the open alerts of a check whose newest run is healthy, with the good runs each still needs.
 
-    None: it is the detector that ends it.
+    None: it is the detector that ends it. `unmeasured`: canaries that have to be measured before.
     """
     one = len(open_alerts) == 1
     begin = "Recovering" if all(state is AlertState.RECOVERING for state, _ in open_alerts) else "Healthy in this run"
@@ -96,4 +113,12 @@ def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]]) -> str:
     after = f"after {counted(max(needed), 'more good run')}" if needed else ""
     detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
     ends = " and ".join(filter(None, (after, detector)))
-    return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}."
+    more = f" and {len(unmeasured) - NAMED:,} more" if len(unmeasured) > NAMED else ""
+    awaited = (
+        f", but not before {', '.join(unmeasured[:NAMED])}{more} {'is' if len(unmeasured) == 1 else 'are'} measured"
+    )
+    return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
+
+
+NAMED: Final = 5
+"""Canaries named in a sentence."""

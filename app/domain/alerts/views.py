@@ -181,6 +181,8 @@ class RuleOutlook(TypedDict):
     to_close: str | None
     bad_runs_to_open: int | None
     good_runs_to_close: int | None
+    unmeasured: list[str]
+    """Canaries, degraded when the alert opened, that the newest run did not measure: it does not resolve before."""
     deadline: TimeText | None
 
 

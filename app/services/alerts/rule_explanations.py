@@ -25,6 +25,7 @@ from app.formats.history import shapes
 from app.services.alerts import alert_views, rule_facts, silencing
 from app.services.alerts.judge_rules import with_confirmed
 from app.services.alerts.notification_context import AlertInProgress, Context, load_context
+from app.services.alerts.transition_evidence import TransitionEvidence
 from app.services.alerts.transitions import as_open, scope_of
 from app.services.catalog.references import require
 from app.services.lookup import last_completed, schedule_of
@@ -51,18 +52,21 @@ def explain(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
         context = load_context(connection, check, in_progress, now=now, hold=False)
         opened_by = alerts.opening_runs(connection, list(in_progress))
         silences = silencing.in_force(connection)
+        evidence = TransitionEvidence(connection, check, facts.newest.id if facts.newest is not None else None)
         rules_explained: list[RuleExplanation] = []
         for rule in rules:
             row = rows.get(rule.key)
             alert = as_open(row, opened_by.get(row.id)) if row is not None else None
             window = facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
+            opening = opened_by.get(row.id) if row is not None and row.state in OPEN else None
+            unmeasured = evidence.awaited(rule, opening, facts.newest)
             overdue = _deadline(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
             decision = _decide(rule, window, overdue, alert, now)
             has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
             rules_explained.append(
                 {
                     **_rule_state(rule, decision, row, has_data=has_data),
-                    **_rule_outlook(rule, window, alert, overdue),
+                    **_rule_outlook(rule, window, alert, overdue, unmeasured),
                     **_notification_state(rule, check, row, context, silences, decision, now),
                 }
             )
@@ -128,14 +132,19 @@ def _reason_without_runs(rule: Rule, *, has_data: bool) -> str:
 
 
 def _rule_outlook(
-    rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, overdue: Overdue | None
+    rule: Rule,
+    window: Sequence[Observation],
+    alert: OpenAlert | None,
+    overdue: Overdue | None,
+    unmeasured: Sequence[str],
 ) -> RuleOutlook:
-    ahead = outlook(rule, window, alert)
+    ahead = outlook(rule, window, alert, unmeasured)
     return {
         "to_open": ahead.to_open,
         "to_close": ahead.to_close,
         "bad_runs_to_open": ahead.bad_runs_to_open,
         "good_runs_to_close": ahead.good_runs_to_close,
+        "unmeasured": list(unmeasured),
         "deadline": shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
     }
 

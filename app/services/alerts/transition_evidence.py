@@ -8,7 +8,7 @@ from app.domain.alerts.incidents import NON_REPEATING
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES
 from app.domain.catalog.judgment_sources import labelled, recall_label
 from app.domain.counts import counted
-from app.domain.model import Percentile, RuleKind
+from app.domain.model import Percentile, Rule, RuleKind
 from app.domain.probing.probe_failures import url_address
 from app.services.alerts import rule_facts
 from app.services.alerts.changed_canaries import changed_keys
@@ -55,6 +55,13 @@ class TransitionEvidence:
         elif kind is RuleKind.PROBE_ERRORS:
             evidence["retriever"] = self._check.body["retriever"]
         return evidence
+
+    def awaited(self, rule: Rule, opening_run: int | None, run: RunRow | None) -> list[str]:
+        """Keys of the canaries that a run has to measure before the alert of a rule may resolve; () = it has."""
+        watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
+        if run is None or not watches or not run.failed:
+            return []
+        return self.unmeasured_since(opening_run, run, rule.category)
 
     def unmeasured_since(self, opening_run: int | None, run: RunRow, category: str | None) -> list[str]:
         """Keys of the canaries, of a category if given, that the opening run degraded and `run` did not measure.

@@ -217,10 +217,9 @@ class _Evaluation:
     def without_unmeasured(self, rule: Rule, decision: Decision, run: RunRow | None) -> Decision:
         """Return a decision that resolves nothing while a canary, degraded when the alert opened, is not measured."""
         row = self._rows.get(rule.key)
-        watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
-        if row is None or run is None or decision.state is not AlertState.RESOLVED or not watches or not run.failed:
+        if row is None or run is None or decision.state is not AlertState.RESOLVED:
             return decision
-        keys = self._evidence.unmeasured_since(self._opening_runs.get(row.id), run, rule.category)
+        keys = self._evidence.awaited(rule, self._opening_runs.get(row.id), run)
         if not keys:
             return decision
         more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""

@@ -112,7 +112,8 @@ def _recovery_text(why: CheckAlerting) -> str:
     still_open = [
         (AlertState(rule["state"]), rule["good_runs_to_close"]) for rule in why["rules"] if rule["state"] in OPEN
     ]
-    return recovery_text(still_open) if still_open else ""
+    unmeasured = dict.fromkeys(key for rule in why["rules"] if rule["state"] in OPEN for key in rule["unmeasured"])
+    return recovery_text(still_open, list(unmeasured)) if still_open else ""
 
 
 def _by_cause(degraded: Sequence[DegradedResult]) -> list[CauseGroup]:
