@@ -68,7 +68,7 @@ class UnendedIncidentsError(ConflictError):
 
     def __init__(self, finding: str) -> None:
         self.finding = finding
-        super().__init__(f"{finding}; wait until they have ended, or repeat it with force=true and close them there")
+        super().__init__(f"{finding}; wait for the end, or repeat with force=true and close there by hand what is open")
 
 
 class FileManagedError(ConflictError):

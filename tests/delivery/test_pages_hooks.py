@@ -560,7 +560,7 @@ def test_rest_answers_409_unless_forced(paged: Site) -> None:
     client = paged.client()
     refused = client.delete("/v1/hooks/chat")
     assert refused.status_code == 409
-    expected = f"this change of hook 'chat' {LEFT}; wait until they have ended, or repeat it with force=true"
+    expected = f"this change of hook 'chat' {LEFT}; wait for the end, or repeat with force=true"
     assert refused.json()["detail"].startswith(expected)
     for body in ({"kind": "pagerduty", "routing_key": "f" * 32}, {"kind": "webhook", "url": "http://else.test/"}):
         assert client.put("/v1/hooks/chat", json=body).status_code == 409
