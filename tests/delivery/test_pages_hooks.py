@@ -217,6 +217,20 @@ def test_labels_are_written_one_a_line(pages: Site) -> None:
     assert "line 1 is not of the form name=value" in shown.one("span", id="wrong-labels").text
 
 
+def test_an_authority_and_a_proxy_are_typed_and_stay(pages: Site) -> None:
+    certificate = "-----BEGIN CERTIFICATE-----\r\nMIIB\r\n-----END CERTIFICATE-----\r\n"
+    assert _make(pages, authority=certificate, proxy="http://proxy.corp:3128").status_code == 303
+    made = _body(pages)
+    assert made["authority"].split() == certificate.split()
+    assert made["proxy"] == "http://proxy.corp:3128"
+    assert _change(pages, timeout="30s").status_code == 303
+    assert (_body(pages)["authority"].split(), _body(pages)["proxy"]) == (certificate.split(), made["proxy"])
+    assert _change(pages, authority="", proxy="none").status_code == 303
+    assert (_body(pages)["authority"], _body(pages)["proxy"]) == (None, "none")
+    shown = page(_change(pages, proxy="proxy.corp"), 422)
+    assert "must be 'none' or an address such as" in shown.one("span", id="wrong-proxy").text
+
+
 def test_a_name_that_is_taken_is_refused_and_nothing_replaced(pages: Site) -> None:
     _make(pages)
     shown = page(_make(pages, "slack"), 409)
