@@ -239,7 +239,7 @@ class _Limiter:
     def accept(self, begun_at: float) -> None:
         with self.pace.lock:
             most = 1 / self._interval if self._interval else math.inf
-            self.pace.control.accept(begun_at, self._clock(), most=most)
+            self.pace.control.accept(begun_at, most=most)
 
     def refuse(self, share: Share, begun_at: float, *, status: int, retry_after: float | None) -> Refusal:
         with self.pace.lock:

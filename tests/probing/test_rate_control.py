@@ -46,7 +46,7 @@ class Asked:
     def accept(self, count: int, now: float, *, most: float = math.inf) -> None:
         """Have requests accepted that were sent at that moment; they do not count as sent."""
         for _ in range(count):
-            self.control.accept(now, now, most=most)
+            self.control.accept(now, most=most)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_peer_that_accepts_nothing_is_given_time_and_no_lower_rate(asked: Aske
 
 
 def test_what_was_under_way_and_is_accepted_does_not_count_for_the_next_round(asked: Asked) -> None:
-    asked.control.accept(0.95, 1.1)
+    asked.control.accept(0.95)
     asked.begin(2.0)
     asked.refuse(2.0, 2.1, after=1.0)
     assert asked.control.rate == pytest.approx(8.0)
@@ -169,17 +169,26 @@ def test_retry_after_zero_is_as_none() -> None:
     [(0.0, 300.0, False), (0.0, 300.1, True), (0.0, 86_400.0, True), (299.5, 1.0, True), (299.0, 1.0, False)],
 )
 def test_what_is_longer_than_the_patience_is_final(now: float, after: float, *, is_final: bool) -> None:
-    refusal = Asked().refuse(now, now, after=after)
-    assert refusal == Refusal(is_final=is_final, refused_seconds=now)
-
-
-def test_patience_counts_from_the_last_accepted_request_or_from_the_first_of_the_caller() -> None:
     asked = Asked()
+    asked.refuse(0.0, 0.0, after=1.0)
+    assert asked.refuse(now, now, after=after) == Refusal(is_final=is_final, refused_seconds=now)
+
+
+def test_patience_counts_anew_from_the_first_refusal_after_an_accepted_request() -> None:
+    asked = Asked()
+    asked.refuse(0.0, 0.0, after=1.0)
     asked.accept(1, 250.0)
-    assert not asked.refuse(400.0, 400.0, after=1.0).is_final
-    late = asked.refuse(550.0, 550.0, after=1.0)
-    assert late == Refusal(is_final=True, refused_seconds=300.0)
-    assert not asked.refuse(551.0, 551.0, after=1.0, since=500.0).is_final
+    assert asked.refuse(400.0, 400.0, after=1.0) == Refusal(is_final=False, refused_seconds=0.0)
+    assert asked.refuse(700.0, 700.0, after=1.0) == Refusal(is_final=True, refused_seconds=300.0)
+
+
+def test_who_comes_when_others_were_refused_for_long_waits_ten_seconds_alone() -> None:
+    asked = Asked()
+    asked.refuse(0.0, 0.0, after=1.0)
+    assert asked.refuse(300.0, 300.0, after=1.0).is_final
+    assert not asked.refuse(310.0, 310.0, after=9.0, since=310.0).is_final
+    assert asked.refuse(319.5, 319.5, after=1.0, since=310.0) == Refusal(is_final=True, refused_seconds=319.5)
+    assert asked.refuse(320.0, 320.0, after=11.0, since=320.0).is_final
 
 
 def test_a_caller_without_patience_gets_the_refusal_and_makes_nobody_wait() -> None:
@@ -196,10 +205,18 @@ def test_a_pause_that_is_not_waited_for_is_not_remembered() -> None:
 
 
 def test_a_peer_that_nobody_asked_for_a_minute_is_forgotten_but_not_while_it_pauses(asked: Asked) -> None:
+    asked.accept(1, 1.5)
     assert not asked.control.is_stale(60.0)
     assert asked.control.is_stale(62.1)
     asked.refuse(1.5, 1.5, after=200.0)
-    assert not asked.control.is_stale(200.0)
+    asked.accept(1, 1.5)
+    assert not asked.control.is_stale(261.0)
+    assert asked.control.is_stale(262.0)
+
+
+def test_a_peer_that_refuses_everything_is_remembered_for_a_quarter_of_an_hour(asked: Asked) -> None:
+    assert not asked.control.is_stale(902.0)
+    assert asked.control.is_stale(902.1)
 
 
 @given(
@@ -212,7 +229,7 @@ def test_the_rate_stays_between_its_least_and_what_was_sent(events: list[tuple[s
         now += value if kind == "wait" else 0.001
         asked.begin(now)
         if kind == "accept":
-            asked.control.accept(now, now, most=most)
+            asked.control.accept(now, most=most)
         elif kind == "refuse":
             asked.refuse(now, now, after=value)
         rate = asked.control.rate

@@ -26,6 +26,10 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 60.0
 """After so long without a request the rate is not remembered: most limits are by the minute or shorter."""
+GIVEN_UP_SECONDS: Final = 900.0
+"""For so long a peer that refuses everything is remembered as one."""
+GRACE_SECONDS: Final = 10.0
+"""For how long a caller waits at least, though others were refused for longer than it would wait."""
 LEAST_PATIENCE_SECONDS: Final = 90.0
 LONGEST_PATIENCE_SECONDS: Final = 300.0
 _WINDOW_SECONDS: Final = 10.0
@@ -51,8 +55,8 @@ class RateControl:
     status: int = 0
     """HTTP status that slowed it."""
     paused_until: float = -math.inf
-    accepted_at: float = -math.inf
-    """When it accepted a request last."""
+    refused_since: float = math.inf
+    """When it refused the first request after the last that it accepted."""
     _round_at: float = -math.inf
     """When the newest round of refusals began: what was sent before belongs to it."""
     _accepted: int = 0
@@ -77,9 +81,9 @@ class RateControl:
         if self._starts:
             self._starts.pop()
 
-    def accept(self, started_at: float, now: float, *, most: float = math.inf) -> None:
+    def accept(self, started_at: float, *, most: float = math.inf) -> None:
         """Note that a request was not refused; after a streak of them the rate is raised, up to `most` a second."""
-        self.accepted_at = now
+        self.refused_since = math.inf
         if started_at < self._round_at:
             return
         self._rounds = 0
@@ -95,8 +99,9 @@ class RateControl:
         """Note that a request was refused, and decide what becomes of it.
 
         The rate is halved at most once for all requests that were under way together, and only where the peer accepted
-        something since: one that accepts nothing needs time, not a lower rate. The caller waits for `patience` seconds
-        from the last accepted request, or from `since` where that is later.
+        something since: one that accepts nothing needs time, not a lower rate. The peer is waited for until it has
+        accepted nothing for `patience` in seconds, by whomever it was asked: a caller that began at `since`, when
+        others had been refused for long, soon finds out that it still is so, and holds nobody up.
         """
         is_new_round = started_at >= self._round_at
         if is_new_round:
@@ -108,16 +113,19 @@ class RateControl:
         self.status = status
         steps = FIRST_PAUSE_SECONDS * 2.0 ** min(self._rounds - 1, 10)
         pause = retry_after or (min(steps, LONGEST_PAUSE_SECONDS) if is_new_round else 0.0)
-        refused_for = now - max(since, self.accepted_at)
-        is_final = patience <= 0 or refused_for + pause > patience
+        self.refused_since = min(self.refused_since, now)
+        refused_for = now - self.refused_since
+        is_past = refused_for + pause > patience and now - since + pause > min(GRACE_SECONDS, patience)
+        is_final = patience <= 0 or pause > patience or is_past
         if not is_final:
             self.paused_until = max(now + pause, self.paused_until)
-        return Refusal(is_final=is_final, refused_seconds=max(0.0, refused_for))
+        return Refusal(is_final=is_final, refused_seconds=refused_for)
 
     def is_stale(self, now: float) -> bool:
         """Whether the peer was not asked for so long that nothing is known of its rate."""
         newest = self._starts[-1] if self._starts else -math.inf
-        return now - max(newest, self.paused_until, self.accepted_at) > IDLE_SECONDS
+        kept = IDLE_SECONDS if self.refused_since == math.inf else GIVEN_UP_SECONDS
+        return now - max(newest, self.paused_until) > kept
 
     def _halve(self, now: float) -> None:
         if self.rate is None:
