@@ -26,6 +26,7 @@ from app.adapters.wire import NO_AUTH, Failure, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import LocalResourceError
 from app.domain.model import Slowing
+from app.domain.probing.rate_control import FIRST_PAUSE_SECONDS
 
 RETRY_SECONDS = 0.2
 PAUSE_SECONDS = 60.0
@@ -355,10 +356,10 @@ class _Loop:
             (self._refused if attempt.refusals < POSTPONED_REFUSALS else self._postponed).append(attempt)
             return
         self._has_given_up = True
-        if retry_after:
-            self._paused_until = max(self._paused_until, time.monotonic() + min(retry_after, PAUSE_SECONDS))
-            self._draw_request()  # where nothing is left to ask, nobody need wait
         is_patient = self.share.patience > 0
+        if pause := retry_after or (FIRST_PAUSE_SECONDS if is_patient else 0.0):  # the consumer may want to stop now
+            self._paused_until = max(self._paused_until, time.monotonic() + min(pause, PAUSE_SECONDS))
+            self._draw_request()  # where nothing is left to ask, nobody need wait
         for one in (attempt, *self._refused, *self._postponed):
             final = self._with_slowing(one.refused or response, one)
             seconds = refusal.refused_seconds if is_patient else None
