@@ -91,6 +91,25 @@ def test_expected_documents_that_are_ids_of_the_hits_are_said_to_be_so() -> None
     assert hint not in said(report(lost(*KEYS), by="document"))[1]
 
 
+def test_a_bound_on_what_no_canary_has_says_nothing_and_that_is_said() -> None:
+    check = {"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "5m"}}
+    page: dict[str, Any] = {
+        "suite": "s",
+        "canaries": [{"key": "c0", "query": "c0"}, {"key": "none", "query": "none", "category": "negative"}],
+        "retrievers": [{"slug": "r", "url": "http://127.0.0.1:1/", "response": {"hits": "hits", "id": "id"}}],
+    }
+
+    def reasons(*rules: Mapping[str, Any]) -> list[str]:
+        text = yaml.safe_dump({**page, "checks": [{**check, "rules": [*rules]}]})
+        (target,) = choose_targets(read_canary_files([("canaries.yaml", text)], {}, None))
+        return said({**measure(target, FakeProbe(), run_id="run-1", clock=FakeClock())})[1]
+
+    why = "was not measured, for no canary of the suite expects a chunk"
+    assert reasons() == [f"rule 'threshold-coverage' says nothing: coverage {why}", ABSOLUTE]
+    share = {"kind": "threshold", "measure": "degraded_share", "critical": {"above": 0.5}}
+    assert reasons(share) == []
+
+
 ABSOLUTE = (
     "the check has no rules and a single run no history: coverage must be at least 0.9 "
     "(a service has no such bound: it compares with earlier runs)"

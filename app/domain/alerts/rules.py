@@ -111,6 +111,17 @@ def default_rule_key(
     return "-".join(part for part in (kind, measure, category, canary) if part)
 
 
+def silent_bounds(rules: Iterable[Rule], aggregates: Aggregates) -> list[str]:
+    """Return sentences, without full stops, on the bounds whose measure a measured run does not have.
+
+    A suite whose canaries expect nothing has no coverage, for example, so that no bound on it is ever broken.
+    """
+    bounds = [rule for rule in rules if rule.kind is RuleKind.THRESHOLD]
+    conditions = [(rule.key, condition(rule, aggregates, unknown=False)) for rule in bounds]
+    why = "" if aggregates.expecting else ", for no canary of the suite expects a chunk"
+    return [f"rule '{key}' says nothing: {one.reason}{why}" for key, one in conditions if not one.measured]
+
+
 def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
     """Whether no rule of a check, disabled ones included, is about quality: it has only those of every check."""
     return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, named_canaries, silent_rules, watches_latency
-from app.domain.alerts.rules import differs_from_gate
+from app.domain.alerts.rules import differs_from_gate, silent_bounds
 from app.domain.model import EmbedderChange, Outcome, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import failure_kinds, failure_reasons
@@ -143,7 +143,7 @@ def evaluate(
         aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=rule_facts
     )
     if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
-        reasons += silent_rules(rules, rule_facts)
+        reasons += [*silent_bounds(rules, aggregates), *silent_rules(rules, rule_facts)]
     reasons += failure_reasons(failures, reasons)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
