@@ -68,6 +68,7 @@ RESULT = (
     "missing",
     "forbidden_ranks",
 )
+IN_A_ROW = "not measured in 3 runs in a row"
 SILENT = "' says nothing: "
 """In a sentence on a rule that cannot be judged, which only those say that no detector follows."""
 
@@ -313,7 +314,10 @@ def test_the_same_answers_come_to_the_same_whichever_way_they_are_judged(ways: W
         assert not _differences(_told(_rescored(world, first)), told)
         _check_trials(world, case, told)
         again = result_views.report(world.store, str(_live(world)))
-        assert not _differences(_told(again), told)  # every result was kept
+        third = _differences(_told(again), told)
+        if any(IN_A_ROW in reason for reason in again["run"]["reasons"]):  # which no run before the third can say
+            third = {name: values for name, values in third.items() if name not in {"verdict", "reasons"}}
+        assert not third  # every result was kept
         assert not _differences(
             _told(result_views.report(world.store, str(first))), told
         )  # spelled out anew from its states
