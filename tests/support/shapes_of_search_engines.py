@@ -183,11 +183,14 @@ SEARCH_ENGINES = {
         answer=typesense(
             {
                 "document": {"id": "c1", "text": "Kept for 30 days.", "source": "logs.md"},
-                "text_match": 578730123365187705,
+                "text_match": 550000000000000000,
             },
-            {"document": {"id": "c2"}, "text_match": 578730123365187699},
+            {"document": {"id": "c2"}, "text_match": 525000000000000000},
         ),
-        hits=(Hit(id="c1", text="Kept for 30 days.", document="logs.md"), Hit(id="c2", text=None)),
+        hits=(
+            Hit(id="c1", text="Kept for 30 days.", document="logs.md", score=5.5e17),
+            Hit(id="c2", text=None, score=5.25e17),
+        ),
         nothing=typesense(),
         refusal=Refusal(status=200, body={"results": [{"code": 404, "error": "Not found."}]}, outcome=Outcome.PARTIAL),
         secret={"key": "sesame"},

@@ -180,6 +180,11 @@ class ResponseDocument(Document):
     absent: Annotated[
         Literal["empty", "malformed"] | None,
         Field(title="Absent list", description="empty: a response without the list of hits means nothing found."),
+        Widget(
+            kinds=(Dialect.HTTP, Dialect.MCP),
+            choices={"": "malformed response", "empty": "nothing found"},
+            hint="what a response without the list of hits means",
+        ),
     ] = None
 
     @model_validator(mode="after")

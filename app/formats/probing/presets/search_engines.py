@@ -165,6 +165,7 @@ SEARCH_ENGINES: Final = (
         response={
             "hits": "results[0].hits",
             "id": "document.id",
+            "score": "text_match",
             "text": "document.text",
             "document": "document.source",
             "error": "results[0].error || error || message",
