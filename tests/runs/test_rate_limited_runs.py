@@ -95,7 +95,7 @@ def test_a_run_takes_its_time_and_measures_everything(store: Store, per_second: 
 
 @pytest.mark.databases
 def test_three_checks_of_one_retriever_at_once_are_measured(store: Store) -> None:
-    limited = Limited(per_second=15, burst=5)
+    limited = Limited(per_second=30, burst=5)
     with peer(limited) as server:
         world = World(store=store)
         world.clock.now = datetime.now(UTC)
@@ -110,6 +110,7 @@ def test_three_checks_of_one_retriever_at_once_are_measured(store: Store) -> Non
     assert any(_slowed(run["reasons"]) for slug in ("watch", *OTHERS) for run in _ended(world, slug))
 
 
+@pytest.mark.systems
 @pytest.mark.databases
 def test_two_replicas_share_a_run_of_a_retriever_that_refuses(
     databases: Databases, stores: Callable[..., Store]
