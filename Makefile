@@ -37,9 +37,9 @@ test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## for
 types:
 	$(BIN)/mypy
 
-# Four on two cores: half of their time they wait, for PostgreSQL, a browser, a program they started or a rate limit.
+# Three on two cores: a third of their time they wait, for PostgreSQL, a browser or a program they started.
 tests:
-	$(PYTEST) --numprocesses 4 --dist worksteal -m 'not systems'
+	$(PYTEST) --numprocesses 3 --dist worksteal -m 'not systems'
 
 # By file: what the tests of one share, such as a server or a walk over the boards, is started once.
 test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems $(NPM)/node_modules/.installed ## the tests that walk through other programs (retrievers, Prometheus, Alertmanager, image, docs) and through faults
