@@ -14,6 +14,8 @@ def with_utf8_body(response: Response) -> Response:
     if not body or response.failure is not None:
         return response
     name = _declared(response.content_type)
+    if name is None and body[0] in b"{[" and b"\0" not in body[:4] and body.isascii():
+        return response  # as nearly all are
     charset = json.detect_encoding(body) if name is None else _codec(name)
     if name is not None and charset == "utf-16" and body[:2] not in _MARKS:
         charset = "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
