@@ -82,7 +82,7 @@ class Transfer:
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HTTPHEADER, self._added)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
-        self.curl.setopt(pycurl.HEADERFUNCTION, self._header)
+        self.curl.setopt(pycurl.HEADERFUNCTION, self._lines.append)  # called for each line of each response
         self.curl.setopt(pycurl.DEBUGFUNCTION, self._on_debug)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         if policy.proxy is not None and policy.proxy.url.startswith("https:"):
@@ -112,7 +112,7 @@ class Transfer:
             curl.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(min(request.timeout_seconds, CONNECT_SECONDS)))
         if request.max_body_bytes != before.max_body_bytes:
             curl.setopt(pycurl.MAXFILESIZE_LARGE, request.max_body_bytes)
-        self._lines = []
+        self._lines.clear()
         if self._watches_handshake:
             self._wants_certificate = False
             curl.setopt(pycurl.VERBOSE, request.url[:6].lower() == "https:")
@@ -121,12 +121,13 @@ class Transfer:
         """Return the response; `code` is libcurl's, 0 for a complete one."""
         status = self.curl.getinfo(pycurl.RESPONSE_CODE) or None
         seconds = self.curl.getinfo(pycurl.TOTAL_TIME)
-        headers = header_fields(self._lines) if self.request.wants_headers else NO_HEADERS
+        lines = self._response_lines()
+        headers = header_fields(lines) if self.request.wants_headers else NO_HEADERS
         chunks, self._chunks = self._chunks, []
         if self._watches_handshake:
             self.stop_watching()
         self._watches_handshake = status is None
-        wait = _asked_wait(header_fields(self._lines)) if status in _RETRY_AFTER_STATUSES else None
+        wait = _asked_wait(header_fields(lines)) if status in _RETRY_AFTER_STATUSES else None
         if code == 0 and status is not None:
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             return Response(
@@ -136,7 +137,7 @@ class Transfer:
                 latency_seconds=seconds,
                 retry_after_seconds=wait,
                 content_type=self.curl.getinfo(pycurl.CONTENT_TYPE) or "",
-                cache_sign=cache_sign(self._lines),
+                cache_sign=cache_sign(lines),
                 redirect_url=(self.curl.getinfo(pycurl.REDIRECT_URL) or None) if status in _REDIRECTS else None,
             )
         failure, detail = self._failure(code)
@@ -195,7 +196,7 @@ class Transfer:
         elif code == pycurl.E_COULDNT_CONNECT and (number := self.curl.getinfo(pycurl.OS_ERRNO)):
             detail = f"{'' if self._proxy is None else 'the proxy: '}{detail}: {os.strerror(number)}"
         elif code in {pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR} and "nrecognized" in self.curl.errstr():
-            named = _TOKENS.fullmatch(header_fields(self._lines).get("content-encoding", ""))
+            named = _TOKENS.fullmatch(header_fields(self._response_lines()).get("content-encoding", ""))
             detail = f"the answer's content encoding {named[0] if named else ''} is unknown".replace("  ", " ")
         elif code == pycurl.E_PEER_FAILED_VERIFICATION:
             detail = f"TLS: {self.curl.errstr()[:200]}"  # the verifier's reason; holds nothing the peer could choose
@@ -226,10 +227,10 @@ class Transfer:
         self._chunks.append(chunk)
         return None
 
-    def _header(self, line: bytes) -> None:
-        if line.startswith(b"HTTP/"):
-            self._lines.clear()  # an interim answer (1xx) or a proxy's came before this one
-        self._lines.append(line)
+    def _response_lines(self) -> list[bytes]:
+        """Return the header lines of the response; an interim one (1xx) or a proxy's may have come before it."""
+        starts = [place for place, line in enumerate(self._lines) if line.startswith(b"HTTP/")]
+        return self._lines[starts[-1] :] if len(starts) > 1 else self._lines
 
     def _open_socket(self, _purpose: int, place: Any) -> Any:
         """Check the resolved address libcurl is about to connect to: no name or spelling can deceive here."""
