@@ -362,6 +362,8 @@ ANYTHING = st.recursive(
 
 
 @settings(max_examples=400)
+@example(answer={"id": ["\x00"]}, query="")
+@example(answer=[{"id": "\ud800", "text": PROSE[0]}], query="")
 @example(answer={"id": None, "\ud800": [{"id": 0, "text": None}]}, query="")  # half a character as a field's name
 @example(
     answer={key: {"ids": [], "texts": texts} for key, texts in (("x", []), ("y", [0]), ("z", [PROSE[0]]))}, query=""
