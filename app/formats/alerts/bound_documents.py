@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
-    Strict,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
@@ -16,7 +13,7 @@ from pydantic import (
 )
 
 from app.domain.model import Bound, RuleKind
-from app.formats.fields import Document, Number, check_seconds, field_error, parse_seconds, seconds_within
+from app.formats.fields import Document, Number, check_seconds, field_error, parse_seconds
 from app.formats.schedule_documents import MaxLatency
 
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
@@ -73,12 +70,7 @@ class LatencyBound(BoundDocument):
 
 
 Rise = Annotated[
-    float,
-    BeforeValidator(parse_seconds),
-    Strict(),
-    Field(allow_inf_nan=False),
-    AfterValidator(lambda seconds: round(seconds, 3)),
-    seconds_within(0.001, 300),
+    MaxLatency,
     WithJsonSchema(
         {
             "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION],
@@ -87,6 +79,7 @@ Rise = Annotated[
         mode="validation",
     ),
 ]
+"""As long as a latency may be, and said of something else."""
 
 _SIDES = ("below", "above", "by")
 _BOUNDS: dict[RuleKind, type[BoundDocument]] = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
