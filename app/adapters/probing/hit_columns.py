@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from jmespath.exceptions import JMESPathError
 
-from app.adapters.probing.jmespath_paths import MalformedError, PartialAnswerError, Path, Paths, is_null
+from app.adapters.probing.jmespath_paths import MalformedError, PartialAnswerError, Path, Paths, follow_steps, is_null
 from app.adapters.probing.server_messages import message_of, message_of_body, quoted
 from app.domain.json_size import excess_of_answer
 
@@ -298,13 +298,6 @@ def _shortfall(tally: dict[str, Any]) -> str | None:
     return None
 
 
-def _follow(value: Any, names: Sequence[str]) -> Any:
-    """Return the field of nested objects; None where one of them is not there."""
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]:
     """Return no hits where null, or a list that may be absent, says that nothing was found; raises otherwise."""
     if is_null(path, answer):
@@ -314,7 +307,7 @@ def _absent_hits(paths: Paths, path: Path, field: str, answer: Any) -> list[Any]
     message = _message_beside(body)
     if code not in (0, 200, "0", "200", None) and message is not None:
         raise PartialAnswerError(f"answered with an error{quoted(message)}")
-    if paths.absent_is_empty and isinstance(_follow(answer, (path.steps or ())[:-1]), dict):
+    if paths.absent_is_empty and isinstance(follow_steps((path.steps or ())[:-1], answer), dict):
         return []
     text = f"{path.text}: missing, though {field} is mapped to it"
     if message is not None:

@@ -54,7 +54,7 @@ class Path:
         if problem is not None:
             raise ValueError(f"{field}: {problem}")
         steps = _steps(node)
-        search = compiled.search if steps is None else partial(_follow_steps, steps)
+        search = compiled.search if steps is None else partial(follow_steps, steps)
         return cls._of_node(expression, node, search)
 
     @classmethod
@@ -67,7 +67,7 @@ class Path:
         paths = []
         for node in nodes:
             steps = _steps(node)
-            search = partial(TreeInterpreter().visit, node) if steps is None else partial(_follow_steps, steps)
+            search = partial(TreeInterpreter().visit, node) if steps is None else partial(follow_steps, steps)
             paths.append(cls._of_node(expression if steps is None else ".".join(steps), node, search))
         return tuple(paths)
 
@@ -168,7 +168,7 @@ def _steps(node: Mapping[str, Any]) -> tuple[str, ...] | None:
     return None
 
 
-def _follow_steps(steps: tuple[str, ...], value: Any) -> Any:
+def follow_steps(steps: tuple[str, ...], value: Any) -> Any:
     """Follow field names as JMESPath does: what is not an object has no fields."""
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None

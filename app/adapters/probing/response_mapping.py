@@ -1,6 +1,5 @@
 """Response mappings: the bytes of a response in, a ranking out, or one sentence saying what is not as mapped."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -10,6 +9,7 @@ from typing import Any
 from app.adapters.probing.hit_columns import Columns, compile_typed_reader, read_generically, unwrap_json
 from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
 from app.domain.model import Ranking
+from app.domain.probing.field_guesses import UNSTORABLE
 from app.domain.probing.relevance import SCALE_RANGES, in_scale
 from app.domain.probing.retrievers import ResponseMapping, Scale
 from app.domain.runs.rankings import round_ranking
@@ -75,8 +75,8 @@ def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> 
         texts = [_cleaned(text) for text in texts]
     if columns.ids is not None:
         ids = _names(columns.ids, False)
-        if columns.dirty and any(map(_UNSTORABLE.search, ids)):
-            index = next(index for index, name in enumerate(ids) if _UNSTORABLE.search(name))
+        if columns.dirty and any(map(UNSTORABLE.search, ids)):
+            index = next(index for index, name in enumerate(ids) if UNSTORABLE.search(name))
             raise MalformedError(f"{paths.place(index, paths.id)}: holds a character that cannot be stored")
     else:
         ids = [_synthetic(text, paths.place(index, paths.text)) for index, text in enumerate(texts or ())]
@@ -153,7 +153,7 @@ def _synthetic(text: str | None, place: str) -> str:
 
 
 def _cleaned(text: str | None) -> str | None:
-    return None if text is None else _UNSTORABLE.sub("\ufffd", text)
+    return None if text is None else UNSTORABLE.sub("\ufffd", text)
 
 
 def _version(value: Any) -> str | None:
@@ -166,6 +166,3 @@ def _version(value: Any) -> str | None:
 def clean_answer(value: Any) -> str | None:
     """Accept a text that says something; anything else is no answer, and no reason to refuse a good ranking."""
     return (_cleaned(value[:TEXT_LENGTH]) or "").strip() or None if isinstance(value, str) else None
-
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -116,7 +116,7 @@ def _guess_id(field: Field, _words: frozenset[str]) -> Guess | None:
     values, name = field.values, normalize_name(str(field.parts[-1]))
     if name in _COUNTER_NAMES or not all(map(_is_name, values)):
         return None
-    if any(isinstance(value, str) and _UNSTORABLE.search(value) for value in values):
+    if any(isinstance(value, str) and UNSTORABLE.search(value) for value in values):
         return None
     by_name, distinct = _name_weight(field, _ID_NAMES), len(set(map(str, values)))
     if field.role == "id":
@@ -292,8 +292,8 @@ _PASSAGE, _PASSAGE_WORDS, _LEAST_HITS = 40, 6, 3
 _LARGE = 1e300
 _FIRST_DAY, _LAST_DAY = 473_385_600.0, 4_102_444_800.0  # 1985 to 2100: else `timestamp: 12.5` is one of a video
 _CAMEL = re.compile(r"([a-z0-9])([A-Z])")
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-"""What no id may hold: NUL, and half a character."""
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""Characters that cannot be stored: NUL, and halves of one."""
 _CODE = re.compile(r"(?=.*\d)[\w.:/#-]{3,80}", re.ASCII)
 _DECIMAL = re.compile(r"-?\d{1,20}(\.\d{1,20})?([eE]-?\d{1,2})?", re.ASCII)
 _PLACE = re.compile(
