@@ -95,10 +95,14 @@ def _below(page: str, link: str) -> str:
     return address.path + (f"?{address.query}" if address.query else "")
 
 
-def test_scripts_ask_below_the_path() -> None:
+def test_scripts_ask_below_the_path(filled: Api) -> None:
+    shown = Page(browser(filled, strips=True).get(f"{PATH}/suites").text)
+    assert shown.one("html").get("data-path") == PATH
     for script in STATIC.glob("*.js"):
         code = re.sub(r"(?m)(^|\s)//.*$", "", script.read_text(encoding="utf-8"))
         assert not re.findall(r"""["'`]/[a-z].*""", code), script.name
+        roots = re.findall(r"\broot = ([^;]+);", code)
+        assert set(roots) <= {"document.documentElement.dataset.path"}, script.name
 
 
 def test_redirects_of_actions_and_locations_of_the_api_stay_below_the_path(filled: Api) -> None:
