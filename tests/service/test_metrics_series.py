@@ -145,6 +145,15 @@ def test_a_run_waits_from_when_it_is_due_until_somebody_begins_it(store: Store) 
     assert metrics_snapshot.read_state(store).runs_waiting == 1
 
 
+def test_a_run_of_a_new_check_waits_since_it_was_queued_and_not_since_an_instant_before_it(store: Store) -> None:
+    world = World(store=store)
+    world.clock.now = datetime.now(UTC)
+    world.apply(page([canary("ant")], schedule={"every": "31d"}))
+    assert world.queue_due() == 1
+    state = metrics_snapshot.read_state(store)
+    assert (state.runs_waiting, state.runs_waiting_oldest_seconds < 60) == (1, True)
+
+
 def test_jobs_that_wait_for_a_worker_are_shown_where_workers_can_be_added(store: Store) -> None:
     exposition = Exposition.create()
     exposition.snapshot.refresh(store)
