@@ -124,6 +124,12 @@ def test_error_that_comes_with_200_is_no_ranking_either(name: str) -> None:
         ("vespa", ("root", "coverage", "degraded"), {"match-phase": False, "timeout": True}),
         ("typesense", ("results", 0, "search_cutoff"), True),
         ("azure-ai-search", ("@search.coverage",), 80.0),
+        ("elasticsearch", ("error",), {"reason": "no such index"}),
+        ("vespa", ("root", "errors"), [{"message": "no such field"}]),
+        ("typesense", ("results", 0, "error"), "Not found."),
+        ("milvus", ("code",), 1100),
+        ("qdrant", ("status",), {"error": "collection is loading"}),
+        ("weaviate", ("errors",), [{"message": "shard is read-only"}]),
     ],
 )
 def test_answer_that_says_it_is_not_whole_is_no_ranking(name: str, path: tuple[str | int, ...], value: object) -> None:
