@@ -76,6 +76,11 @@ def test_what_explains_the_whole_run_is_told_before_the_advice_of_the_causes_of_
         (Outcome.REFUSED, 404, f"Check the URL of {WHO}, and that its collection exists."),
         (Outcome.REFUSED, 429, f"Lower the concurrency or the rate of the retriever: {WHO} limits requests."),
         (Outcome.REFUSED, 422, f"Send a test request to see what {WHO} rejects."),
+        (
+            Outcome.REFUSED,
+            307,
+            f"Set the URL of {WHO} to the address that it redirects to; if that is a sign-in, check the credentials.",
+        ),
         (Outcome.REFUSED, None, f"Send a test request to see what {WHO} rejects."),
         (Outcome.MALFORMED, 200, f"Send a test request and compare the answer of {WHO} with the response mapping."),
         (Outcome.BLOCKED, None, f"Correct the URL of {WHO}, or allow its address in COALMINE_RETRIEVER_ALLOW."),

@@ -255,6 +255,10 @@ def test_fields_that_say_so_are_found_in_a_sample() -> None:
     suggestion = suggestion_views(document, sample, "alpha")[0]
     assert suggestion["response"]["partial"] == "timed_out || _shards"
     assert suggest_signs({"code": 0, "data": [], "message": ""}) == {"error": "code"}
+    declared = {"error": "status", "absent": "empty", "hits": "hits.hits", "id": "_id"}
+    chosen = parse_document(RetrieverDocument, {"slug": "docs", "url": "http://search", "response": declared})
+    kept = suggestion_views(chosen, sample, "alpha")[0]["response"]
+    assert (kept["error"], kept["absent"]) == ("status", "empty"), "what somebody chose stays"
 
 
 @pytest.mark.parametrize(
