@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from fastapi.testclient import TestClient
 
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
@@ -24,6 +23,7 @@ from app.services.annotation import demo_samples, pooling, reach, results, tasks
 from app.store.annotation import tasks as rows
 from app.store.engine import Store
 from tests.support import demo_suite
+from tests.support.asgi_client import TestClient
 from tests.support.present import present
 from tests.support.world import RETRIEVER, World, page
 from tests.support.world import canary as described_canary

@@ -10,7 +10,6 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from app.config import Settings
 from app.domain.catalog.suite_hashes import suite_hash
@@ -27,6 +26,7 @@ from app.store.catalog import suites
 from app.store.engine import Store
 from app.store.migrate import migrate
 from tests.conftest import DIALECTS, Databases
+from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe
 from tests.support.first_release_databases import FIRST_KEY, first_release
 from tests.support.html_pages import Page

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from app.adapters.delivery.sending import Sender
 from app.config import Settings
@@ -22,6 +21,7 @@ from app.store.catalog import definitions
 from app.store.engine import Store
 from app.worker_tasks import MOST_SENDS
 from tests.support.api_service import BASE, Api, Mailbox, Obedient
+from tests.support.asgi_client import TestClient
 from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, read_request, reply
 from tests.support.living import until

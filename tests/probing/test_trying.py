@@ -8,7 +8,6 @@ from textwrap import indent
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from app.adapters.probing.pasted_answers import read_pasted
 from app.config import Settings
@@ -25,6 +24,7 @@ from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.probing import trials
 from tests.support.api_service import BASE, Mailbox, bearer
+from tests.support.asgi_client import TestClient
 from tests.support.fakes import START, FakeProbe, answered, failed, hits
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.present import present

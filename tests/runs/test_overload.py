@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, generate_latest
-from starlette.testclient import TestClient
 
 from app import metrics
 from app.config import Settings
@@ -24,6 +23,7 @@ from app.store import engine as store_engine
 from app.store.engine import Store
 from app.worker import Engine, Worker
 from tests.support.api_service import BASE
+from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe, FakeSend
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page, statements

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic.json_schema import models_json_schema
@@ -16,6 +15,7 @@ from app.api.body_documents import DOCUMENTS
 from app.api.runs.streams import Streams
 from tests.conftest import Databases
 from tests.support.api_service import BASE, CHECK, RETRIEVER, Api, api
+from tests.support.asgi_client import TestClient
 
 JSON = {"content-type": "application/json"}
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.support.api_service import BASE, Api
+from tests.support.asgi_client import TestClient
 from tests.support.filled_service import app_of, filled_api
 from tests.support.living import serving
 

@@ -7,11 +7,11 @@ from urllib.parse import urldefrag
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
-from fastapi.testclient import TestClient
 
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
 from app.web.rendering import STATIC
+from tests.support.asgi_client import TestClient
 from tests.support.html_pages import Page
 from tests.support.pages_service import HTML, Site, csrf, page, site
 from tests.support.world import canary

@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from fastapi.testclient import TestClient
 
 from app.demo.faults import FaultKind
 from app.demo.server import RECEIVED, create_demo
 from tests.support import event_loops
+from tests.support.asgi_client import TestClient
 
 QUERY = "How do I configure OAuth2 authentication?"
 

@@ -9,7 +9,6 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from fastapi.routing import iter_route_contexts
-from fastapi.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.config import Settings, load_settings
@@ -19,6 +18,7 @@ from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope as KeyScope
 from app.web.rendering import STATIC
 from tests.support.api_service import BASE, Api, api
+from tests.support.asgi_client import TestClient
 from tests.support.filled_service import app_of, filled_api, names_of
 from tests.support.html_pages import Element, Page
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
-from fastapi.testclient import TestClient
 
 from app.config import Settings
 from app.main import Service, create_app, create_worker_app, open_service
@@ -18,6 +17,7 @@ from app.services.catalog.api_keys import Scope
 from app.services.self_monitor import Issue
 from app.store.jobs.values import JobKind
 from tests.support.api_service import BASE, bearer
+from tests.support.asgi_client import TestClient
 from tests.support.living import until
 from tests.support.migrated_files import prepare_database
 

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fastapi.testclient import TestClient
-
 from app.config import Settings
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.model import Answer, Outcome, Ranking
@@ -26,6 +24,7 @@ from app.services.runs.plans import Planner
 from app.store.annotation import tasks, traffic
 from app.store.annotation.tasks import ItemRow, TaskRow
 from app.store.catalog import definitions
+from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
 from tests.support.present import present

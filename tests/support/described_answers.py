@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx2
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 from jsonschema_rs import Draft202012Validator, Registry
+
+from tests.support.asgi_client import TestClient
 
 JSON = "application/json"
 _NAME = "urn:description"

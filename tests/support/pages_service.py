@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from app import metrics
@@ -17,6 +16,7 @@ from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
 from app.worker import Engine, Worker
+from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
 from tests.support.html_pages import Page
