@@ -16,6 +16,11 @@ from app.formats.runs.explanations import first_expected, not_returned, why_degr
             {"ranking": [{"rank": 7, "grade": 2}], "missing": []},
             "no expected chunk in the top 5, the first is at rank 7",
         ),
+        (
+            "missing",
+            {"ranking": [{"rank": 2, "grade": 2}], "missing": []},
+            "the expected chunk is at rank 2, and the expected text is not in it any more",
+        ),
         ("below_floor", {"measures": {"R@5": 0.5, "RR": 1.0}}, "R@5 0.500 is below its floor 0.8"),
         ("forbidden", {}, "a chunk that must not be returned was returned"),
         ("forbidden", {"forbidden_ranks": [2]}, "a chunk that must not be returned was returned at rank 2"),

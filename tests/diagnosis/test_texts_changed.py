@@ -68,6 +68,18 @@ def test_texts_lost_under_the_same_ids_are_told_at_once_and_when_they_are_back(
     assert "texts of the same" not in _reasons(setting, well).casefold()
 
 
+@pytest.mark.parametrize("canaries", [WITH_TEXTS, shelf()], ids=["id and text", "id alone"])
+def test_a_loss_lasts_while_the_texts_are_cut_otherwise(sqlite_store: Store, canaries: list[dict[str, Any]]) -> None:
+    setting = Diagnosed.of(sqlite_store, canaries)
+    setting.run()
+    setting.library.shown = lambda text: text[:40]
+    setting.run()
+    setting.library.shown = lambda text: text[:30]
+    run = setting.run()
+    assert (run.verdict, _missing(setting, run)) == (Verdict.DEGRADED, set(TEXTS))
+    assert "cut to 30 characters" in _reasons(setting, run)
+
+
 @pytest.mark.parametrize("show", [lambda text: text.upper().replace(" ", "\n\n"), lambda text: f"<p>{text}</p>"])
 def test_texts_in_another_form_lose_nothing(sqlite_store: Store, show: Callable[[str], str | None]) -> None:
     setting = Diagnosed.of(sqlite_store, WITH_TEXTS)
