@@ -10,12 +10,15 @@ from app.adapters.generation.answer_calls import AnswerCalls
 from app.adapters.generation.judge_calls import JudgeCalls
 from app.adapters.probing.credentials import Keyring
 from app.adapters.probing.endpoints import EndpointClient
+from app.config import load_settings
 from app.domain.addresses import retriever_policy
 from app.domain.generation.judges import AnswerRequest, GeneratedAnswer, Judge, JudgeOutcome, JudgeReply
 from app.domain.generation.prompts import AnswerToJudge, Prompt, Question, build_prompt
 from app.domain.model import Outcome
 from app.domain.probing.retrievers import AnswerSource, Bearer, Endpoint
+from app.wiring import build_judge_calls
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
+from tests.support.proxies import forward_proxy
 
 TOKEN = "sk-secret-token"
 JUDGED = AnswerToJudge(query="How long?", contexts=("30 days",), answer="It is 30 days.")
@@ -45,6 +48,21 @@ def asked(url: str, prompts: list[Prompt], *, timeout: float = 5.0) -> dict[int,
     endpoint = Endpoint(url=f"{url}/v1/chat/completions", auth=Bearer(token=TOKEN), timeout_seconds=timeout)
     judge = Judge(slug="reader", endpoint=endpoint, model="small")
     return dict(one for one in JudgeCalls(client())(judge, prompts) if one is not None)
+
+
+def test_a_reply_is_decoded_by_the_declared_charset() -> None:
+    body = json.dumps(completion("Très bien."), ensure_ascii=False).encode("latin-1")
+    told = reply(body, headers={"content-type": "application/json; charset=iso-8859-1"})
+    with peer(told) as judge:
+        assert asked(judge.url, PROMPTS[:1])[0].text == "Très bien."
+
+
+def test_a_judge_is_asked_through_the_proxy_of_the_service() -> None:
+    judge = Judge(slug="reader", endpoint=Endpoint(url="https://judge.example/v1", timeout_seconds=5.0), model="small")
+    with forward_proxy(refusal=407) as proxy:
+        calls = build_judge_calls(load_settings({"COALMINE_PROXY": f"http://127.0.0.1:{proxy.port}"}))
+        assert [one for one in calls(judge, PROMPTS[:1]) if one is not None]
+    assert set(proxy.targets) == {"judge.example:443"}
 
 
 def test_a_judge_is_asked_as_openai_is() -> None:

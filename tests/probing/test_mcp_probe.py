@@ -146,6 +146,12 @@ def test_empty_result_is_an_answer() -> None:
     [
         (result(None, "secret", failed=True), Outcome.REFUSED, None, "the tool answered that it failed"),
         (
+            result({"error": {"message": "index is loading"}}, failed=True),
+            Outcome.REFUSED,
+            None,
+            "the tool answered that it failed: “index is loading”",
+        ),
+        (
             Refusal(code=-32602),
             Outcome.REFUSED,
             None,

@@ -77,7 +77,11 @@ def test_what_is_reached_without_the_proxy(direct: str, host: str, served: bool)
     assert Proxy(url=PROXY, direct=parse_direct(direct)).serves(host) is served
 
 
-def test_retriever_and_its_token_endpoint_are_reached_through_the_proxy_of_the_service(tmp_path: Path) -> None:
+def test_retriever_and_its_token_endpoint_are_reached_through_the_proxy_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("no_proxy", "*")
     authority = Authority()
     secure = serving(tmp_path, authority.issue("search", host="search.example"))
     answer = reply(b'{"results": [], "access_token": "t-0123456789ab"}')
