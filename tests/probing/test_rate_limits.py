@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from app.adapters.probing.probe import RetrieverProbe
+from app.adapters.transport import POSTPONED_REFUSALS
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome
+from app.domain.probing import rate_control
 from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.rate_control import merge_slowings, slowing_text
 from app.domain.probing.retrievers import (
@@ -125,13 +127,19 @@ def test_the_latency_is_that_of_the_accepted_request_alone() -> None:
     assert max(answer.latency_seconds for answer in answers) < 0.9
 
 
-def test_a_query_that_is_refused_for_what_it_is_does_not_keep_the_others_waiting() -> None:
+def test_a_query_that_is_refused_for_what_it_is_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rate_control, "FIRST_PAUSE_SECONDS", 0.1)
+
     def answer(seen: Seen) -> Reply:
-        return reply(b"", 429, {"retry-after": "1"}) if b"q0" in seen.body else reply(HITS)
+        return reply(b"", 429) if b"q0" in seen.body else reply(HITS)
 
     with peer(answer) as server:
-        answers = _ask(_retriever(server.url, concurrency=1), 12, patience_seconds=2.0)
+        answers = _ask(_retriever(server.url, concurrency=1), 12, patience_seconds=1.0)
     assert [one.outcome for one in answers] == [Outcome.REFUSED, *[Outcome.OK] * 11]
+    refused = [b"q0" in one.body for one in server.seen]
+    assert refused[: POSTPONED_REFUSALS + 11] == [*[True] * POSTPONED_REFUSALS, *[False] * 11]
 
 
 def test_transport_failures_are_still_retried_as_often_as_the_retriever_says() -> None:
