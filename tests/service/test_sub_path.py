@@ -11,6 +11,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api import bodies
 from app.config import Settings, load_settings
 from app.domain.errors import ConfigurationError
 from app.main import create_app
@@ -117,6 +118,31 @@ def test_redirects_of_actions_and_locations_of_the_api_stay_below_the_path(fille
     assert (lost.status_code, lost.headers.get("location")) == (303, f"{PATH}/checks/docs")
 
 
+@pytest.mark.parametrize("strips", [True, False], ids=["path taken off", "path left"])
+def test_streams_below_the_path_may_be_as_large_as_at_the_root(
+    filled: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    strips: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_BODY_BYTES", 100)
+    client = browser(filled, strips=strips)
+    lines = b'{"query": "fees"}\n' * 20
+    sent = {
+        kind: client.post(f"{PATH}/v1/suites/docs/traffic", content=lines, headers={"content-type": kind})
+        for kind in ("application/x-ndjson", "application/json")
+    }
+    assert {kind: one.status_code == 413 for kind, one in sent.items()} == {
+        "application/x-ndjson": False,
+        "application/json": True,
+    }
+
+
+def test_the_name_of_an_annotator_is_kept_below_the_path(filled: Api) -> None:
+    client = browser(filled, strips=True)
+    named = client.post(f"{PATH}/tasks/truth/annotate", data={"annotator": "Ada"}, headers={"origin": BASE})
+    assert (named.status_code, f"Path={PATH}/tasks;" in named.headers["set-cookie"]) == (303, True)
+
+
 def test_the_description_names_the_path_and_the_service_answers_at_its_root_too(filled: Api) -> None:
     client = browser(filled, strips=True)
     assert client.get(f"{PATH}/openapi.json").json()["servers"] == [{"url": PATH}]
@@ -124,6 +150,8 @@ def test_the_description_names_the_path_and_the_service_answers_at_its_root_too(
     for path in ("/livez", "/readyz", "/metrics", "/v1/checks", PATH, f"{PATH}/", f"{PATH}/v1/checks"):
         assert direct.get(path).status_code == 200, path
     assert direct.get(f"{PATH}ish/").status_code == 404
+    nothing = client.get(f"{PATH}/v1/checks/nothing")
+    assert (nothing.status_code, nothing.headers["content-type"]) == (404, "application/problem+json")
 
 
 def test_a_browser_signs_in_and_out_below_the_path_with_a_cookie_of_its_own(tmp_path: Path) -> None:
