@@ -1,14 +1,18 @@
 """The pages of hooks and deliveries: how they fare, made and changed in forms, tested, replayed; secrets stay so."""
 
+import logging
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from app.adapters.delivery.sending import Sender
 from app.domain.addresses import hook_policy
 from app.domain.delivery.hooks import Receipt
 from app.formats.catalog.documents import HookDocument
+from app.main import apply_canaries
 from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.catalog import applying, definitions
 from app.services.catalog.api_keys import Scope
@@ -617,6 +621,21 @@ def test_canary_files_that_leave_an_incident_open_say_so_and_are_applied(pages: 
     notes = {(change.kind, change.action): change.note for change in world.apply(unhooked)}
     assert notes["hook", "archive"] == f"WARNING: {left}"
     assert pages.client().get("/hooks/ops").status_code == 404
+
+
+def test_canary_files_at_a_start_log_what_they_leave_open(
+    pages: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = pages.world
+    _fault(pages)
+    world.deliver_all()
+    files = canary_page([canary("ant"), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}], hooks=[])
+    (tmp_path / "canaries.yaml").write_text(yaml.safe_dump({**files, "hooks": []}), encoding="utf-8")
+    caplog.set_level(logging.WARNING)
+    apply_canaries(tmp_path, world.store, world.vault, {"SEARCH_KEY": SECRET})
+    (record,) = [one for one in caplog.records if one.message == "hook_changed"]
+    left = OPEN_AT.format("the receiver at hook.test")
+    assert (record.__dict__["hook"], record.__dict__["detail"]) == ("ops", f"WARNING: {left}")
 
 
 def test_a_hook_that_goes_together_with_its_check_leaves_nothing_open(pages: Site) -> None:

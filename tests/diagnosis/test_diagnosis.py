@@ -8,6 +8,7 @@ import pytest
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Outcome
 from app.services.alerts import alert_evidence, alert_views
+from app.services.alerts.alert_details import details
 from app.services.alerts.alert_lines import summaries
 from app.services.catalog import definitions
 from app.services.diagnosis import diagnoses, reanchoring
@@ -20,6 +21,7 @@ from app.store.engine import Store
 from tests.support.library import API, TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, regressed
+from tests.support.world import LINKS
 
 GONE = "The expected chunk is gone from the index: a query by its own text does not return it"
 
@@ -497,5 +499,7 @@ def test_the_alerts_of_an_incident_have_one_set_of_canaries_which_later_diagnose
         (coverage,) = [one for one in summaries(connection, rows).values() if " coverage " in one]
     assert coverage.startswith("watch: coverage 0.333, below 1 since ")
     assert texts() == {"4 of 6 canaries lost their expected chunk"}
+    shown = [details(sqlite_store, row.id, links=LINKS, now=setting.world.clock()).degraded for row, _ in rows]
+    assert [one.changed for one in shown] == [4, 4], "pages of the alerts too"
     setting.run()  # the same answers, and diagnoses of a run that no alert was notified of
     assert texts() == {"4 of 6 canaries lost their expected chunk: chunks missing from the index"}

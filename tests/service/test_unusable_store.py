@@ -16,7 +16,9 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Message
 
 from app import metrics
+from app.config import Settings
 from app.domain.errors import StoreUnavailableError
+from app.main import open_service
 from app.services.catalog.api_keys import Scope
 from app.services.self_monitor import Issue, SelfMonitor
 from app.services.store_watch import find_read_error, report_store
@@ -85,6 +87,13 @@ def test_the_lag_grows_while_no_tick_can_write(tmp_path: Path) -> None:
             worker._sync()
         assert worker.lag >= before + 400
         other.execute("ROLLBACK")
+
+
+def test_the_lag_of_the_worker_is_that_of_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = open_service(Settings(data_dir=tmp_path), environment={}, with_worker=True, probe=FakeProbe())
+    with closing(service.store):
+        monkeypatch.setattr(Worker, "lag", 432.0)
+        assert b"\ncoalmine_scheduler_lag_seconds 432.0" in service.exposition.render()[0]
 
 
 def _damage(path: Path, table: str) -> None:
