@@ -162,6 +162,12 @@ def test_an_id_that_a_spreadsheet_shortened_is_refused(form: str) -> None:
     assert "format the column as text" in problem
 
 
+def test_an_id_that_ends_in_0_as_numbers_of_spreadsheets_do_is_noted() -> None:
+    imported = read("csv", {"s.csv": "query,id\nWho?,7.0\n"})
+    assert found(imported) == {"Who?": {"7.0": 1}}
+    assert noted(imported, "an id ends in .0, as spreadsheets write whole numbers")
+
+
 def test_the_advice_on_a_shortened_id_works() -> None:
     assert found(read("csv", {"s.csv": 'query,id\nWho?,"[""1.5E+10""]"\n'})) == {"Who?": {"1.5E+10": 1}}
 

@@ -41,6 +41,12 @@ def test_an_address_that_hooks_may_not_reach_is_told_with_the_setting(host: str,
     assert f"add {address} to COALMINE_HOOK_ALLOW and restart" in str(hook_warning(others, host))
 
 
+def test_a_proxy_of_its_own_that_hooks_may_not_reach_is_told_too() -> None:
+    hook = {"slug": "ops", "kind": "webhook", "url": "https://8.8.8.8/", "proxy": "http://10.0.0.7:3128"}
+    (warning,) = hook_warnings(hook_policy(), hook)
+    assert warning == f"10.0.0.7 is a private address, {ADVICE}10.0.0.7 and restart the service"
+
+
 @pytest.mark.parametrize("host", ["8.8.8.8", "hooks.example.com", "2606:4700::1111"])
 def test_a_public_address_and_a_name_are_no_reason_to_warn(host: str) -> None:
     assert hook_warning(hook_policy(), host) is None

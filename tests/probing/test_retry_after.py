@@ -42,6 +42,11 @@ def test_http_date_is_read() -> None:
     assert 3500 < seconds <= 3600
 
 
+def test_date_counts_from_the_clock_of_the_server() -> None:
+    headers = {"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT", "date": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    assert ask(reply(b"busy", 429, headers)).retry_after_seconds == 30
+
+
 def test_date_that_has_passed_asks_for_nothing() -> None:
     assert ask(busy("Sun, 06 Nov 1994 08:49:37 GMT")).retry_after_seconds == 0
 

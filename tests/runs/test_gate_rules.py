@@ -156,6 +156,15 @@ def test_a_fall_by_more_than_chance_is_degraded_and_asks_nobody_again() -> None:
     assert len(asked) == len(KEYS)
 
 
+def test_an_order_that_is_worse_by_more_than_chance_is_a_warning() -> None:
+    saved = report(FakeProbe())
+    behind = FakeProbe(otherwise=lambda ask: answered(hits("noise", "more noise", f"doc-{ask.key}")))
+    verdict, reasons = said(report(behind, before=saved))
+    assert verdict == "degraded"
+    assert reasons[0].startswith("worse than the baseline: NDCG@")
+    assert reasons[0].endswith("(warning)")
+
+
 def test_a_regression_rule_is_judged_by_a_saved_report_too() -> None:
     saved = report(FakeProbe(), {"kind": "regression"})
     verdict, reasons = said(report(lost("c3"), {"kind": "regression"}, before=saved))

@@ -1,6 +1,8 @@
 """The database lies in its folder, whatever the folder is called, and is no other's."""
 
 import os
+import shlex
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,8 +12,10 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.config import Settings, load_settings
 from app.domain.errors import ConfigurationError
+from app.main import open_service
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
+from app.serving import welcome
 from app.store.file_locks import lock_for_work
 from app.wiring import open_store
 
@@ -37,6 +41,14 @@ def test_folders_of_any_name_hold_their_own_database(tmp_path: Path) -> None:
         assert (listed.stdout.count("Z  "), name in listed.stdout) == (1, True), listed.output
         migrated = CliRunner().invoke(app, ["migrate", "--data-dir", str(tmp_path / name)])
         assert f"SQLite, {tmp_path / name / 'coalmine.db'}: has the schema already" in migrated.stdout
+
+
+def test_the_command_that_a_start_shows_names_the_folder_as_a_shell_reads_it(tmp_path: Path) -> None:
+    folder = tmp_path / "da ta; ls"
+    service = open_service(Settings(data_dir=folder), environment={}, with_worker=False)
+    with closing(service.store):
+        (shown,) = [one for one in welcome(service, version="1", demo=None, command="coalmine") if "--data-dir" in one]
+    assert shlex.split(shown)[-2:] == ["--data-dir", str(folder)]
 
 
 def test_an_address_of_a_file_names_it_as_urls_do(tmp_path: Path) -> None:
