@@ -529,9 +529,10 @@ def test_a_check_keeps_its_suite_until_it_is_archived(pages: Site) -> None:
 CSV = "query,chunk_id,grade\nHow long are logs kept?,run_logs,3\nWho may see them?,access,1\n"
 
 
-def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site, encoding: str) -> None:
     before = pages.world.dump()
-    upload = {"files": ("my.csv", CSV.encode(), "text/csv")}
+    upload = {"files": ("my.csv", CSV.encode(encoding), "text/csv")}
     shown = page(pages.client().post("/import", data={"format": "csv", "suite": "mine", "do": "plan"}, files=upload))
     assert "2 changes" in shown.one("h2", id="plan").text
     assert "is thin" in shown.text

@@ -171,6 +171,8 @@ def test_a_browser_signs_in_and_out_below_the_path_with_a_cookie_of_its_own(tmp_
         assert (checked.status_code, checked.headers["location"]) == (303, f"{PATH}/suites?q=a%20b")
         assert client.get(f"{PATH}/suites").status_code == 200
         token = Page(client.get(f"{PATH}/").text).one("meta", name="csrf").get("content")
+        by_form = client.post(f"{PATH}/v1/checks/docs/runs", data={"csrf": token})
+        assert by_form.status_code == 403, "for the API the token is in a header"
         left = client.post(f"{PATH}/logout", data={"csrf": token})
         assert (left.status_code, left.headers["location"]) == (303, f"{PATH}/login")
         assert f"Path={PATH};" in left.headers["set-cookie"]
