@@ -98,6 +98,15 @@ def test_one_edited_document_is_information(sqlite_store: Store) -> None:
     assert "edited in" not in _reasons(setting, setting.run())
 
 
+def test_one_document_written_anew_is_an_edit_and_no_loss(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.shown = lambda text: "Something else entirely, by hand." if text == TEXTS["refunds"] else text
+    run = setting.run()
+    assert (run.verdict, _missing(setting, run)) == (Verdict.HEALTHY, set())
+    assert "edited in" in _reasons(setting, run)
+
+
 def test_one_emptied_text_loses_its_canary_alone(sqlite_store: Store) -> None:
     setting = Diagnosed.of(sqlite_store, WITH_TEXTS)
     setting.run()
