@@ -505,6 +505,17 @@ def test_a_hook_that_takes_nothing_is_an_issue_of_the_service_until_it_does(page
     assert 'coalmine_self_issue{issue="deliveries"} 0' in client.get("/metrics").text
 
 
+def test_what_waits_for_long_is_said_on_the_overview_but_for_test_messages(pages: Site) -> None:
+    exposition, waits = pages.exposition, "to be delivered, the oldest for more than ten minutes"
+    keeper = SnapshotKeeper(exposition.snapshot, exposition.process.monitor, pages.world.store)
+    deliveries.send_test(pages.world.store, "ops", now=pages.world.clock.advance(1))
+    keeper.refresh()
+    assert waits not in pages.page("/").text
+    _fault(pages)
+    keeper.refresh()
+    assert f"1 notification waits {waits}" in pages.page("/").text
+
+
 def test_a_test_message_that_nobody_takes_is_no_issue(pages: Site) -> None:
     exposition = pages.exposition
     keeper = SnapshotKeeper(exposition.snapshot, exposition.process.monitor, pages.world.store)

@@ -308,6 +308,7 @@ def test_who_was_well_when_asked_again_is_told_last_and_not_in_the_headline(sqli
     assert told[0] == ("tokens", True)
     assert sorted(told[1:]) == [("limits", False), ("refunds", False)]
     assert news["fleet"]["headline"] == "1 of 6 (tokens): 1 missing; 2 of 3 healthy on retry"
+    assert (news["degraded_total"], news["changed_total"], news["recovered_on_retry"]) == (3, 3, 2)
     assert "1 of 6 canaries (tokens) lost its expected chunk: chunks missing from the index" in news["summary"]
 
 
