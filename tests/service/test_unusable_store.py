@@ -107,6 +107,17 @@ def _damage(path: Path, table: str) -> None:
         file.write(b"\xff" * size)
 
 
+def test_damage_that_a_write_meets_is_noted_as_well(tmp_path: Path) -> None:
+    with api(tmp_path) as service:
+        service.docs()
+        store = service.service.store
+        _damage(tmp_path / "coalmine.db", "runs")
+        store.engine.dispose()  # connections that hold pages of before
+        with pytest.raises(StoreUnavailableError), store.write() as connection:
+            connection.exec_driver_sql("DELETE FROM runs")
+        assert "malformed" in str(store.damage)
+
+
 def test_a_damaged_table_is_not_ready(tmp_path: Path) -> None:
     with api(tmp_path) as service:
         service.docs()
