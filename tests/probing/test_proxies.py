@@ -125,8 +125,9 @@ def test_hook_trusts_its_authority_and_is_reached_through_the_proxy(tmp_path: Pa
         at, url = f"http://127.0.0.1:{proxy.port}", f"https://hooks.example:{server.port}/in"
         untrusted = send_through(at, hook(url))
         assert str(untrusted.detail).startswith("TLS: ")
-        assert send_through(at, hook(url, authority=authority.certificate)).ok
-        assert [one.target for one in server.seen] == ["/in"]
+        for kind in (HookKind.SLACK, HookKind.WEBHOOK, HookKind.ALERTMANAGER, HookKind.PAGERDUTY):
+            assert send_through(at, replace(hook(url, authority=authority.certificate), kind=kind, secret=None)).ok
+        assert [one.target for one in server.seen] == ["/in", "/in", "/in/api/v2/alerts", "/in"]
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "0xa000007", "169.254.169.254", "[fd00:ec2::254]"])
