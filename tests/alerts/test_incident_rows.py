@@ -55,10 +55,12 @@ def _miss(world: World, count: int) -> None:
     world.run()
 
 
-def test_a_swapped_embedder_that_trips_three_critical_rules_is_one_page_per_hook_and_one_resolve(store: Store) -> None:
+def test_a_swapped_embedder_that_trips_three_critical_rules_is_one_page_per_hook_and_one_resolve(
+    sqlite_store: Store,
+) -> None:
     model = FakeModel()
     with peer(model) as server:
-        watch = Watch(world=World(store=store, embed=adapter()), server=server, model=model)
+        watch = Watch(world=World(store=sqlite_store, embed=adapter()), server=server, model=model)
         world = watch.world
         hooks = [HOOK, {**HOOK, "slug": "chat"}]
         described = page([canary(key) for key in KEYS], rules=[HARSH, {"kind": "regression"}], hooks=["ops", "chat"])
@@ -90,8 +92,8 @@ def test_a_swapped_embedder_that_trips_three_critical_rules_is_one_page_per_hook
         assert {one["state"] for one in resolved["alerts"]} == {"resolved"}
 
 
-def test_newly_named_culprits_update_an_incident_at_most_once_an_hour(store: Store) -> None:
-    world = World(store=store)
+def test_newly_named_culprits_update_an_incident_at_most_once_an_hour(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:3])
@@ -110,9 +112,9 @@ def test_newly_named_culprits_update_an_incident_at_most_once_an_hour(store: Sto
 
 
 def test_a_culprit_first_named_while_an_alert_recovers_is_told_once_it_fires_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(store=store)
+    world = World(store=sqlite_store)
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:3])
@@ -127,9 +129,9 @@ def test_a_culprit_first_named_while_an_alert_recovers_is_told_once_it_fires_aga
 
 
 def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(store=store)
+    world = World(store=sqlite_store)
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:5])
@@ -142,9 +144,9 @@ def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
 
 
 def test_of_many_further_canaries_the_first_five_are_named_and_the_others_counted(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(store=store)
+    world = World(store=sqlite_store)
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:5])
@@ -169,11 +171,13 @@ def until_named(world: World, count: int) -> None:
     raise AssertionError("nobody else is named")
 
 
-def test_acknowledging_one_alert_acknowledges_its_incident_until_it_is_updated(store: Store) -> None:
-    world = _broken(store, HARSH, SOFT)
+def test_acknowledging_one_alert_acknowledges_its_incident_until_it_is_updated(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, HARSH, SOFT)
     assert _types(world) == ["opened"]
     ids = {alert["rule"]: int(alert["id"]) for alert in world.alerts()}
-    acknowledging.acknowledge(store, ids["threshold-degraded_share"], by="ada", note=None, now=world.clock.advance(1))
+    acknowledging.acknowledge(
+        sqlite_store, ids["threshold-degraded_share"], by="ada", note=None, now=world.clock.advance(1)
+    )
     assert {alert["acknowledged_by"] for alert in world.alerts()} == {"ada"}
     world.clock.advance(7200)
     world.tick()
@@ -188,8 +192,8 @@ def test_acknowledging_one_alert_acknowledges_its_incident_until_it_is_updated(s
     assert _types(world) == ["opened", "updated", "reminded"]
 
 
-def test_what_is_told_of_an_incident_counts_from_its_first_alert_whichever_speaks(store: Store) -> None:
-    world = _broken(store, SOFT)
+def test_what_is_told_of_an_incident_counts_from_its_first_alert_whichever_speaks(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, SOFT)
     world.clock.advance(7200)
     late = {**HARSH, "measure": "health_score", "critical": {"below": 0.99}}
     world.apply(page([canary(key) for key in KEYS], rules=[SOFT, late], remind="1h"))
@@ -203,10 +207,10 @@ def test_what_is_told_of_an_incident_counts_from_its_first_alert_whichever_speak
     assert "Still firing after 3 hours" in reminded["reason"]
 
 
-def test_a_warning_that_joins_an_acknowledged_incident_shares_the_acknowledgement(store: Store) -> None:
-    world = _broken(store, HARSH)
+def test_a_warning_that_joins_an_acknowledged_incident_shares_the_acknowledgement(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, HARSH)
     alert = int(world.alerts()[0]["id"])
-    acknowledging.acknowledge(store, alert, by="ada", note=None, now=world.clock.advance(1))
+    acknowledging.acknowledge(sqlite_store, alert, by="ada", note=None, now=world.clock.advance(1))
     world.apply(page([canary(key) for key in KEYS], rules=[HARSH, SOFT], remind="1h"))
     _miss(world, 10)
     assert {one["rule"]: one["acknowledged_by"] for one in world.alerts()} == {
@@ -215,8 +219,8 @@ def test_a_warning_that_joins_an_acknowledged_incident_shares_the_acknowledgemen
     }
 
 
-def test_alerts_are_listed_by_incident(store: Store) -> None:
-    world = _broken(store, HARSH, SOFT)
+def test_alerts_are_listed_by_incident(sqlite_store: Store) -> None:
+    world = _broken(sqlite_store, HARSH, SOFT)
     world.apply(
         page([canary(key) for key in KEYS], rules=[HARSH, SOFT, {"kind": "latency", "critical": {"above": "1ms"}}])
     )
@@ -225,7 +229,7 @@ def test_alerts_are_listed_by_incident(store: Store) -> None:
     of = {alert["incident_id"] for alert in world.alerts()}
     assert len(of) == 2
     first = min(of, key=int)
-    found = alert_views.list_alerts(store, check=None, state=None, before=None, limit=9, incident_id=int(first))
+    found = alert_views.list_alerts(sqlite_store, check=None, state=None, before=None, limit=9, incident_id=int(first))
     assert {one["rule"] for one in found} == {"threshold-coverage", "threshold-degraded_share"}
 
 

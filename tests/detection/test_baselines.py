@@ -30,6 +30,13 @@ def world(request: pytest.FixtureRequest, databases: Databases, stores: Callable
     return World(store=stores(url), clock=clock)
 
 
+@pytest.fixture
+def alone(databases: Databases, stores: Callable[..., Store]) -> World:
+    """Give the same on SQLite alone, for what does not depend on the database."""
+    url, clock = learned_world(databases, "sqlite")
+    return World(store=stores(url), clock=clock)
+
+
 def _show(world: World) -> BaselineView:
     return baselines.show(world.store, CHECK)
 
@@ -67,9 +74,9 @@ def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
     assert "3 of 20 identical runs, or 3 of 300 runs" in present(warm_up.note)
 
 
-def test_what_was_learned_is_shown(world: World) -> None:
-    shown = _show(world)
-    runs = list(seen(world))
+def test_what_was_learned_is_shown(alone: World) -> None:
+    shown = _show(alone)
+    runs = list(seen(alone))
     assert asdict(present(shown.learned)) == {
         "runs": LEARNED,
         "deterministic": True,
@@ -79,8 +86,8 @@ def test_what_was_learned_is_shown(world: World) -> None:
     }
     assert shown.warm_up is None
     assert shown.choices == []
-    until_open(world, KEYS[:3])
-    detector = present(_show(world).detector)
+    until_open(alone, KEYS[:3])
+    detector = present(_show(alone).detector)
     assert detector.open
     assert detector.threshold == pytest.approx(10_000)
     assert present(detector.evidence) >= detector.threshold
@@ -109,17 +116,17 @@ def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> N
     expect_retraced(world)
 
 
-def test_what_learning_waits_for_is_shown(world: World) -> None:
+def test_what_learning_waits_for_is_shown(alone: World) -> None:
     below = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}
-    define(world, rules=[{"kind": "regression"}, below])
-    assert _show(world).waits is None
-    carry_out(world, 3, KEYS[:3])
-    assert _show(world).waits == "learning waits while alerts regression, threshold-coverage stand"
-    _accept(world)
-    note = present(present(_show(world).warm_up).note)
+    define(alone, rules=[{"kind": "regression"}, below])
+    assert _show(alone).waits is None
+    carry_out(alone, 3, KEYS[:3])
+    assert _show(alone).waits == "learning waits while alerts regression, threshold-coverage stand"
+    _accept(alone)
+    note = present(present(_show(alone).warm_up).note)
     assert note.startswith("learning waits while alert threshold-coverage stands; the next")
-    carry_out(world, 1, KEYS[:3])
-    warm_up = present(_show(world).warm_up)
+    carry_out(alone, 1, KEYS[:3])
+    warm_up = present(_show(alone).warm_up)
     assert (warm_up.identical_runs, warm_up.runs) == (0, 0)
     assert warm_up.summary == "no baseline yet: 0 of 20 identical runs"
     assert present(warm_up.note).startswith(
@@ -127,8 +134,8 @@ def test_what_learning_waits_for_is_shown(world: World) -> None:
         "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then "
         "it alarms when a stable canary fails 3 runs in a row, or when more canaries start to fail than chance explains"
     )
-    carry_out(world, 3)
-    assert _show(world).waits is None
+    carry_out(alone, 3)
+    assert _show(alone).waits is None
 
 
 def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
@@ -150,59 +157,59 @@ def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
     expect_retraced(world)
 
 
-def test_drops_are_told_against_the_pinned_run(world: World) -> None:
-    define(world, rules=[DROP])
-    (low,) = carry_out(world, 1, KEYS[:8])
-    carry_out(world, 1)
-    _pin(world, low.id)
-    (run,) = carry_out(world, 1)
-    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+def test_drops_are_told_against_the_pinned_run(alone: World) -> None:
+    define(alone, rules=[DROP])
+    (low,) = carry_out(alone, 1, KEYS[:8])
+    carry_out(alone, 1)
+    _pin(alone, low.id)
+    (run,) = carry_out(alone, 1)
+    told = seen(alone)[run.id].body["drops"]["drop-coverage"]
     assert (told["before"], told["now"]) == pytest.approx((0.6, 1.0))
 
 
-def test_drops_are_told_on_once_a_pinned_baseline_moves_again(world: World) -> None:
-    define(world, rules=[DROP])
-    _pin(world, next(reversed(seen(world))))
-    carry_out(world, 2)
-    _follow(world)
-    (run,) = carry_out(world, 1, KEYS[:8])
-    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+def test_drops_are_told_on_once_a_pinned_baseline_moves_again(alone: World) -> None:
+    define(alone, rules=[DROP])
+    _pin(alone, next(reversed(seen(alone))))
+    carry_out(alone, 2)
+    _follow(alone)
+    (run,) = carry_out(alone, 1, KEYS[:8])
+    told = seen(alone)[run.id].body["drops"]["drop-coverage"]
     assert (told["before"], told["now"]) == pytest.approx((1.0, 0.6))
 
 
-def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(world: World) -> None:
-    define(world, rules=[DROP])
-    _pin(world, next(reversed(seen(world))))
-    world.clock.advance(40 * 86_400)
-    carry_out(world, 2, KEYS[:9])
-    assert [alert["state"] for alert in world.alerts()] == ["firing"]
-    pinned = int(present(_show(world).run))
-    retention.prune(world.store, world.clock(), days=30)
-    assert pinned not in seen(world)
-    (run,) = carry_out(world, 1, KEYS[:9])
-    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(alone: World) -> None:
+    define(alone, rules=[DROP])
+    _pin(alone, next(reversed(seen(alone))))
+    alone.clock.advance(40 * 86_400)
+    carry_out(alone, 2, KEYS[:9])
+    assert [alert["state"] for alert in alone.alerts()] == ["firing"]
+    pinned = int(present(_show(alone).run))
+    retention.prune(alone.store, alone.clock(), days=30)
+    assert pinned not in seen(alone)
+    (run,) = carry_out(alone, 1, KEYS[:9])
+    told = seen(alone)[run.id].body["drops"]["drop-coverage"]
     assert (told["before"], told["now"], told["pairs"]) == pytest.approx((1.0, 0.55, 20))
-    assert [alert["state"] for alert in world.alerts()] == ["firing"]
+    assert [alert["state"] for alert in alone.alerts()] == ["firing"]
 
 
-def test_a_run_pinned_with_another_k_is_no_measure_of_drops(world: World) -> None:
-    define(world, rules=[DROP])
-    _pin(world, next(reversed(seen(world))))
-    carry_out(world, 1)
-    define(world, rules=[DROP], k=3)
-    (run,) = carry_out(world, 1)
-    assert "judged otherwise (k 5" in seen(world)[run.id].body["drops"]["drop-coverage"]["unknown"]
+def test_a_run_pinned_with_another_k_is_no_measure_of_drops(alone: World) -> None:
+    define(alone, rules=[DROP])
+    _pin(alone, next(reversed(seen(alone))))
+    carry_out(alone, 1)
+    define(alone, rules=[DROP], k=3)
+    (run,) = carry_out(alone, 1)
+    assert "judged otherwise (k 5" in seen(alone)[run.id].body["drops"]["drop-coverage"]["unknown"]
 
 
-def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(world: World) -> None:
-    runs = list(seen(world))
-    _pin(world, runs[3])
-    carry_out(world, 1)
-    shown = _show(world)
+def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(alone: World) -> None:
+    runs = list(seen(alone))
+    _pin(alone, runs[3])
+    carry_out(alone, 1)
+    shown = _show(alone)
     assert present(shown.learned).last_run == str(runs[-1])
     assert not shown.pending
-    until_open(world, KEYS[:3])
-    expect_retraced(world)
+    until_open(alone, KEYS[:3])
+    expect_retraced(alone)
 
 
 def test_a_choice_is_written_once_however_often_it_is_said(world: World) -> None:
@@ -216,16 +223,16 @@ def test_a_choice_is_written_once_however_often_it_is_said(world: World) -> None
     assert [choice.action for choice in _show(world).choices] == ["moving", "pinned"]
 
 
-def test_a_run_nothing_can_be_compared_with_is_refused(world: World) -> None:
+def test_a_run_nothing_can_be_compared_with_is_refused(alone: World) -> None:
     other = {**page([canary("x")], slug="other", suite="other"), "retrievers": [], "hooks": []}
     mine = page([canary(key) for key in KEYS])
-    world.apply(mine, other)
-    foreign = world.run("other")
-    world.probe.all_fail()
-    unknown = world.run()
-    world.probe.all_answer()
-    world.clock.advance(60)
-    queued = world.wish()
+    alone.apply(mine, other)
+    foreign = alone.run("other")
+    alone.probe.all_fail()
+    unknown = alone.run()
+    alone.probe.all_answer()
+    alone.clock.advance(60)
+    queued = alone.wish()
     for run, why in (
         ("99999", "there is no run"),
         ("nonsense", "there is no run"),
@@ -235,14 +242,14 @@ def test_a_run_nothing_can_be_compared_with_is_refused(world: World) -> None:
         (queued, "has not ended"),
     ):
         with pytest.raises(InvalidInputError, match=why):
-            _pin(world, run)
-    good = next(iter(seen(world)))
-    world.apply(page([canary(key) for key in KEYS], k=3), other)
+            _pin(alone, run)
+    good = next(iter(seen(alone)))
+    alone.apply(page([canary(key) for key in KEYS], k=3), other)
     with pytest.raises(InvalidInputError, match="judged with k 5, and the check has k 3"):
-        _pin(world, good)
-    assert _show(world).choices == []
+        _pin(alone, good)
+    assert _show(alone).choices == []
     with pytest.raises(NotFoundError):
-        baselines.show(world.store, "nobody")
+        baselines.show(alone.store, "nobody")
 
 
 def test_after_a_pin_a_run_that_was_under_way_already_heeds_it(world: World) -> None:

@@ -160,21 +160,21 @@ def test_points_are_never_joined_over_a_gap() -> None:
     assert [one.runs for one in charts.thin_points(found, 1, [gap])] == [6], "where there are more parts than points"
 
 
-def test_before_a_baseline_nothing_is_said_to_be_usual(world: World) -> None:
-    world.run()
-    assert _series(world)["usual"] is None
+def test_before_a_baseline_nothing_is_said_to_be_usual(alone: World) -> None:
+    alone.run()
+    assert _series(alone)["usual"] is None
 
 
-def test_usual_is_what_98_of_100_runs_of_the_baseline_had(world: World) -> None:
-    _learned(world)
-    usual = _series(world)["usual"]
+def test_usual_is_what_98_of_100_runs_of_the_baseline_had(alone: World) -> None:
+    _learned(alone)
+    usual = _series(alone)["usual"]
     assert usual == NormalRange(low=1.0, mean=1.0, high=1.0, runs=20, first_run="1", last_run="20")
-    assert present(_series(world, "health_score", "procedural")["usual"]).mean == pytest.approx(0.9)
-    world.probe.all_miss()
-    world.run()
-    assert _series(world)["usual"] == usual, "a fault is learned by nobody"
-    baselines.accept(world.store, CHECK, by="Ada", note=None, now=world.clock())
-    assert _series(world)["usual"] is None
+    assert present(_series(alone, "health_score", "procedural")["usual"]).mean == pytest.approx(0.9)
+    alone.probe.all_miss()
+    alone.run()
+    assert _series(alone)["usual"] == usual, "a fault is learned by nobody"
+    baselines.accept(alone.store, CHECK, by="Ada", note=None, now=alone.clock())
+    assert _series(alone)["usual"] is None
 
 
 def test_lines_are_the_bounds_of_the_rules_on_that_measure(alone: World) -> None:
@@ -227,10 +227,10 @@ def test_measures_are_listed_by_the_category_they_are_kept_for(alone: World) -> 
 # --- evidence ---
 
 
-def test_while_it_learns_a_detector_has_no_evidence_and_afterwards_one_number_a_run(world: World) -> None:
-    _learned(world)
-    world.run()
-    found = _evidence(world)
+def test_while_it_learns_a_detector_has_no_evidence_and_afterwards_one_number_a_run(alone: World) -> None:
+    _learned(alone)
+    alone.run()
+    found = _evidence(alone)
     assert found["threshold"] == 10_000
     assert [point.run for point in found["points"]] == [str(run) for run in range(1, 23)]
     assert [point.evidence is None for point in found["points"]] == [True] * 20 + [False] * 2

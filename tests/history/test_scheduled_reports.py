@@ -67,6 +67,16 @@ def files(report: dict[str, Any] | None, **check: Any) -> dict[str, Any]:
 @pytest.fixture
 def world(store: Store) -> World:
     """Give a check whose reports are due on Mondays; it is a Saturday, and a run has ended."""
+    return _world(store)
+
+
+@pytest.fixture
+def alone(sqlite_store: Store) -> World:
+    """Give the same on SQLite alone, for what does not depend on the database."""
+    return _world(sqlite_store)
+
+
+def _world(store: Store) -> World:
     made = World(store=store)
     made.clock.now = SATURDAY
     made.apply(files(REPORT))
@@ -101,16 +111,16 @@ def mondays_report(world: World, weeks: int = 0) -> list[dict[str, Any]]:
 # --- when --------------------------------------------------------------------------------------------------------
 
 
-def test_a_report_is_due_by_the_wall_clock_of_its_time_zone(world: World) -> None:
-    assert due(world, MONDAY - timedelta(seconds=1)) == []
-    assert due(world, MONDAY) == [MONDAY]
-    assert due(world, MONDAY + timedelta(days=6)) == [MONDAY]
+def test_a_report_is_due_by_the_wall_clock_of_its_time_zone(alone: World) -> None:
+    assert due(alone, MONDAY - timedelta(seconds=1)) == []
+    assert due(alone, MONDAY) == [MONDAY]
+    assert due(alone, MONDAY + timedelta(days=6)) == [MONDAY]
     summer = datetime(2026, 3, 30, 6, tzinfo=UTC)  # the clocks went forward on the 29th
-    assert due(world, summer)[-1] == summer
+    assert due(alone, summer)[-1] == summer
 
 
-def test_after_a_pause_one_report_is_due_whatever_was_missed(world: World) -> None:
-    assert due(world, MONDAY + timedelta(weeks=5)) == [MONDAY + timedelta(weeks=5) - timedelta(hours=1)]  # summer time
+def test_after_a_pause_one_report_is_due_whatever_was_missed(alone: World) -> None:
+    assert due(alone, MONDAY + timedelta(weeks=5)) == [MONDAY + timedelta(weeks=5) - timedelta(hours=1)]  # summer time
 
 
 def test_an_instant_before_the_check_had_the_report_is_not_due(store: Store) -> None:
@@ -171,12 +181,12 @@ def test_where_nothing_is_due_nothing_is_written(world: World) -> None:
 # --- what ----------------------------------------------------------------------------------------------------------
 
 
-def test_mail_gets_html_and_a_webhook_markdown(world: World) -> None:
-    deliveries = mondays_report(world)
+def test_mail_gets_html_and_a_webhook_markdown(alone: World) -> None:
+    deliveries = mondays_report(alone)
     assert {one["hook"] for one in deliveries} == {"ops", "team"}
     assert {(one["state"], one["alert_id"], one["incident_id"]) for one in deliveries} == {("pending", None, None)}
-    assert {sent.state for sent in world.deliver_all()} == {"delivered"}
-    bodies = {hook: message.body for hook, message in world.send.sent}
+    assert {sent.state for sent in alone.deliver_all()} == {"delivered"}
+    bodies = {hook: message.body for hook, message in alone.send.sent}
     sent = json.loads(bodies["ops"])
     assert (sent["type"], sent["version"]) == ("report.ready", 1)
     data = sent["data"]
@@ -195,42 +205,42 @@ def test_mail_gets_html_and_a_webhook_markdown(world: World) -> None:
     assert "<h2>Measures</h2>" in html.get_content()
 
 
-def test_the_next_report_says_what_changed_since_the_last_and_mails_are_a_thread(world: World) -> None:
-    mondays_report(world)
-    world.deliver_all()
+def test_the_next_report_says_what_changed_since_the_last_and_mails_are_a_thread(alone: World) -> None:
+    mondays_report(alone)
+    alone.deliver_all()
     for key in KEYS:
-        world.probe.answers[key] = answered(hits("noise"))
-    world.clock.now = MONDAY + timedelta(days=3)
-    world.run()
-    mondays_report(world, weeks=1)
-    world.deliver_all()
-    *_, (_, webhook), (_, mail) = sorted(world.send.sent[-2:], key=lambda one: one[0])
+        alone.probe.answers[key] = answered(hits("noise"))
+    alone.clock.now = MONDAY + timedelta(days=3)
+    alone.run()
+    mondays_report(alone, weeks=1)
+    alone.deliver_all()
+    *_, (_, webhook), (_, mail) = sorted(alone.send.sent[-2:], key=lambda one: one[0])
     data = json.loads(webhook.body)["data"]
     assert data["since_run_id"] == "1"
     assert f"{data['links']['report']}".endswith("/v1/runs/2/report?format=html&since=1")
     assert "since run 1: worse than before" in data["markdown"]
     threads = {
-        message_from_bytes(body.body, policy=default)["References"] for hook, body in world.send.sent if hook == "team"
+        message_from_bytes(body.body, policy=default)["References"] for hook, body in alone.send.sent if hook == "team"
     }
     assert len(threads) == 1
     assert None not in threads
     assert message_from_bytes(mail.body, policy=default)["References"] in threads
 
 
-def test_a_report_without_a_new_run_says_so(world: World) -> None:
-    mondays_report(world)
-    mondays_report(world, weeks=1)
-    with world.store.read() as connection:
+def test_a_report_without_a_new_run_says_so(alone: World) -> None:
+    mondays_report(alone)
+    mondays_report(alone, weeks=1)
+    with alone.store.read() as connection:
         content = report_rows.read_content(connection, 2)
     assert content["lines"][0] == "no run has ended since the last report"
     assert content["since_run_id"] is None
 
 
-def test_chats_get_the_first_lines_and_a_link(world: World) -> None:
-    mondays_report(world)
-    with world.store.read() as connection:
+def test_chats_get_the_first_lines_and_a_link(alone: World) -> None:
+    mondays_report(alone)
+    with alone.store.read() as connection:
         delivery = outbox.list_deliveries(connection)[0]
-        told = notice(connection, delivery, "chat", LINKS, world.clock())
+        told = notice(connection, delivery, "chat", LINKS, alone.clock())
     for kind in (HookKind.SLACK, HookKind.APPRISE):
         body = body_of(Hook(slug="chat", kind=kind, url="https://chat.test/"), told, "msg_1").decode()
         assert "NDCG@10" in body.replace("\\u200b", "")
