@@ -246,6 +246,13 @@ def test_missing_tables_are_an_unavailable_database_and_no_bug(store: Store) -> 
         connection.exec_driver_sql("SELECT * FROM api_keys")
 
 
+@pytest.mark.parametrize("code", ["XX001", "XX002"])
+def test_damage_that_postgresql_finds_is_noted(postgresql_store: Store, code: str) -> None:
+    with pytest.raises(StoreUnavailableError), postgresql_store.read() as connection:
+        connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION 'bad page' USING ERRCODE = '{code}'; END $$")
+    assert "bad page" in str(postgresql_store.damage)
+
+
 def test_a_request_broken_off_by_its_sender_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with api(tmp_path) as service:
         caplog.set_level(logging.INFO)
