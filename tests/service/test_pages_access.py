@@ -209,6 +209,8 @@ def test_a_proxy_that_speaks_https_is_no_reason_to_warn(
     pages.key()
     headers = {"host": host} | ({"x-forwarded-proto": forwarded} if forwarded else {})
     assert bool(page(pages.client(**headers).get("/login")).all("p", id="plain")) is warned
+    # Whose session was lost is shown the way in any case: the proxy may not say what it got.
+    assert page(pages.client(**headers).get("/login?entered=yes"), 401).all("p", id="plain")
 
 
 def test_a_wrong_key_is_told_so_and_opens_nothing(pages: Site) -> None:
