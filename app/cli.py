@@ -19,45 +19,60 @@ from typer.main import get_group_from_info
 from typer.models import TyperInfo
 
 from app import __version__
-from app.commands import base
-from app.commands.base import Commands, examples
+from app.base import commands as base
+from app.base.commands import Commands, examples
 
 BUG = 70
 
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "serve": ("service", "Run the API, the web pages, the metrics and, by default, a worker."),
-    "work": ("service", "Run a worker without the API and pages; any number may share one PostgreSQL database."),
-    "demo": ("service", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
-    "check": ("gate", "Run every canary once and judge the answers, without a server or a database."),
-    "validate": ("validation", "List all errors in canary files, each with file and line."),
-    "diff": ("catalog", "Show what `apply` would change."),
-    "apply": ("catalog", "Apply canary files in one transaction; definitions no longer in them are archived."),
-    "export": ("catalog", "Write all definitions as one canary file; secrets become ${VARIABLES}."),
-    "migrate": ("catalog", "Migrate the database to this release's schema; on SQLite `serve` does it at start."),
-    "import": ("imports", "Import a suite from another tool's queries and judgments, all of it or nothing."),
-    "replay": ("replays", "Run the detector over recorded runs, and print its alarms and the canaries they name."),
-    "rescore": ("rescorings", "Re-score past runs by the current judgments, from stored rankings."),
-    "reanchor": ("reanchors", "List, accept or reject new judgments proposed for renamed chunks."),
-    "quality": ("quality", "Report the retrieval quality of a check from stored answers."),
-    "compare": ("comparing", "Compare two runs or checks, and say whether B is better than A."),
-    "traffic": ("traffic", "Add queries of users to the traffic of a suite."),
+    "serve": ("app.commands", "Run the API, the web pages, the metrics and, by default, a worker."),
+    "work": ("app.commands", "Run a worker without the API and pages; any number may share one PostgreSQL database."),
+    "demo": ("app.commands", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
+    "check": ("app.runs.commands.gate", "Run every canary once and judge the answers, without a server or a database."),
+    "validate": ("app.catalog.commands.validation", "List all errors in canary files, each with file and line."),
+    "diff": ("app.catalog.commands.catalog", "Show what `apply` would change."),
+    "apply": (
+        "app.catalog.commands.catalog",
+        "Apply canary files in one transaction; definitions no longer in them are archived.",
+    ),
+    "export": (
+        "app.catalog.commands.catalog",
+        "Write all definitions as one canary file; secrets become ${VARIABLES}.",
+    ),
+    "migrate": (
+        "app.catalog.commands.catalog",
+        "Migrate the database to this release's schema; on SQLite `serve` does it at start.",
+    ),
+    "import": (
+        "app.catalog.commands.imports",
+        "Import a suite from another tool's queries and judgments, all of it or nothing.",
+    ),
+    "replay": (
+        "app.detection.commands",
+        "Run the detector over recorded runs, and print its alarms and the canaries they name.",
+    ),
+    "rescore": ("app.runs.commands.rescorings", "Re-score past runs by the current judgments, from stored rankings."),
+    "reanchor": ("app.diagnosis.commands", "List, accept or reject new judgments proposed for renamed chunks."),
+    "quality": ("app.diagnosis.quality.commands", "Report the retrieval quality of a check from stored answers."),
+    "compare": ("app.comparison.commands", "Compare two runs or checks, and say whether B is better than A."),
+    "traffic": ("app.traffic.commands", "Add queries of users to the traffic of a suite."),
     "suggest": (
-        "traffic",
+        "app.traffic.commands",
         "List queries of users that no canary stands for: one of each group of documents, the most traffic first.",
     ),
     "corpus": (
-        "corpora",
+        "app.annotation.commands",
         "Add texts to a corpus, from which annotation tasks draw random negatives; the same text twice is one.",
     ),
     "draft": (
-        "drafts",
+        "app.answers.commands",
         "Draft queries that texts of a corpus answer, where users have no log, and write them as CSV.",
     ),
-    "try": ("trials", "Send a retriever one query and show request, raw answer and mapped hits."),
-    "keys": ("keys", "Create, list and revoke API keys."),
-    "secrets": ("secrets", "Change the key of stored secrets."),
+    "try": ("app.retrievers.commands", "Send a retriever one query and show request, raw answer and mapped hits."),
+    "keys": ("app.operation.commands.keys", "Create, list and revoke API keys."),
+    "secrets": ("app.catalog.commands.secrets", "Change the key of stored secrets."),
 }
-"""The module of `app.commands` that has a command, and the first sentence of its help; in the order of the help."""
+"""The module that has a command, and the first sentence of its help; in the order of the help."""
 _GROUPS: Final = ("keys", "secrets")
 """Commands with commands of their own."""
 
@@ -78,7 +93,7 @@ class LazyCommands(Commands):
         """Return a command, or None where there is none of that name."""
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        of_module = import_module(f"app.commands.{_COMMANDS[cmd_name][0]}").app
+        of_module = import_module(_COMMANDS[cmd_name][0]).app
         _collect_garbage()
         name = cmd_name if cmd_name in _GROUPS else "commands"
         info = TyperInfo(of_module, name=name)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from app.domain.addresses import Proxy, parse_allow, parse_direct
-from app.domain.errors import ConfigurationError
+from app.base.addresses import Proxy, parse_allow, parse_direct
+from app.base.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
 SQLITE = "sqlite:///"

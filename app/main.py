@@ -19,38 +19,41 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
-from app import __version__, metrics
-from app.adapters.delivery.name_lookup import addresses_of
-from app.adapters.probing.pasted_answers import read_pasted
-from app.adapters.probing.probe import RetrieverProbe
-from app.api import deps, service
-from app.api.bodies import Gate
-from app.api.openapi import install_openapi
-from app.api.problems import install_problems
-from app.api.request_limits import take_turn
-from app.api.routes import ROUTERS
-from app.api.runs.endings import Endings
-from app.api.runs.streams import Streams
-from app.api.sub_path import SubPath, path_of, require_free
+from app import __version__
+from app.base.addresses import LookUp
+from app.base.api import deps, keys
+from app.base.api.bodies import Gate
+from app.base.api.openapi import install_openapi
+from app.base.api.problems import install_problems
+from app.base.api.request_limits import take_turn
+from app.base.api.sub_path import SubPath, path_of, require_free
+from app.base.db.engine import Store
+from app.base.documents.files import canary_paths, canary_texts, read_secret
+from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
+from app.base.web.compression import Compression
+from app.catalog.documents.canary_files import Documents, read_canary_files
+from app.catalog.service import applying
+from app.catalog.service.references import FILE
+from app.catalog.service.vault import Vault, open_vault
 from app.config import Settings
-from app.domain.addresses import LookUp
-from app.domain.delivery.hooks import Send
-from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.domain.probing.retrievers import Probe
-from app.formats.catalog.canary_files import Documents, read_canary_files
-from app.formats.files import canary_paths, canary_texts, read_secret
+from app.diagnosis.service.on_demand import OnDemand
+from app.hooks.client.name_lookup import addresses_of
+from app.hooks.domain.hooks import Send
+from app.hooks.service.hook_views import notes_on_hooks
+from app.operation.api import service
+from app.operation.api.routes import ROUTERS
+from app.operation.service.store_watch import report_store
+from app.operation.worker import Engine, Worker, untraced
 from app.probe_wiring import build_probe
-from app.services.catalog import api_keys, applying
-from app.services.catalog.references import FILE
-from app.services.catalog.vault import Vault, open_vault
-from app.services.delivery.hook_views import notes_on_hooks
-from app.services.diagnosis.on_demand import OnDemand
-from app.services.probing.shared_limits import share_limits
-from app.services.runs.config_fingerprint import config_hash
-from app.services.store_watch import report_store
-from app.store.engine import Store
-from app.web.compression import Compression
-from app.web.site import PAGES, install_pages
+from app.reports import metrics
+from app.retrievers.client.pasted_answers import read_pasted
+from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.domain.retrievers import Probe
+from app.retrievers.service.shared_limits import share_limits
+from app.runs.api.endings import Endings
+from app.runs.api.streams import Streams
+from app.runs.service.config_fingerprint import config_hash
+from app.site import PAGES, install_pages
 from app.wiring import (
     build_answer_tools,
     build_links,
@@ -61,7 +64,6 @@ from app.wiring import (
     hook_addresses,
     open_store,
 )
-from app.worker import Engine, Worker, untraced
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted
     from app.tracing import Tracing
@@ -290,8 +292,8 @@ def _shared_config_hash(settings: Settings, applied: Documents | None) -> str:
 
 def _prepare_keys(settings: Settings, store: Store, *, loopback: bool) -> None:
     if settings.bootstrap_key_file is not None:
-        api_keys.bootstrap_key(store, settings.bootstrap_key_file, now=datetime.now(UTC))
-    if not loopback and not api_keys.any_key_ever(store):
+        keys.bootstrap_key(store, settings.bootstrap_key_file, now=datetime.now(UTC))
+    if not loopback and not keys.any_key_ever(store):
         raise ConfigurationError(
             f"refusing to listen on {settings.host} without an API key: create one with "
             "`coalmine keys create --scope admin`, or set COALMINE_BOOTSTRAP_KEY_FILE"

@@ -1,10 +1,10 @@
 """The probe of real retrievers, built from the settings; apart from `wiring`, which loads the whole service."""
 
 from app import __version__
-from app.adapters.probing.probe import RetrieverProbe
+from app.base.addresses import parse_allow, retriever_policy
 from app.config import Settings
-from app.domain.addresses import parse_allow, retriever_policy
-from app.domain.probing.retrievers import Probe
+from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.domain.retrievers import Probe
 
 USER_AGENT = f"coalmine/{__version__}"
 

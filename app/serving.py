@@ -23,16 +23,16 @@ from typing import Any, Literal
 import uvicorn
 from fastapi import FastAPI
 
-from app.adapters.connections import bounded_protocol
-from app.adapters.file_descriptors import raise_descriptor_limit
-from app.adapters.transport import send_one
-from app.adapters.wire import Request
-from app.api.runs.streams import Streams
-from app.domain.addresses import AddressPolicy, parse_allow
-from app.domain.errors import ConfigurationError
+from app.base.addresses import AddressPolicy, parse_allow
+from app.base.api import keys
+from app.base.errors import ConfigurationError
+from app.base.net.connections import bounded_protocol
+from app.base.net.file_descriptors import raise_descriptor_limit
+from app.base.net.transport import send_one
+from app.base.net.wire import Request
 from app.main import Service
-from app.services.catalog import api_keys
-from app.signals import Ending
+from app.operation.signals import Ending
+from app.runs.api.streams import Streams
 
 LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = "127.0.0.0/8,::1"
@@ -285,4 +285,4 @@ def welcome(service: Service, *, version: str, demo: Demo | None, command: str) 
 
 def is_open(service: Service) -> bool:
     """Whether requests need no key: none was ever created. Beyond loopback it would not have started then."""
-    return not api_keys.any_key_ever(service.store)
+    return not keys.any_key_ever(service.store)

@@ -23,10 +23,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from app.domain.model import Answer, Outcome, RunStatus
-from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery
-from app.services.runs.runs import EndedRun
-from app.store.runs.queue import ClaimedRun
+from app.base.values import Answer, Outcome, RunStatus
+from app.records.store.queue import ClaimedRun
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery
+from app.runs.service.runs import EndedRun
 
 logger = logging.getLogger("coalmine.tracing")
 

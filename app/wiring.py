@@ -5,26 +5,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from app.adapters.delivery.outward_ping import Pinger
-from app.adapters.delivery.sending import Sender
-from app.adapters.generation.answer_calls import AnswerCalls
-from app.adapters.generation.judge_calls import JudgeCalls
-from app.adapters.probing.probe import RetrieverProbe
-from app.api import deps
+from app.alerts.service.alert_links import Links
+from app.answers.client.answer_calls import AnswerCalls
+from app.answers.client.judge_calls import JudgeCalls
+from app.answers.domain.judges import AskJudge
+from app.answers.service.answering import AnswerTools
+from app.base.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.base.api import deps
+from app.base.db.engine import Store
+from app.base.db.migrate import is_migrated, migrate
+from app.base.errors import ConfigurationError
+from app.catalog.documents.stored_bodies import read_body
+from app.catalog.service.vault import require_key
 from app.config import Settings, read_trace_endpoint
-from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
-from app.domain.delivery.hooks import Send
-from app.domain.errors import ConfigurationError
-from app.domain.generation.judges import AskJudge
-from app.domain.probing.retrievers import Probe
-from app.formats.catalog.stored_bodies import read_body
+from app.hooks.client.outward_ping import Pinger
+from app.hooks.client.sending import Sender
+from app.hooks.domain.hooks import Send
+from app.hooks.service.outward_ping import Ping
 from app.probe_wiring import USER_AGENT
-from app.services.alerts.alert_links import Links
-from app.services.catalog.vault import require_key
-from app.services.delivery.outward_ping import Ping
-from app.services.generation.answering import AnswerTools
-from app.store.engine import Store
-from app.store.migrate import is_migrated, migrate
+from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.domain.retrievers import Probe
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
     from app.tracing import Tracing

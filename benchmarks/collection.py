@@ -20,21 +20,21 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from app.adapters.probing.probe import RetrieverProbe
+from app.base.addresses import retriever_policy
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Trigger
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.service import applying
+from app.catalog.service.references import API
+from app.catalog.service.vault import Vault
 from app.demo.corpus import read_corpus
-from app.domain.addresses import retriever_policy
-from app.domain.model import Trigger
-from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying
-from app.services.catalog.references import API
-from app.services.catalog.vault import Vault
-from app.services.history import result_views, run_views
-from app.services.runs import runs, scheduling
-from app.services.runs.plans import Planner
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.records.service import result_views, run_views
+from app.retrievers.client.probe import RetrieverProbe
+from app.runs.service import runs, scheduling
+from app.runs.service.plans import Planner
 
 CHUNK_CHARACTERS = 400
 PORT = 18_474

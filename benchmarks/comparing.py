@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.domain.comparison.depths import common_depth
-from app.domain.comparison.estimates import estimate
-from app.domain.comparison.outcomes import ComparisonVerdict
-from app.domain.runs.depth_scores import cut_batch
-from app.domain.runs.measure_arrays import compute
-from app.domain.runs.measures import Measure
+from app.comparison.domain.depths import common_depth
+from app.comparison.domain.estimates import estimate
+from app.comparison.domain.outcomes import ComparisonVerdict
+from app.scoring.depth_scores import cut_batch
+from app.scoring.measure_arrays import compute
+from app.scoring.measures import Measure
 from tests.support.exchangeable_runs import EQUALS, MOST_CLAIMS, NoisyRetriever, compare_batches, outcomes
 
 

@@ -17,9 +17,9 @@ from statistics import median
 
 import uvicorn
 
+from app.base.db.engine import Store
 from app.config import Settings
 from app.main import create_app, open_service
-from app.store.engine import Store
 from benchmarks.footprint import idle_share
 from benchmarks.goal_table import machine, shown_number
 from benchmarks.storage import SwappingProbe, period, play, serving, size_of, timed

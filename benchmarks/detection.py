@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.domain.detection import (
+from app.detection.documents import Trace, TraceFile
+from app.detection.domain import (
     Change,
     Members,
     Observation,
@@ -29,11 +30,10 @@ from app.domain.detection import (
     pack_state,
     unpack_state,
 )
-from app.domain.detection.check_tracker import Follower, learned
-from app.domain.detection.learning import learn
-from app.domain.detection.replay import Runs, replay
-from app.domain.detection.values import grouped
-from app.formats.detection.traces import Trace, TraceFile
+from app.detection.domain.check_tracker import Follower, learned
+from app.detection.domain.learning import learn
+from app.detection.domain.replay import Runs, replay
+from app.detection.domain.values import grouped
 
 SOON = 20
 RECOVERED = 30

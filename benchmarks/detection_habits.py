@@ -25,13 +25,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.detection import Change, Members, Settings
-from app.domain.detection.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest, bet, paid
-from app.domain.detection.check_tracker import RELEARN_RUNS
-from app.domain.detection.joint_account import joint_balance, nothing_recent, remembered
-from app.domain.detection.learning import learn, worse_than
-from app.domain.detection.replay import Runs, replay
-from app.domain.detection.values import UNMEASURED, Baseline, grouped
+from app.detection.domain import Change, Members, Settings
+from app.detection.domain.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest, bet, paid
+from app.detection.domain.check_tracker import RELEARN_RUNS
+from app.detection.domain.joint_account import joint_balance, nothing_recent, remembered
+from app.detection.domain.learning import learn, worse_than
+from app.detection.domain.replay import Runs, replay
+from app.detection.domain.values import UNMEASURED, Baseline, grouped
 from benchmarks.collection import lines
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant
 from tests.support.synthetic_runs import noisy, replicas

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from app.services.detection import detector_step
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.detection.service import detector_step
 from benchmarks.storage import CHANGE, SwappingProbe, play
 
 WARM_UP = 40

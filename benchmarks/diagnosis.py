@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking
 from app.demo.analysis import cut, near_copy
 from app.demo.corpus import Chunk
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
-from app.domain.diagnosis.causes import classify
-from app.domain.diagnosis.questions import questions
-from app.domain.diagnosis.values import Case, Diagnosis
-from app.domain.model import Answer, Canary, Cause, Judgment, Outcome, Ranking
+from app.diagnosis.domain.causes import classify
+from app.diagnosis.domain.questions import questions
+from app.diagnosis.domain.values import Case, Diagnosis
 from benchmarks.simulated import Search, World, bundled, collection
 
 DATA = Path("../shared/data")

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.demo.analysis import terms
-from app.domain.annotation.pooled_recall import PooledRecall, QueryGrades, SampledStratum, estimate_recall
-from app.domain.annotation.pooling import (
+from app.annotation.domain.pooled_recall import PooledRecall, QueryGrades, SampledStratum, estimate_recall
+from app.annotation.domain.pooling import (
     CanaryPool,
     Corpus,
     PoolItem,
@@ -26,6 +25,7 @@ from app.domain.annotation.pooling import (
     merge_rankings,
     text_key,
 )
+from app.demo.analysis import terms
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection
 
 DATA = Path("../shared/data")

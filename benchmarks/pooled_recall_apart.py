@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.domain.annotation.pooled_recall import DRAWS, PooledRecall, QueryGrades, estimate_recall
-from app.domain.annotation.pooling import PoolPlan, Stratum
+from app.annotation.domain.pooled_recall import DRAWS, PooledRecall, QueryGrades, estimate_recall
+from app.annotation.domain.pooling import PoolPlan, Stratum
 from benchmarks.pooled_recall import DATA, Task
 from benchmarks.text_indexes import read_collection
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
+from app.base.values import Judgment
 from app.demo.analysis import terms
-from app.domain.model import Judgment
-from app.domain.runs.depth_scores import scores_at_depth
-from app.domain.runs.matching import match, prepare
+from app.scoring.depth_scores import scores_at_depth
+from app.scoring.matching import match, prepare
 from benchmarks.pooled_recall import DATA
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection
 

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
 from tests.support.promotion_story import Story, tell_story
 
 

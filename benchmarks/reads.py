@@ -21,9 +21,9 @@ from urllib.request import urlopen
 import sqlalchemy as sa
 import uvicorn
 
+from app.base.db.engine import Store
 from app.config import Settings
 from app.main import create_app, open_service
-from app.store.engine import Store
 from benchmarks.storage import fill, period, serving, timed
 
 GOAL = 20.0

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from app.services.history import retention
-from app.store.engine import Store, to_us
-from app.store.migrate import migrate
-from app.store.runs.ranking_rows import RankingBody
+from app.base.db.engine import Store, to_us
+from app.base.db.migrate import migrate
+from app.operation.service import retention
+from app.records.store.ranking_rows import RankingBody
 from benchmarks.scale import WriteTimes
 from benchmarks.writer_holds import print_longest
 

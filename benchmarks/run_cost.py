@@ -43,12 +43,12 @@ def main(before: str, after: str, pairs: int = 5) -> None:
 
 def measure() -> None:
     """Print what runs cost in the checkout that this process was started in."""
-    from app.services.catalog import applying  # noqa: PLC0415 - those of the checkout, found by PYTHONPATH
-    from app.services.catalog.references import API  # noqa: PLC0415 - as above
-    from app.services.catalog.vault import Vault  # noqa: PLC0415 - as above
-    from app.services.runs.plans import Planner  # noqa: PLC0415 - as above
-    from app.store.engine import Store  # noqa: PLC0415 - as above
-    from app.store.migrate import migrate  # noqa: PLC0415 - as above
+    from app.base.db.engine import Store  # noqa: PLC0415 - as above
+    from app.base.db.migrate import migrate  # noqa: PLC0415 - as above
+    from app.catalog.service import applying  # noqa: PLC0415 - those of the checkout, found by PYTHONPATH
+    from app.catalog.service.references import API  # noqa: PLC0415 - as above
+    from app.catalog.service.vault import Vault  # noqa: PLC0415 - as above
+    from app.runs.service.plans import Planner  # noqa: PLC0415 - as above
     from benchmarks import throughput  # noqa: PLC0415 - as above
     from benchmarks.stub import stub  # noqa: PLC0415 - as above
 

@@ -25,27 +25,28 @@ from urllib.request import urlopen
 import sqlalchemy as sa
 import uvicorn
 
+from app.alerts.service.alert_links import Links
+from app.base.db.engine import Store, to_us
+from app.base.db.migrate import migrate
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Answer, Ranking
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument, HookDocument
+from app.catalog.service import applying, definitions
+from app.catalog.service.references import API
+from app.catalog.service.vault import Vault
 from app.config import Settings
-from app.domain.delivery.hooks import Hook, Message, Receipt
-from app.domain.model import Answer, Ranking
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.domain.runs.rankings import decimals_of, round_ranking
-from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, HookDocument
-from app.formats.validation_messages import parse_document
+from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.service import deliveries
 from app.main import Service, create_app, open_service
-from app.services.alerts.alert_links import Links
-from app.services.catalog import applying, definitions
-from app.services.catalog.references import API
-from app.services.catalog.vault import Vault
-from app.services.delivery import deliveries
-from app.services.history import check_details, result_views, run_views
-from app.services.runs import runs
-from app.services.runs.finalising import fail
-from app.services.runs.plans import Planner
-from app.store.engine import Store, to_us
-from app.store.migrate import migrate
-from app.store.runs.queue import ClaimedRun, enqueue_scheduled
+from app.records.service import result_views, run_views
+from app.records.store.queue import ClaimedRun, enqueue_scheduled
+from app.reports.service import check_details
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service import runs
+from app.runs.service.finalising import fail
+from app.runs.service.plans import Planner
+from app.scoring.rankings import decimals_of, round_ranking
 from benchmarks.large_installations import measure_all
 from benchmarks.storage import ScriptedProbe, documents, serving
 
@@ -132,7 +133,7 @@ class WriteTimes:
 def _opened_by() -> str:
     frame = sys._getframe(1)  # noqa: SLF001 - the stack is what is asked for
     while frame.f_back is not None:
-        if "/app/services/" in frame.f_code.co_filename:
+        if "/service" in frame.f_code.co_filename.rpartition("/app/")[2]:
             return f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}"
         frame = frame.f_back
     return "?"

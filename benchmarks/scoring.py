@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytrec_eval
 
-from app.domain.model import Judgment, Ranking
-from app.domain.runs.matching import Match, match, pattern_match, prepare
-from app.domain.runs.measure_arrays import Batch, Floats, compute
-from app.domain.runs.measures import measures_for
+from app.base.values import Judgment, Ranking
+from app.scoring.matching import Match, match, pattern_match, prepare
+from app.scoring.measure_arrays import Batch, Floats, compute
+from app.scoring.measures import measures_for
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import ranking_of
 

@@ -17,11 +17,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from app.base.values import Canary, Judgment, Ranking
 from app.demo.analysis import terms
 from app.demo.corpus import Chunk, read_corpus
 from app.demo.retriever import Retriever
-from app.domain.model import Canary, Judgment, Ranking
-from app.domain.probing.retrievers import Scale
+from app.retrievers.domain.retrievers import Scale
 
 Search = Callable[[str, int], Ranking]
 """Answers a query with so many hits."""

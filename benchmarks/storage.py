@@ -24,21 +24,21 @@ from urllib.request import urlopen
 
 import uvicorn
 
+from app.base.db.engine import Store, to_us
+from app.base.db.migrate import migrate
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Answer, Outcome, Ranking
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.service import applying, definitions
+from app.catalog.service.references import API
+from app.catalog.service.vault import Vault
 from app.config import Settings
-from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
 from app.main import create_app, open_service
-from app.services.catalog import applying, definitions
-from app.services.catalog.references import API
-from app.services.catalog.vault import Vault
-from app.services.runs import runs
-from app.services.runs.plans import Planner
-from app.store.engine import Store, to_us
-from app.store.migrate import migrate
-from app.store.runs.queue import enqueue_scheduled
+from app.records.store.queue import enqueue_scheduled
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service import runs
+from app.runs.service.plans import Planner
 
 STEP = timedelta(minutes=5)
 DAY = 288

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
+from app.base.values import Ranking
 from app.demo.analysis import cut, terms
-from app.domain.model import Ranking
 
 CHUNK_CHARACTERS = 400
 DIMENSIONS = 200

@@ -23,19 +23,19 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from app.adapters.probing.probe import RetrieverProbe
-from app.domain.addresses import retriever_policy
-from app.domain.model import Trigger
-from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying
-from app.services.catalog.references import API
-from app.services.catalog.vault import Vault
-from app.services.runs import runs, scheduling
-from app.services.runs.plans import Planner
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.base.addresses import retriever_policy
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Trigger
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.service import applying
+from app.catalog.service.references import API
+from app.catalog.service.vault import Vault
+from app.retrievers.client.probe import RetrieverProbe
+from app.runs.service import runs, scheduling
+from app.runs.service.plans import Planner
 from benchmarks.stub import PORT, stub
 
 CONCURRENCY = 32

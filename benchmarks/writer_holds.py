@@ -15,18 +15,19 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.documents import CheckDocument, SuiteDocument
+from app.catalog.service import applying
+from app.catalog.service.references import API
 from app.config import Settings
-from app.formats.catalog.documents import CheckDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
+from app.hooks.tables import reports
 from app.main import open_service
-from app.services.catalog import applying
-from app.services.catalog.references import API
-from app.services.history import retention, scheduled_reports
-from app.services.history.due_reports import DueReports
-from app.services.runs import rescoring
-from app.store.engine import Store
-from app.store.migrate import migrate
-from app.store.tables import reports
+from app.operation.service import retention
+from app.reports.service import scheduled_reports
+from app.reports.service.due_reports import DueReports
+from app.runs.service import rescoring
 from benchmarks.scale import Scale, Table, WriteTimes, check_of
 from benchmarks.storage import documents
 

@@ -17,9 +17,9 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
-from app.formats.catalog.stored_bodies import read_body
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.catalog.documents.stored_bodies import read_body
 from tests.support import compiled_statements, migrated_files
 from tests.support.migrated_files import write_migrated
 

@@ -22,14 +22,14 @@ import httpx2
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
+from app.base.values import Trigger
 from app.config import Settings
 from app.demo.server import create_demo
-from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls
-from app.domain.model import Trigger
-from app.formats.delivery.notices.email import email_body
+from app.hooks.domain.hooks import Hook, HookKind, Mail, MailTls
+from app.hooks.notices.email import email_body
 from app.main import Service, create_app, open_service
-from app.services.runs import runs, scheduling
-from app.services.runs.plans import Planner
+from app.runs.service import runs, scheduling
+from app.runs.service.plans import Planner
 from tests.support.browser import DESKTOP, PHONE, opened, running_chromium
 from tests.support.fakes import FakeClock
 from tests.support.living import LOOPBACK, Receiver, serving, until

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.alerts.advice import CAUSE_ADVICE, EMBEDDER_ADVICE, alert_advice
-from app.domain.alerts.alert_state import TransitionType
-from app.domain.alerts.canary_changes import ChangedCanaries
-from app.domain.alerts.evidence import Degradation
-from app.domain.alerts.lost_chunks import all_lost_text, chunk_name, lost_chunks, lost_text
-from app.domain.alerts.summary import AlertFacts
-from app.domain.diagnosis.run_causes import RunCause, RunCauseKind
-from app.domain.model import Cause, Judgment, Outcome, Reason, RuleKind, Step
-from app.domain.probing.probe_failures import FailureSummary
+from app.alerts.domain.advice import CAUSE_ADVICE, EMBEDDER_ADVICE, alert_advice
+from app.alerts.domain.alert_state import TransitionType
+from app.alerts.domain.canary_changes import ChangedCanaries
+from app.alerts.domain.evidence import Degradation
+from app.alerts.domain.lost_chunks import all_lost_text, chunk_name, lost_chunks, lost_text
+from app.alerts.domain.summary import AlertFacts
+from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
+from app.diagnosis.domain.run_causes import RunCause, RunCauseKind
+from app.retrievers.domain.probe_failures import FailureSummary
 
 CHANGED = ChangedCanaries(count=3, of=9, reasons=[(Reason.MISSING,)] * 3)
 FACTS = AlertFacts(check="docs", kind=RuleKind.REGRESSION, changed=CHANGED, at=datetime(2026, 3, 2, tzinfo=UTC))

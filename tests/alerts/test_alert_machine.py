@@ -21,18 +21,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.domain.delivery.hooks import Hook, Message, Receipt
-from app.domain.errors import ConflictError
-from app.domain.model import Outcome
-from app.formats.catalog.documents import SilenceDocument
-from app.formats.validation_messages import parse_document
-from app.services.alerts import acknowledging
-from app.services.catalog import definitions
-from app.services.delivery import dead_letters
-from app.services.runs import scheduling
-from app.store.catalog import definitions as catalog
-from app.store.engine import Store, from_us
-from app.store.tables import alerts, deliveries, incidents, transitions
+from app.alerts.service import acknowledging
+from app.base.db.engine import Store, from_us
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError
+from app.base.values import Outcome
+from app.catalog.documents.documents import SilenceDocument
+from app.catalog.service import definitions
+from app.catalog.store import definitions as catalog
+from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.service import dead_letters
+from app.hooks.tables import alerts, deliveries, incidents, transitions
+from app.runs.service import scheduling
 from tests.conftest import Databases
 from tests.support.fakes import DELIVERED, START, Crash, answered, hits
 from tests.support.world import CHECK, COVERAGE, HOOK, World, canary, page

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.alerts.alert_state import TransitionType
-from app.domain.alerts.canary_changes import ChangedCanaries, causes_text
-from app.domain.alerts.summary import AlertFacts, alert_summary
-from app.domain.model import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
-from app.domain.number_text import bound_text, duration_text, ratio_text, seconds_text
-from app.domain.probing.probe_failures import FailureSummary
+from app.alerts.domain.alert_state import TransitionType
+from app.alerts.domain.canary_changes import ChangedCanaries, causes_text
+from app.alerts.domain.summary import AlertFacts, alert_summary
+from app.base.number_text import bound_text, duration_text, ratio_text, seconds_text
+from app.base.values import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
+from app.retrievers.domain.probe_failures import FailureSummary
 
 OPENED = datetime(2026, 3, 2, 14, 5, tzinfo=UTC)
 MISSING = (Reason.MISSING,)

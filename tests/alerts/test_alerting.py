@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.aggregates import Aggregates
-from app.domain.alerts.alert_state import (
+from app.alerts.domain.alert_state import (
     AlertState,
     Decision,
     Observation,
@@ -26,9 +25,10 @@ from app.domain.alerts.alert_state import (
     retire,
     window_length,
 )
-from app.domain.alerts.rules import condition
-from app.domain.catalog.schedules import parse_schedule
-from app.domain.model import Bound, Rule, RuleKind, RunStatus, Severity
+from app.alerts.domain.rules import condition
+from app.base.aggregates import Aggregates
+from app.base.values import Bound, Rule, RuleKind, RunStatus, Severity
+from app.catalog.domain.schedules import parse_schedule
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 COVERAGE = {"C": 0.5, "W": 0.92, "i": 0.96, "g": 1.0, "?": 1.0}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Outcome, RunStatus
-from app.services.catalog import definitions
-from app.services.runs import scheduling
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.values import Outcome, RunStatus
+from app.catalog.service import definitions
+from app.runs.service import scheduling
+from app.runs.service.runs import EndedRun
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from app.domain.delivery.notices import Notice
-from app.formats.delivery.notices.notice_text import notice_text
-from app.services.alerts import alert_details
-from app.store.engine import Store
+from app.alerts.service import alert_details
+from app.base.db.engine import Store
+from app.hooks.domain.notices import Notice
+from app.hooks.notices.notice_text import notice_text
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site
 from tests.support.watched import seen

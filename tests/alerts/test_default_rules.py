@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.services.detection import baselines
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.web.alert_words import limits
+from app.base.db.engine import Store
+from app.base.web.alert_words import limits
+from app.detection.service import baselines
+from app.runs.service.runs import EndedRun
 from tests.support.fakes import answered, hits
 from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page

@@ -5,12 +5,13 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from app.domain.model import Answer, Outcome
-from app.services.alerts import rule_facts, transitions
-from app.services.detection import baselines
-from app.services.lookup import find_check
-from app.store.engine import Store
-from app.store.tables import run_probes, runs
+from app.alerts.service import rule_facts, transitions
+from app.base.db.engine import Store
+from app.base.values import Answer, Outcome
+from app.catalog.service.lookup import find_check
+from app.detection.service import baselines
+from app.records.run_tables import runs
+from app.records.tables import run_probes
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
 from tests.support.watched import KEYS, carry_out, define, learned_world

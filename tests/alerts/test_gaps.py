@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.catalog.schedules import Schedule
-from app.domain.history.gaps import Gap, GapReason, Span, find_gaps
+from app.catalog.domain.schedules import Schedule
+from app.records.domain.gaps import Gap, GapReason, Span, find_gaps
 
 MINUTE = 60_000_000
 EVERY_FIVE = Schedule(every_seconds=300)

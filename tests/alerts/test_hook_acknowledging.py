@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.delivery.hooks import Receipt
-from app.services.alerts import acknowledging
-from app.store.engine import Store
+from app.alerts.service import acknowledging
+from app.base.db.engine import Store
+from app.hooks.domain.hooks import Receipt
 from tests.support.receivers import ROUTING_KEY
 from tests.support.world import COVERAGE, HOOK, World, canary, page
 

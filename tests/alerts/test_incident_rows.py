@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.services.alerts import acknowledging, alert_views, transition_evidence
-from app.store.alerts import incidents
-from app.store.detection import detectors
-from app.store.engine import Store
-from app.store.migrate import migrate
-from app.store.tables import incidents as incident_table
-from tests.probing.test_embedding_canaries import Watch, adapter
+from app.alerts.service import acknowledging, alert_views, transition_evidence
+from app.alerts.store import incidents
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.detection.store import detectors
+from app.hooks.tables import incidents as incident_table
+from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import peer

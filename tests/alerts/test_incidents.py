@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
-from app.domain.alerts.incidents import (
+from app.alerts.domain.alert_state import OPEN, AlertState, TransitionType
+from app.alerts.domain.incidents import (
     NON_REPEATING,
     IncidentClass,
     Member,
@@ -22,8 +22,8 @@ from app.domain.alerts.incidents import (
     dedupe_key,
     still_firing,
 )
-from app.domain.alerts.notification_plan import UPDATE_EVERY, Step, plan_notifications, reminder_due
-from app.domain.model import DeliveryState, RuleKind, Severity
+from app.alerts.domain.notification_plan import UPDATE_EVERY, Step, plan_notifications, reminder_due
+from app.base.values import DeliveryState, RuleKind, Severity
 
 OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED
 REMINDED, RESOLVED = TransitionType.REMINDED, TransitionType.RESOLVED

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.services.catalog import definitions
-from app.services.history import overview
-from app.services.history.overview import CheckFilter
-from app.services.runs import scheduling
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.catalog.service import definitions
+from app.reports.service import overview
+from app.reports.service.overview import CheckFilter
+from app.runs.service import scheduling
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import START
 from tests.support.living import until

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.alerts.alert_state import OPEN, AlertState, OpenAlert, decide
-from app.domain.alerts.outlook import outlook, recovery_state, recovery_text
-from app.domain.model import Rule, RuleKind, Severity
+from app.alerts.domain.alert_state import OPEN, AlertState, OpenAlert, decide
+from app.alerts.domain.outlook import outlook, recovery_state, recovery_text
+from app.base.values import Rule, RuleKind, Severity
 from tests.alerts.test_alerting import observation, threshold
 from tests.support.fakes import START
 

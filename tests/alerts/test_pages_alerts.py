@@ -7,17 +7,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.domain.alerts.evidence import ChangedCanary
-from app.domain.delivery.hooks import Receipt
-from app.domain.model import Outcome
-from app.services.alerts import alert_details, alert_lines
-from app.services.alerts.alert_links import Links
-from app.services.catalog import definitions
-from app.services.catalog.api_keys import Scope
-from app.services.runs import scheduling
-from app.store.alerts.alerts import AlertFilter
-from app.store.engine import Store
-from app.web.alert_words import by_cause
+from app.alerts.domain.evidence import ChangedCanary
+from app.alerts.service import alert_details, alert_lines
+from app.alerts.service.alert_links import Links
+from app.alerts.store.alerts import AlertFilter
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.values import Outcome
+from app.base.web.alert_words import by_cause
+from app.catalog.service import definitions
+from app.hooks.domain.hooks import Receipt
+from app.runs.service import scheduling
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site

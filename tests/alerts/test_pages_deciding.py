@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.services.catalog import suite_definitions
-from app.services.catalog.api_keys import Scope
-from app.services.detection import baselines
-from app.services.diagnosis import reanchoring
-from app.store.engine import Store
-from app.store.tables import reanchors
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.catalog.service import suite_definitions
+from app.detection.service import baselines
+from app.diagnosis.service import reanchoring
+from app.diagnosis.tables import reanchors
 from tests.support.html_pages import Page
 from tests.support.library import API, FILE, Diagnosed, shelf
 from tests.support.pages_service import HOSTILE, Site, csrf, page

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from app.services.catalog import definitions
-from app.services.catalog.api_keys import Scope
-from app.store.engine import Store
-from app.web.alerts.silence_fields import matchers_text
+from app.alerts.silences.fields import matchers_text
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.catalog.service import definitions
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site

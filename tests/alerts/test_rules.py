@@ -5,11 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.aggregates import Aggregates, Slice
-from app.domain.alerts.alert_state import TransitionType
-from app.domain.alerts.guard import FirstRun, WarmUp, first_run
-from app.domain.alerts.rule_facts import RunFacts
-from app.domain.alerts.rules import (
+from app.alerts.domain.alert_state import TransitionType
+from app.alerts.domain.rule_facts import RunFacts
+from app.alerts.domain.rules import (
     condition,
     default_rule_key,
     differs_from_gate,
@@ -17,8 +15,10 @@ from app.domain.alerts.rules import (
     with_default_rules,
     with_gate_rules,
 )
-from app.domain.alerts.summary import AlertFacts, alert_summary
-from app.domain.model import Bound, EmbedderChange, Rule, RuleKind, Severity
+from app.alerts.domain.summary import AlertFacts, alert_summary
+from app.base.aggregates import Aggregates, Slice
+from app.base.values import Bound, EmbedderChange, Rule, RuleKind, Severity
+from app.detection.domain.guard import FirstRun, WarmUp, first_run
 
 TWO_BOUNDS = Rule(
     key="cov",

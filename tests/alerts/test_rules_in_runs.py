@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ConflictError, InvalidInputError
-from app.domain.model import Answer, Outcome
-from app.formats.catalog.documents import CheckDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions, suite_definitions
-from app.services.history import run_views
-from app.services.runs import rescoring
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError
+from app.base.values import Answer, Outcome
+from app.catalog.documents.documents import CheckDocument, SuiteDocument
+from app.catalog.service import definitions, suite_definitions
+from app.records.service import run_views
+from app.runs.service import rescoring
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.aggregates import Aggregates
-from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, silent_rules
-from app.domain.alerts.rules import condition
-from app.domain.comparison.significance import FEWEST_PAIRS, Difference
-from app.domain.errors import InvalidInputError
-from app.domain.model import Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
-from app.domain.runs.drops import NO_BASELINE, drop_as_json, drop_from_json, drops, watched_column
-from app.domain.runs.verdicts import run_verdict
-from app.formats.alerts.rule_documents import rules_in_force
-from app.formats.catalog.documents import CheckDocument
-from app.formats.validation_messages import parse_document
+from app.alerts.documents.rule_documents import rules_in_force
+from app.alerts.domain.rule_facts import NO_FACTS, Alarm, RunFacts, silent_rules
+from app.alerts.domain.rules import condition
+from app.base.aggregates import Aggregates
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError
+from app.base.values import Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
+from app.catalog.documents.documents import CheckDocument
+from app.comparison.domain.significance import FEWEST_PAIRS, Difference
+from app.scoring.drops import NO_BASELINE, drop_as_json, drop_from_json, drops, watched_column
+from app.scoring.verdicts import run_verdict
 
 RUN = Aggregates(total=10, measured=10, failed=0, undefined=0, degraded=0, expecting=10, health_score=1.0, coverage=1.0)
 DROP = Rule(

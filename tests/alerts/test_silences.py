@@ -13,31 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from app import metrics
-from app.domain.alerts.silences import (
-    Silence,
-    Subject,
-    Window,
-    active_until,
-    find_silences,
-    matches,
-    next_change,
-)
-from app.domain.catalog.schedules import Schedule, parse_schedule
-from app.domain.delivery.hooks import Receipt
-from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
-from app.domain.model import Severity
-from app.formats.catalog.canary_files import Documents, read_canary_files
-from app.formats.catalog.documents import CheckDocument, SilenceDocument
-from app.formats.catalog.file_notes import silence_notes
-from app.formats.validation_messages import parse_document
-from app.services.alerts import acknowledging, alert_views, rule_explanations
-from app.services.alerts import silencing as service
-from app.services.catalog import applying, definitions, exporting
-from app.services.catalog.references import API, FILE
-from app.services.delivery import dead_letters
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.alerts.service import acknowledging, alert_views, rule_explanations
+from app.alerts.silences import service
+from app.alerts.silences.domain import Silence, Subject, Window, active_until, find_silences, matches, next_change
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
+from app.base.values import Severity
+from app.catalog.documents.canary_files import Documents, read_canary_files
+from app.catalog.documents.documents import CheckDocument, SilenceDocument
+from app.catalog.documents.file_notes import silence_notes
+from app.catalog.domain.schedules import Schedule, parse_schedule
+from app.catalog.service import applying, definitions, exporting
+from app.catalog.service.references import API, FILE
+from app.hooks.domain.hooks import Receipt
+from app.hooks.service import dead_letters
+from app.operation.worker import Engine, Worker
+from app.reports import metrics
 from tests.support.api_service import CANARIES, api
 from tests.support.fakes import START, answered, hits
 from tests.support.living import until

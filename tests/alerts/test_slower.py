@@ -8,27 +8,27 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.domain.aggregates import Aggregates
-from app.domain.alerts.advice import alert_advice
-from app.domain.alerts.rule_facts import RunFacts, silent_rules
-from app.domain.alerts.rules import condition
-from app.domain.alerts.slower import SlowerLimits, default_slower_rule
-from app.domain.alerts.summary import AlertFacts, alert_summary
-from app.domain.errors import InvalidInputError
-from app.domain.model import Answer, Outcome, Rule, RuleKind, Severity
-from app.formats.alerts.rule_documents import rules_in_force
-from app.formats.alerts.rule_sentences import rule_in_words
-from app.formats.alerts.rule_yaml import read_rules, rules_yaml
-from app.formats.catalog.documents import CheckDocument
-from app.formats.validation_messages import parse_document
-from app.services.alerts import alert_details, latency_curve, rule_explanations
-from app.services.detection import baselines
-from app.services.history import run_views
-from app.services.runs import rescoring
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.store.tables import baselines as baseline_rows
-from app.store.tables import detections
+from app.alerts.documents.rule_documents import rules_in_force
+from app.alerts.documents.rule_sentences import rule_in_words
+from app.alerts.documents.rule_yaml import read_rules, rules_yaml
+from app.alerts.domain.advice import alert_advice
+from app.alerts.domain.rule_facts import RunFacts, silent_rules
+from app.alerts.domain.rules import condition
+from app.alerts.domain.slower import SlowerLimits, default_slower_rule
+from app.alerts.domain.summary import AlertFacts, alert_summary
+from app.alerts.service import alert_details, latency_curve, rule_explanations
+from app.base.aggregates import Aggregates
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError
+from app.base.values import Answer, Outcome, Rule, RuleKind, Severity
+from app.catalog.documents.documents import CheckDocument
+from app.detection.service import baselines
+from app.detection.tables import baselines as baseline_rows
+from app.detection.tables import detections
+from app.records.service import run_views
+from app.runs.service import rescoring
+from app.runs.service.runs import EndedRun
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import site
 from tests.support.watched import KEYS, LEARNED

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Outcome, Verdict
-from app.services.alerts.rule_explanations import explain
-from app.store.engine import Store
+from app.alerts.service.rule_explanations import explain
+from app.base.db.engine import Store
+from app.base.values import Outcome, Verdict
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, World, canary, page

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from app.domain.annotation.pooling import text_key
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.formats.annotation.adopted_judgments import GradedItem, adopt_judgments
-from app.formats.catalog.canary_documents import CanaryDocument
-from app.formats.catalog.exchange import Source
-from app.services.annotation import adoption, annotation_files, corpora, results
-from app.services.catalog import suite_definitions
-from app.services.catalog.references import FILE
-from app.store.engine import Store
+from app.annotation.documents.adopted_judgments import GradedItem, adopt_judgments
+from app.annotation.domain.pooling import text_key
+from app.annotation.service import adoption, annotation_files, corpora, results
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.exchange import Source
+from app.catalog.service import suite_definitions
+from app.catalog.service.references import FILE
 from tests.support.annotation_tasks import Desk
 from tests.support.present import present
 

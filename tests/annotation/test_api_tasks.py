@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.services.catalog.api_keys import Scope
+from app.base.api.keys import Scope
 from tests.support.api_service import Api, api, bearer
 
 

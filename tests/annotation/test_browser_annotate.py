@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
-from app.api.runs.streams import Streams
-from app.domain.model import Answer
-from app.domain.probing.retrievers import ProbeQuery
-from app.services.runs import rescoring
-from app.store.annotation import annotations
-from app.store.annotation import tasks as rows
-from app.store.engine import Store
+from app.annotation.store import annotations
+from app.annotation.store import tasks as rows
+from app.base.db.engine import Store
+from app.base.values import Answer
+from app.retrievers.domain.retrievers import ProbeQuery
+from app.runs.api.streams import Streams
+from app.runs.service import rescoring
 from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, Tab, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered

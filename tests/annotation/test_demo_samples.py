@@ -9,19 +9,20 @@ from functools import partial
 
 import pytest
 
+from app.annotation.documents.annotation_csv import read_annotations
+from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.service import demo_samples, pooling, results, tasks
+from app.annotation.store import tasks as rows
+from app.base.db.engine import Store
+from app.base.values import Answer, Category, Outcome, Ranking, Segment
+from app.catalog.domain.composition import SEGMENT_TARGETS, CanaryKind, compose
+from app.catalog.exchange import Source
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
-from app.domain.catalog.composition import SEGMENT_TARGETS, CanaryKind, compose
-from app.domain.model import Answer, Category, Outcome, Ranking, Segment
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.formats.annotation.annotation_csv import read_annotations
-from app.formats.annotation.task_documents import TaskDocument
-from app.formats.annotation.traffic_lines import read_traffic
-from app.formats.catalog.exchange import Source
-from app.services.annotation import demo_samples, pooling, reach, results, tasks, traffic
-from app.store.annotation import tasks as rows
-from app.store.engine import Store
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.traffic.documents.traffic_lines import read_traffic
+from app.traffic.service import reach, traffic
 from tests.support import demo_suite
 from tests.support.asgi_client import TestClient
 from tests.support.present import present

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.errors import NotFoundError
-from app.services.annotation import pooling, tasks
-from app.services.history.change_feed import Event, Kind, events, find_topic, poll_changes
-from app.store.engine import Store
+from app.annotation.service import pooling, tasks
+from app.base.db.engine import Store
+from app.base.errors import NotFoundError
+from app.reports.service.change_feed import Event, Kind, events, find_topic, poll_changes
 from tests.support.annotation_tasks import Desk
 
 pytestmark = pytest.mark.databases

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from app.domain.annotation.pooling import (
+from app.annotation.domain.pooling import (
     CanaryPool,
     Corpus,
     PoolItem,
@@ -17,7 +17,7 @@ from app.domain.annotation.pooling import (
     pool_canary,
     text_key,
 )
-from app.domain.model import Ranking
+from app.base.values import Ranking
 
 PLAN = PoolPlan(pool=10, strata=(Stratum(to=30, sample=5), Stratum(to=100, sample=7)))
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.formats.history.report_measures import pooled_recall_lines
-from app.services.annotation import recall, tasks
-from app.services.history.pooled_recall_views import load_suite_recalls
-from app.store.annotation import tasks as rows
-from app.store.engine import Store, to_us
-from app.store.jobs.local_rows import at_hand
-from app.store.jobs.values import JobKind
+from app.annotation.service import recall, tasks
+from app.annotation.store import tasks as rows
+from app.base.db.engine import Store, to_us
+from app.base.jobs.local_rows import at_hand
+from app.base.jobs.values import JobKind
+from app.records.service.pooled_recall_views import load_suite_recalls
+from app.reports.documents.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 from tests.support.present import present

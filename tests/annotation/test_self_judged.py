@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.annotation.service import adoption
+from app.base.db.engine import Store
+from app.base.values import Canary, Category, Judgment
+from app.catalog.domain.judgment_sources import are_self_judged, collect_sources, is_own_pool, labelled
+from app.catalog.service import suite_definitions
+from app.catalog.service.judgment_sources import is_self_judged
+from app.catalog.service.references import FILE
 from app.cli import app
-from app.domain.catalog.judgment_sources import are_self_judged, collect_sources, is_own_pool, labelled
-from app.domain.model import Canary, Category, Judgment
-from app.formats.delivery.notices.notice_text import notice_text
-from app.services.annotation import adoption
-from app.services.catalog import suite_definitions
-from app.services.catalog.judgment_sources import is_self_judged
-from app.services.catalog.references import FILE
-from app.store.engine import Store
+from app.hooks.notices.notice_text import notice_text
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 

@@ -12,9 +12,9 @@ import anyio
 import pytest
 from fastapi import Request
 
-from app.api import bodies
-from app.api.annotation import streamed_texts
-from app.formats.annotation import traffic_lines
+from app.annotation.api import streamed_texts
+from app.base.api import bodies
+from app.traffic.documents import traffic_lines
 from tests.support.api_service import Api, api
 
 TRAFFIC = "/v1/suites/docs/traffic?retriever=search"

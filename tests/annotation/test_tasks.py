@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.domain.annotation.consensus import ConsensusState
-from app.domain.annotation.views import TaskState
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import Outcome
-from app.services.annotation import annotating, pooling, results, tasks
-from app.services.catalog import definitions
-from app.store.engine import Store
-from app.store.jobs.local_rows import at_hand
-from app.store.jobs.values import JobKind
-from app.store.tables import annotations
+from app.annotation.domain.consensus import ConsensusState
+from app.annotation.domain.views import TaskState
+from app.annotation.service import annotating, pooling, results, tasks
+from app.annotation.tables import annotations
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.base.jobs.local_rows import at_hand
+from app.base.jobs.values import JobKind
+from app.base.values import Outcome
+from app.catalog.service import definitions
 from tests.support.annotation_tasks import QUERIES, Desk
 from tests.support.present import present
 

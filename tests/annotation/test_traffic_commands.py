@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from app import terminal
+from app.annotation import commands as corpora
+from app.base import terminal
 from app.cli import app
-from app.commands import corpora
-from app.commands import traffic as command
+from app.traffic import commands as command
 from tests.support.api_service import Api, api
 from tests.support.http_servers import Seen, peer, reply
 

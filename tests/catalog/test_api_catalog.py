@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.formats.catalog.documents import HookDocument, RetrieverDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
-from app.services.catalog.vault import Vault
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.documents import HookDocument, RetrieverDocument
+from app.catalog.service import definitions
+from app.catalog.service.vault import Vault
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api
 from tests.support.fakes import START
 

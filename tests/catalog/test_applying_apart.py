@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.api.catalog.exchange import from_files
-from app.api.schemas import SuiteFiles
-from app.domain.errors import ConflictError
-from app.formats.catalog.documents import CanaryDocument, HookDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions, inline_checks, suite_definitions, suite_plans
-from app.services.catalog.references import API
-from app.store.engine import Store
+from app.base.api.schemas import SuiteFiles
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError
+from app.catalog.api.exchange import from_files
+from app.catalog.documents.documents import CanaryDocument, HookDocument, SuiteDocument
+from app.catalog.service import applying, definitions, inline_checks, suite_definitions, suite_plans
+from app.catalog.service.references import API
 from tests.support.fakes import START
 from tests.support.world import HOOK, RETRIEVER, World, canary, documents, race
 

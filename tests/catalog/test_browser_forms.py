@@ -4,11 +4,11 @@ import re
 
 from playwright.sync_api import Browser, expect
 
-from app.domain.delivery.hooks import HookKind
-from app.formats.catalog.documents import HookDocument
-from app.formats.probing.presets import PRESETS
-from app.services.catalog import definitions
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.catalog.documents.documents import HookDocument
+from app.catalog.service import definitions
+from app.hooks.domain.hooks import HookKind
+from app.retrievers.presets import PRESETS
 from tests.support.browser import DESKTOP, PHONE, opened, served
 from tests.support.fakes import FakeProbe
 from tests.support.pages_service import site

@@ -12,13 +12,19 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidInputError, Problem
-from app.formats import files
-from app.formats.catalog.canary_export import exported_secrets, write_canary_file
-from app.formats.catalog.canary_files import Documents, Source, read_canary_files
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
-from app.formats.catalog.schema import SCHEMA_FILE, canary_file_schema, schema_text
-from app.formats.validation_messages import parse_document
+from app.base.documents import files
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError, Problem
+from app.catalog.documents.canary_export import exported_secrets, write_canary_file
+from app.catalog.documents.canary_files import Documents, Source, read_canary_files
+from app.catalog.documents.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SuiteDocument,
+)
+from app.catalog.documents.schema import SCHEMA_FILE, canary_file_schema, schema_text
 
 NOBODY = 65534
 EXAMPLE = """\
@@ -725,7 +731,7 @@ def test_what_a_preset_makes_of_a_variable_that_is_not_set_is_no_second_problem(
 
 
 def test_the_committed_schema_is_the_documents_own() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run: python -m app.formats.catalog.schema"
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run: python -m app.catalog.documents.schema"
     jsonschema.Draft202012Validator.check_schema(canary_file_schema())
 
 

@@ -7,19 +7,19 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from app.domain.errors import InvalidInputError
-from app.domain.model import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
-from app.domain.runs.evaluation import forbidden_ranks, newest_age
-from app.domain.runs.verdicts import judge_timing
-from app.formats.catalog.canary_export import write_canary_file
-from app.formats.catalog.canary_files import read_canary_files
-from app.formats.catalog.documents import CanaryDocument
-from app.formats.history.reports import report_junit
-from app.formats.runs.explanations import why_degraded
-from app.formats.validation_messages import parse_document
-from app.services.history import charts
-from app.services.runs.gate import choose_targets, measure
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError
+from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.documents.documents import CanaryDocument
+from app.records.service import charts
+from app.reports.documents.reports import report_junit
+from app.runs.documents import why_degraded
+from app.runs.service.gate import choose_targets, measure
+from app.scoring.evaluation import forbidden_ranks, newest_age
+from app.scoring.verdicts import judge_timing
 from tests.support.fakes import START, FakeClock, FakeProbe, answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, documents, page
 

@@ -7,17 +7,23 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
-from app.domain.model import RunStatus
-from app.formats.catalog import canary_export
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions, exporting, suite_definitions
-from app.services.catalog.changes import Change
-from app.services.catalog.references import API, FILE
-from app.services.catalog.suite_snapshots import freeze_suite, load_suite
-from app.store.engine import Store
-from app.store.tables import definition_versions
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
+from app.base.values import RunStatus
+from app.catalog.documents import canary_export
+from app.catalog.documents.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SuiteDocument,
+)
+from app.catalog.service import applying, definitions, exporting, suite_definitions
+from app.catalog.service.changes import Change
+from app.catalog.service.references import API, FILE
+from app.catalog.service.suite_snapshots import freeze_suite, load_suite
+from app.catalog.tables import definition_versions
 from tests.conftest import Databases
 from tests.support.fakes import START
 from tests.support.world import CHECK, HOOK, RETRIEVER, SECRET, World, canary, documents, page, race

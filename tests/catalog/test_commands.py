@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.catalog.service.vault import KEY_FILE
 from app.cli import app
-from app.services.catalog.vault import KEY_FILE
 from tests.support.http_servers import peer, reply
 from tests.support.processes import ROOT
 

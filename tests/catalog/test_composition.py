@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.catalog.composition import SEGMENT_TARGETS, USUAL_CHUNKS, CanaryKind, compose
-from app.domain.model import Category, Segment
-from app.formats.catalog.canary_documents import CanaryDocument
-from app.formats.catalog.secret_fields import content_hash
+from app.base.values import Category, Segment
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.secret_fields import content_hash
+from app.catalog.domain.composition import SEGMENT_TARGETS, USUAL_CHUNKS, CanaryKind, compose
 from tests.support.api_service import api
 from tests.support.html_pages import Page
 

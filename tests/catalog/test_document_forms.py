@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from app.domain.delivery.hooks import HookKind
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, SilenceDocument
-from app.formats.catalog.schema import canary_file_schema
-from app.formats.delivery.hook_documents import HOOK_SECRETS
-from app.formats.fields import Document
-from app.web.alerts import silence_fields
-from app.web.document_forms import document_body, document_texts, form_fields
+from app.alerts.silences import fields as silence_fields
+from app.base.documents.fields import Document
+from app.base.web.document_forms import document_body, document_texts, form_fields
+from app.catalog.documents.documents import CanaryDocument, CheckDocument, HookDocument, SilenceDocument
+from app.catalog.documents.schema import canary_file_schema
+from app.hooks.documents import HOOK_SECRETS
+from app.hooks.domain.hooks import HookKind
 
 FORMS: list[tuple[type[Document], str]] = [
     (SilenceDocument, ""),

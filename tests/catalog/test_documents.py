@@ -5,16 +5,22 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from app.domain.catalog.schedules import Schedule
-from app.domain.delivery.hooks import Hook
-from app.domain.errors import InvalidInputError
-from app.domain.model import Bound, Canary, Category, Judgment, Rule, RuleKind
-from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
-from app.formats.alerts.rule_documents import rules_in_force
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
-from app.formats.catalog.secret_fields import content_hash, join_secrets, public_json, split_secrets
-from app.formats.fields import CANARY_KEY, SLUG, Document, format_duration, parse_duration, suggest_name
-from app.formats.validation_messages import parse_document
+from app.alerts.documents.rule_documents import rules_in_force
+from app.base.documents.fields import CANARY_KEY, SLUG, Document, format_duration, parse_duration, suggest_name
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError
+from app.base.values import Bound, Canary, Category, Judgment, Rule, RuleKind
+from app.catalog.documents.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SuiteDocument,
+)
+from app.catalog.documents.secret_fields import content_hash, join_secrets, public_json, split_secrets
+from app.catalog.domain.schedules import Schedule
+from app.hooks.domain.hooks import Hook
+from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 
 SECRET = "whsec_ZGVtby1zZWNyZXQtZGVtby1zZWNyZXQtZGVtbw=="
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidInputError
-from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
-from app.formats.catalog.exchange.csv_columns import parse_columns
-from app.formats.catalog.exchange.suite_builder import ImportedSuite
-from app.formats.catalog.exchange.trec import read_run, write_run
+from app.base.errors import InvalidInputError
+from app.catalog.documents.documents import CanaryDocument, SuiteDocument
+from app.catalog.exchange import FORMATS, Source, SuiteBuilder
+from app.catalog.exchange.csv_columns import parse_columns
+from app.catalog.exchange.suite_builder import ImportedSuite
+from app.catalog.exchange.trec import read_run, write_run
 
 ALL = sorted(FORMATS)
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidInputError
-from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.exchange import FORMATS, Limits, SuiteBuilder
-from app.formats.catalog.exchange.csv_columns import parse_columns
-from app.formats.catalog.exchange.grades import parse_grades
-from app.formats.catalog.exchange.listed_cells import list_of
-from app.formats.catalog.exchange.suite_builder import ImportedSuite
-from app.formats.catalog.exchange.trec import read_run
+from app.base.errors import InvalidInputError
+from app.catalog.documents.documents import CanaryDocument, SuiteDocument
+from app.catalog.exchange import FORMATS, Limits, SuiteBuilder
+from app.catalog.exchange.csv_columns import parse_columns
+from app.catalog.exchange.grades import parse_grades
+from app.catalog.exchange.listed_cells import list_of
+from app.catalog.exchange.suite_builder import ImportedSuite
+from app.catalog.exchange.trec import read_run
 from tests.catalog.test_exchange import PLAIN_IDS, SENTENCES, read, refused, source
 
 FOREIGN = Path(__file__).parent / "foreign"

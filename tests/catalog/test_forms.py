@@ -6,11 +6,11 @@ from itertools import takewhile
 
 import pytest
 
-from app.domain.errors import Problem
-from app.store.engine import Store
-from app.web.forms import Form, label_problems, problems_by_field, read_fields
-from app.web.wording import joined
-from tests.probing.test_pages_wizard import fields_of
+from app.base.db.engine import Store
+from app.base.errors import Problem
+from app.base.web.forms import Form, label_problems, problems_by_field, read_fields
+from app.base.web.wording import joined
+from tests.retrievers.test_pages_wizard import fields_of
 from tests.support.html_pages import Element, Page
 from tests.support.pages_service import Site, page, site
 from tests.support.world import canary

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from app.catalog.exchange import FORMATS
 from app.cli import app
-from app.formats.catalog.exchange import FORMATS
-from app.formats.runs.explanations import why_degraded
+from app.runs.documents import why_degraded
 from tests.support.api_service import api
 from tests.support.http_servers import peer, reply
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ConflictError, InvalidInputError
-from app.formats.catalog.documents import RetrieverDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
-from app.services.catalog.changes import definition_content
-from app.services.catalog.references import API
-from app.services.catalog.vault import Vault
-from app.store.catalog import definitions as catalog
-from app.store.engine import Connection, Store, to_us
+from app.base.db.engine import Connection, Store, to_us
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError
+from app.catalog.documents.documents import RetrieverDocument
+from app.catalog.service import definitions
+from app.catalog.service.changes import definition_content
+from app.catalog.service.references import API
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions as catalog
 from tests.support.blocking import overtaken
 from tests.support.fakes import START
 

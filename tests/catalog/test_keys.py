@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.errors import (
+from app.base.api import keys
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.errors import (
     ConfigurationError,
     ForbiddenError,
     InvalidInputError,
@@ -13,9 +16,6 @@ from app.domain.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
-from app.services.catalog import api_keys
-from app.services.catalog.api_keys import Scope
-from app.store.engine import Store
 from tests.conftest import Databases
 from tests.support.fakes import START
 from tests.support.world import World
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.databases
 
 
 def test_a_key_opens_with_its_scope_and_is_stored_only_as_a_hash(store: Store) -> None:
-    key = api_keys.create_key(store, name="ci", scope=Scope.WRITE, now=START)
-    identity = api_keys.identify(store, key, now=START)
+    key = keys.create_key(store, name="ci", scope=Scope.WRITE, now=START)
+    identity = keys.identify(store, key, now=START)
     assert (identity.name, identity.scope) == ("ci", Scope.WRITE)
     assert key not in repr(World(store=store).dump())
     assert key.split("_", 2)[2] not in repr(World(store=store).dump())
@@ -34,8 +34,8 @@ def test_a_key_opens_with_its_scope_and_is_stored_only_as_a_hash(store: Store) -
 def test_the_text_of_a_key_is_not_in_the_database_file(databases: Databases) -> None:
     url = databases.sqlite()
     store = Store(url)
-    key = api_keys.create_key(store, name="ci", scope=Scope.ADMIN, now=START)
-    api_keys.identify(store, key, now=START)
+    key = keys.create_key(store, name="ci", scope=Scope.ADMIN, now=START)
+    keys.identify(store, key, now=START)
     store.close()
     file = Path(url.removeprefix("sqlite:///"))
     raw = b"".join(part.read_bytes() for part in file.parent.glob(f"{file.name}*"))
@@ -45,26 +45,26 @@ def test_the_text_of_a_key_is_not_in_the_database_file(databases: Databases) -> 
 
 
 def test_a_wrong_key_with_a_known_prefix_is_refused(sqlite_store: Store) -> None:
-    key = api_keys.create_key(sqlite_store, name="ci", scope=Scope.READ, now=START)
+    key = keys.create_key(sqlite_store, name="ci", scope=Scope.READ, now=START)
     for wrong in (key + "x", key[:-1], key.upper(), "", "\u00e4", "cmk_read_" + "a" * 43):
         with pytest.raises(UnauthorizedError):
-            api_keys.identify(sqlite_store, wrong, now=START)
+            keys.identify(sqlite_store, wrong, now=START)
 
 
 def test_a_revoked_key_and_its_sessions_end_at_once(store: Store) -> None:
-    key = api_keys.create_key(store, name="ci", scope=Scope.READ, now=START)
-    prefix = api_keys.identify(store, key, now=START).key_prefix
+    key = keys.create_key(store, name="ci", scope=Scope.READ, now=START)
+    prefix = keys.identify(store, key, now=START).key_prefix
     assert prefix is not None
-    assert api_keys.identify_session(store, prefix, "s").name == "ci"
-    api_keys.revoke_key(store, prefix, now=START)
+    assert keys.identify_session(store, prefix, "s").name == "ci"
+    keys.revoke_key(store, prefix, now=START)
     with pytest.raises(UnauthorizedError):
-        api_keys.identify(store, key, now=START)
+        keys.identify(store, key, now=START)
     with pytest.raises(UnauthorizedError):
-        api_keys.identify_session(store, prefix, "s")
+        keys.identify_session(store, prefix, "s")
     with pytest.raises(NotFoundError):
-        api_keys.revoke_key(store, prefix, now=START)
-    assert api_keys.any_key_ever(store)  # revoking the last key opens nothing
-    assert [row.revoked_at is not None for row in api_keys.list_keys(store)] == [True]
+        keys.revoke_key(store, prefix, now=START)
+    assert keys.any_key_ever(store)  # revoking the last key opens nothing
+    assert [row.revoked_at is not None for row in keys.list_keys(store)] == [True]
 
 
 def test_scopes_include_others_and_that_of_annotators_none() -> None:
@@ -77,7 +77,7 @@ def test_scopes_include_others_and_that_of_annotators_none() -> None:
         *((admin, one) for one in Scope),
     }
     with pytest.raises(ForbiddenError, match="scope admin"):
-        api_keys.require(api_keys.Identity(name="ci", scope=write), admin)
+        keys.require(keys.Identity(name="ci", scope=write), admin)
 
 
 def test_a_use_is_noted_now_and_then_and_never_stands_in_the_way(
@@ -85,18 +85,18 @@ def test_a_use_is_noted_now_and_then_and_never_stands_in_the_way(
 ) -> None:
     url = databases.sqlite()
     store, other = Store(url, busy_milliseconds=10), Store(url)
-    key = api_keys.create_key(store, name="ci", scope=Scope.READ, now=START)
+    key = keys.create_key(store, name="ci", scope=Scope.READ, now=START)
     with other.write():  # somebody writes for longer than we wait
         with pytest.raises(StoreUnavailableError), store.write():
             pass
-        assert api_keys.identify(store, key, now=START).name == "ci"
-    assert api_keys.list_keys(store)[0].last_used_at is None
-    api_keys.identify(store, key, now=START)
-    first = api_keys.list_keys(store)[0].last_used_at
-    api_keys.identify(store, key, now=START + timedelta(seconds=30))
-    assert api_keys.list_keys(store)[0].last_used_at == first
-    api_keys.identify(store, key, now=START + timedelta(seconds=90))
-    assert api_keys.list_keys(store)[0].last_used_at != first
+        assert keys.identify(store, key, now=START).name == "ci"
+    assert keys.list_keys(store)[0].last_used_at is None
+    keys.identify(store, key, now=START)
+    first = keys.list_keys(store)[0].last_used_at
+    keys.identify(store, key, now=START + timedelta(seconds=30))
+    assert keys.list_keys(store)[0].last_used_at == first
+    keys.identify(store, key, now=START + timedelta(seconds=90))
+    assert keys.list_keys(store)[0].last_used_at != first
     store.close()
     other.close()
 
@@ -104,21 +104,21 @@ def test_a_use_is_noted_now_and_then_and_never_stands_in_the_way(
 def test_the_bootstrap_file_makes_the_first_admin_key_and_no_other(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "key"
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        api_keys.bootstrap_key(store, file, now=START)
+        keys.bootstrap_key(store, file, now=START)
     file.write_text("short\n")
     with pytest.raises(ConfigurationError, match="at least 20"):
-        api_keys.bootstrap_key(store, file, now=START)
+        keys.bootstrap_key(store, file, now=START)
     file.write_text("  a-long-key-made-by-the-operator\n")
-    assert api_keys.bootstrap_key(store, file, now=START)
-    assert api_keys.identify(store, "a-long-key-made-by-the-operator", now=START).scope is Scope.ADMIN
-    assert not api_keys.bootstrap_key(store, file, now=START)  # a restart
-    api_keys.revoke_key(store, api_keys.list_keys(store)[0].prefix, now=START)
-    assert not api_keys.bootstrap_key(store, file, now=START)  # a restart does not bring back what was revoked
+    assert keys.bootstrap_key(store, file, now=START)
+    assert keys.identify(store, "a-long-key-made-by-the-operator", now=START).scope is Scope.ADMIN
+    assert not keys.bootstrap_key(store, file, now=START)  # a restart
+    keys.revoke_key(store, keys.list_keys(store)[0].prefix, now=START)
+    assert not keys.bootstrap_key(store, file, now=START)  # a restart does not bring back what was revoked
     with pytest.raises(UnauthorizedError):
-        api_keys.identify(store, "a-long-key-made-by-the-operator", now=START)
+        keys.identify(store, "a-long-key-made-by-the-operator", now=START)
 
 
 def test_a_key_needs_a_name(sqlite_store: Store) -> None:
     with pytest.raises(InvalidInputError):
-        api_keys.create_key(sqlite_store, name="  ", scope=Scope.READ, now=START)
-    assert not api_keys.any_key_ever(sqlite_store)
+        keys.create_key(sqlite_store, name="  ", scope=Scope.READ, now=START)
+    assert not keys.any_key_ever(sqlite_store)

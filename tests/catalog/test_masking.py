@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.probing.credentials import masked
-from app.adapters.probing.masking import MASK
+from app.retrievers.client.credentials import masked
+from app.retrievers.client.masking import MASK
 
 SECRET = "hun\"ter/2 <&>\\ü+'%\n"
 

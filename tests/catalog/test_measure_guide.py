@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.catalog.measure_guide import USE_REASONS, Use, is_top_heavy
-from app.domain.runs.measures import mean_name, parse_measure
-from app.formats.catalog.canary_export import write_canary_file
-from app.formats.catalog.canary_files import Documents, read_canary_files
-from app.formats.catalog.documents import CheckDocument
-from app.formats.catalog.secret_fields import content_hash
-from app.formats.catalog.stored_bodies import read_body
-from app.formats.catalog.warnings import find_warnings
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import Documents, read_canary_files
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.secret_fields import content_hash
+from app.catalog.documents.stored_bodies import read_body
+from app.catalog.documents.warnings import find_warnings
+from app.catalog.domain.measure_guide import USE_REASONS, Use, is_top_heavy
+from app.scoring.measures import mean_name, parse_measure
 from tests.support.api_service import CHECK, api
 from tests.support.pages_service import Site, page, site
 from tests.support.world import canary

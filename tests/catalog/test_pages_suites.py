@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Outcome
-from app.formats.catalog.canary_documents import CanaryDocument
-from app.formats.catalog.canary_files import read_canary_files
-from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions, suite_definitions
-from app.services.catalog.api_keys import Scope
-from app.store.engine import Store
-from tests.probing.test_pages_wizard import chosen, fields_of
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Outcome
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.service import definitions, suite_definitions
+from tests.retrievers.test_pages_wizard import chosen, fields_of
 from tests.runs.test_steps import RERANKED
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page

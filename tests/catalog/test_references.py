@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import RunStatus
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions, suite_definitions
-from app.services.catalog.references import API, FILE
-from app.services.catalog.vault import Vault
-from app.store.catalog import definitions as rows
-from app.store.engine import Connection, Store
+from app.base.db.engine import Connection, Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from app.base.values import RunStatus
+from app.catalog.documents.documents import CanaryDocument, CheckDocument, HookDocument, SuiteDocument
+from app.catalog.service import applying, definitions, suite_definitions
+from app.catalog.service.references import API, FILE
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions as rows
 from tests.support.blocking import begin, overtaken
 from tests.support.fakes import START
 from tests.support.world import CHECK, HOOK, SECRET, World, canary, documents, page, race

@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from app.domain.errors import ConfigurationError, InvalidInputError
-from app.formats.catalog.canary_export import exported_secrets, write_canary_file
-from app.formats.catalog.canary_files import Documents, read_canary_files
-from app.formats.catalog.documents import RetrieverDocument
-from app.formats.catalog.schema import canary_file_schema
-from app.formats.catalog.secret_fields import (
+from app.base.db.engine import Store
+from app.base.db.file_locks import lock_for_serving, lock_for_work
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConfigurationError, InvalidInputError
+from app.catalog.documents.canary_export import exported_secrets, write_canary_file
+from app.catalog.documents.canary_files import Documents, read_canary_files
+from app.catalog.documents.documents import RetrieverDocument
+from app.catalog.documents.schema import canary_file_schema
+from app.catalog.documents.secret_fields import (
     content_hash,
     join_secrets,
     public_json,
@@ -28,13 +30,11 @@ from app.formats.catalog.secret_fields import (
     split_secrets,
     with_placeholders,
 )
-from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
-from app.services.catalog.key_rotation import rotate, rotate_key_file
-from app.services.catalog.vault import KEY_FILE, Vault, open_vault
-from app.store.engine import Store
-from app.store.file_locks import lock_for_serving, lock_for_work
-from app.store.tables import definition_versions
+from app.catalog.service import definitions
+from app.catalog.service.key_rotation import rotate, rotate_key_file
+from app.catalog.service.vault import KEY_FILE, Vault, open_vault
+from app.catalog.tables import definition_versions
+from app.cli import app
 from tests.conftest import Databases
 from tests.support.api_service import Api, api
 from tests.support.fakes import START

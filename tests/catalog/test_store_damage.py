@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from app.domain.errors import StoreUnavailableError
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.base.errors import StoreUnavailableError
 
 
 def test_a_file_that_is_no_database_is_refused_in_words(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.formats.catalog.documents import CheckDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import canary_keys, definitions, suite_definitions, suite_power
-from app.services.history import check_details, result_views, run_views, suite_views
-from app.services.history.suite_views import CanaryFilter
-from app.services.runs import rescoring
-from app.store.cache import ByteCache
+from app.base.db.cache import ByteCache
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service import canary_keys, definitions, suite_definitions, suite_power
+from app.records.service import result_views, run_views, suite_views
+from app.records.service.suite_views import CanaryFilter
+from app.reports.service import check_details
+from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.counted_reads import Reads, counted_world
 from tests.support.pages_service import site

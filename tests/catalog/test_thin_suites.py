@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.base.db.engine import Store
+from app.base.values import Canary, Category, Judgment
+from app.catalog.documents.file_notes import suite_notes
+from app.catalog.domain.suite_power import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
+from app.catalog.service import suite_power
+from app.catalog.service.references import API, FILE
 from app.cli import app
-from app.domain.catalog.suite_power import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
-from app.domain.model import Canary, Category, Judgment
-from app.formats.catalog.file_notes import suite_notes
-from app.services.catalog import suite_power
-from app.services.catalog.references import API, FILE
-from app.store.engine import Store
 from tests.support.api_service import CANARIES, api
 from tests.support.world import World, canary, documents, page
 

@@ -11,20 +11,20 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from fastapi import FastAPI
 
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.stored_bodies import read_body
+from app.catalog.domain.suite_hashes import suite_hash
+from app.catalog.service import applying, definitions
+from app.catalog.service.references import FILE
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions as catalog
+from app.catalog.store import suites
 from app.config import Settings
-from app.domain.catalog.suite_hashes import suite_hash
-from app.formats.catalog.canary_documents import CanaryDocument, JudgmentDocument
-from app.formats.catalog.canary_files import read_canary_files
-from app.formats.catalog.documents import CheckDocument
-from app.formats.catalog.stored_bodies import read_body
 from app.main import Service, create_app, open_service
-from app.services.catalog import applying, definitions
-from app.services.catalog.references import FILE
-from app.services.catalog.vault import Vault
-from app.store.catalog import definitions as catalog
-from app.store.catalog import suites
-from app.store.engine import Store
-from app.store.migrate import migrate
 from tests.conftest import DIALECTS, Databases
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.base.errors import InvalidInputError
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.documents.warnings import find_warnings
+from app.catalog.exchange import FORMATS, Source, SuiteBuilder
+from app.catalog.exchange.grades import parse_grades
 from app.cli import app
-from app.domain.errors import InvalidInputError
-from app.formats.catalog.canary_files import read_canary_files
-from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
-from app.formats.catalog.exchange.grades import parse_grades
-from app.formats.catalog.warnings import find_warnings
-from app.formats.history.report_measures import cutoff_table
+from app.reports.documents.report_measures import cutoff_table
 from tests.support.api_service import RETRIEVER, api
 
 FILE = """suite: docs

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, canary_keys, definitions, suite_definitions
-from app.services.catalog.references import API, FILE
-from app.services.detection import baselines
-from app.services.diagnosis import reanchoring
-from app.services.runs import rescoring
-from app.store.diagnosis import diagnoses
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CanaryDocument, CheckDocument, SuiteDocument
+from app.catalog.service import applying, canary_keys, definitions, suite_definitions
+from app.catalog.service.references import API, FILE
+from app.detection.service import baselines
+from app.diagnosis.service import reanchoring
+from app.diagnosis.store import diagnoses
+from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.counted_reads import counted_world
 from tests.support.fakes import START

@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.domain.catalog.measure_guide import Use, is_top_heavy
-from app.domain.comparison.depths import Depth, common_depth, primary_measures
-from app.domain.comparison.estimates import estimate, estimate_all
-from app.domain.comparison.outcomes import (
-    Claim,
-    ComparisonOutcome,
-    ComparisonVerdict,
-    Side,
-    compare,
-    holm,
-)
-from app.domain.comparison.pairs import Exclusion, Members, pair_canaries
-from app.domain.comparison.significance import FEWEST_PAIRS
-from app.domain.model import Canary, Category, Judgment
-from app.domain.runs.depth_scores import cut_batch
+from app.base.values import Canary, Category, Judgment
+from app.catalog.domain.measure_guide import Use, is_top_heavy
+from app.comparison.domain.depths import Depth, common_depth, primary_measures
+from app.comparison.domain.estimates import estimate, estimate_all
+from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Side, compare, holm
+from app.comparison.domain.pairs import Exclusion, Members, pair_canaries
+from app.comparison.domain.significance import FEWEST_PAIRS
+from app.scoring.depth_scores import cut_batch
 from tests.support.exchangeable_runs import NoisyRetriever, compare_batches, outcomes
 
 Floats = NDArray[np.float64]

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.comparison.depths import Depth
-from app.domain.comparison.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Side, compare
-from app.domain.comparison.pairs import Exclusion
-from app.formats.comparison.comparison_sentences import (
+from app.comparison.documents.comparison_sentences import (
     A_AND_B,
     BEFORE_AND_NOW,
     SideNames,
@@ -20,6 +17,9 @@ from app.formats.comparison.comparison_sentences import (
     exclusion_sentence,
     headline,
 )
+from app.comparison.domain.depths import Depth
+from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Side, compare
+from app.comparison.domain.pairs import Exclusion
 
 DEPTH = Depth(k=5, m=10, equal=True)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.comparison.outcomes import ComparisonVerdict, Side
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import Judgment, Outcome
-from app.domain.runs.matching import Match, match, prepare
-from app.services.comparison import comparisons, run_comparison
-from app.services.comparison.compared_runs import compare_runs, read_run
-from app.services.comparison.run_differences import differences
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.base.values import Judgment, Outcome
+from app.comparison.domain.outcomes import ComparisonVerdict, Side
+from app.comparison.service import comparisons, run_comparison
+from app.comparison.service.compared_runs import compare_runs, read_run
+from app.comparison.service.run_differences import differences
+from app.scoring.matching import Match, match, prepare
 from tests.support.api_service import CHECK as API_CHECK
 from tests.support.api_service import Api, api
 from tests.support.fakes import answered, failed, hits

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.model import Judgment, Ranking
-from app.domain.runs.depth_scores import scores_at_depth
-from app.domain.runs.matching import Match, match, prepare
-from app.domain.runs.measure_arrays import Batch, compute
-from app.domain.runs.measures import measures_for
+from app.base.values import Judgment, Ranking
+from app.scoring.depth_scores import scores_at_depth
+from app.scoring.matching import Match, match, prepare
+from app.scoring.measure_arrays import Batch, compute
+from app.scoring.measures import measures_for
 from tests.support.fakes import hits
 
 CHUNKS = [f"c{number}" for number in range(12)]

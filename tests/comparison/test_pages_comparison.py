@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.base.db.engine import Store
+from app.base.values import Outcome
 from app.cli import app as command_line
-from app.domain.model import Outcome
-from app.formats.comparison.comparison_reports import comparison_notes
-from app.services.comparison import comparisons
-from app.store.engine import Store
-from app.web.comparison.scatter import SIZE, draw_scatter
+from app.comparison.documents.comparison_reports import comparison_notes
+from app.comparison.pages.scatter import SIZE, draw_scatter
+from app.comparison.service import comparisons
 from tests.support.api_service import CHECK as API_CHECK
 from tests.support.api_service import api
 from tests.support.fakes import answered, failed, hits

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.comparison.run_diff import Change, Side, pair_up
-from app.domain.comparison.significance import paired_difference, randomisation_test
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import Outcome, Verdict
-from app.domain.runs.rankings import rbo
-from app.services.comparison import run_comparison
-from app.services.runs import rescoring
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.base.values import Outcome, Verdict
+from app.comparison.domain.run_diff import Change, Side, pair_up
+from app.comparison.domain.significance import paired_difference, randomisation_test
+from app.comparison.service import run_comparison
+from app.runs.service import rescoring
+from app.scoring.rankings import rbo
 from tests.support.api_service import Api, api
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.domain.comparison.significance import (
+from app.comparison.domain.significance import (
     FEWEST_PAIRS,
     RESAMPLED_PAIRS,
     SWAPPED_PAIRS,

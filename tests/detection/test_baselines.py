@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.detection.views import BaselineView
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.services.catalog.api_keys import Scope
-from app.services.detection import baselines
-from app.services.history import retention
-from app.store.engine import Store
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.detection.domain.views import BaselineView
+from app.detection.service import baselines
+from app.operation.service import retention
 from tests.conftest import DIALECTS, Databases
 from tests.support.api_service import api, bearer
 from tests.support.present import present

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import httpx2
 
+from app.base.db.engine import Store
+from app.base.values import Trigger
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.service import applying
+from app.catalog.service.references import FILE
 from app.config import load_settings
 from app.demo.server import create_demo
-from app.domain.history.run_views import ResultView
-from app.domain.model import Trigger
-from app.formats.catalog.canary_files import read_canary_files
+from app.detection.service import baselines
 from app.probe_wiring import build_probe
-from app.services.catalog import applying
-from app.services.catalog.references import FILE
-from app.services.detection import baselines
-from app.services.history import result_views
-from app.services.runs import runs, scheduling
-from app.services.runs.plans import Planner
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
+from app.records.domain.run_views import ResultView
+from app.records.service import result_views
+from app.runs.service import runs, scheduling
+from app.runs.service.plans import Planner
+from app.runs.service.runs import EndedRun
 from tests.support.living import serving
 from tests.support.present import present
 from tests.support.world import World

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.detection import Change, Members, Observation, Reading, Settings, Signal, follow, observe
-from app.domain.detection.betting_accounts import HIGHEST, bet, paid
-from app.domain.detection.check_tracker import Follower, learned
-from app.domain.detection.decision import begin, step
-from app.domain.detection.learning import LEAST_RATE, learn, usual, worse_than
-from app.domain.detection.replay import Runs, replay
-from app.domain.model import Severity
+from app.base.values import Severity
+from app.detection.domain import Change, Members, Observation, Reading, Settings, Signal, follow, observe
+from app.detection.domain.betting_accounts import HIGHEST, bet, paid
+from app.detection.domain.check_tracker import Follower, learned
+from app.detection.domain.decision import begin, step
+from app.detection.domain.learning import LEAST_RATE, learn, usual, worse_than
+from app.detection.domain.replay import Runs, replay
 from tests.support.synthetic_runs import calm, closed, members_of, noisy, opened, replicas, runs_of, together
 
 SETTINGS = Settings()

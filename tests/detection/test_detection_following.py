@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.detection import (
+from app.detection.domain import (
     Change,
     Follower,
     Observation,
@@ -24,11 +24,11 @@ from app.domain.detection import (
     unpack_habits,
     unpack_state,
 )
-from app.domain.detection.check_tracker import learned
-from app.domain.detection.learning import learn
-from app.domain.detection.realignment import realign, realign_baseline
-from app.domain.detection.replay import replay
-from app.domain.detection.warm_up import poisson_tail, surprising
+from app.detection.domain.check_tracker import learned
+from app.detection.domain.learning import learn
+from app.detection.domain.realignment import realign, realign_baseline
+from app.detection.domain.replay import replay
+from app.detection.domain.warm_up import poisson_tail, surprising
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, replicas, runs_of, together
 
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.domain.detection.drift import score_drift, top_overlap
-from app.domain.detection.views import DriftKind, StoredDrift
-from app.domain.model import Ranking
-from app.domain.runs.rankings import round_ranking
-from app.services.detection import score_drift as drifting
-from app.services.runs.plans import Planner
-from app.store.engine import Store
-from app.store.runs import ranking_rows
-from app.store.runs.queue import ClaimedRun
+from app.base.db.engine import Store
+from app.base.values import Ranking
+from app.detection.domain.drift import score_drift, top_overlap
+from app.detection.domain.views import DriftKind, StoredDrift
+from app.detection.service import score_drift as drifting
+from app.records.store import ranking_rows
+from app.records.store.queue import ClaimedRun
+from app.runs.service.plans import Planner
+from app.scoring.rankings import round_ranking
 from tests.support.fakes import answered, hits
 from tests.support.world import World, canary, page, statements
 

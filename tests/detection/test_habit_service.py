@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from app.domain.errors import ConflictError, NotFoundError
-from app.services.detection import baselines, habits
-from app.services.detection.detectors import Detector
-from app.services.runs.runs import EndedRun
-from app.store.catalog import definitions
-from app.store.detection import detectors
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, NotFoundError
+from app.catalog.store import definitions
+from app.detection.service import baselines, habits
+from app.detection.service.detectors import Detector
+from app.detection.store import detectors
+from app.runs.service.runs import EndedRun
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site

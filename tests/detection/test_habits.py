@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from app.domain.detection import (
+from app.detection.domain import (
     Change,
     Follower,
     Observation,
@@ -19,8 +19,8 @@ from app.domain.detection import (
     pack_habits,
     unpack_habits,
 )
-from app.domain.detection.check_tracker import learned
-from app.domain.detection.habits import (
+from app.detection.domain.check_tracker import learned
+from app.detection.domain.habits import (
     LONGEST,
     MOST_ANSWERS,
     MOST_CANARIES,
@@ -30,8 +30,8 @@ from app.domain.detection.habits import (
     habit_id,
     is_learned,
 )
-from app.domain.detection.learning import learn
-from app.domain.detection.values import NO_HABITS, Episode, Habit, Habits, Key
+from app.detection.domain.learning import learn
+from app.detection.domain.values import NO_HABITS, Episode, Habit, Habits, Key
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, together
 
 COUNT = 60

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.detection import Observation, Settings, follow, observe, pack_state, unpack_state
-from app.domain.detection.check_tracker import learned
-from app.domain.detection.joint_account import REMEMBERED, joint_balance, nothing_recent, remembered
-from app.domain.detection.learning import learn
-from app.domain.detection.realignment import realign
-from app.domain.detection.replay import replay
+from app.detection.domain import Observation, Settings, follow, observe, pack_state, unpack_state
+from app.detection.domain.check_tracker import learned
+from app.detection.domain.joint_account import REMEMBERED, joint_balance, nothing_recent, remembered
+from app.detection.domain.learning import learn
+from app.detection.domain.realignment import realign
+from app.detection.domain.replay import replay
 from tests.support.synthetic_runs import calm, members_of, noisy, opened, together
 
 RATES = st.floats(0.002, 0.998)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.errors import InvalidInputError
-from app.formats.catalog.canary_files import read_canary_files
+from app.base.errors import InvalidInputError
+from app.catalog.documents.canary_files import read_canary_files
 
 FILE = """suite: s
 canaries:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from app.base.db.engine import Store
+from app.base.errors import InvalidInputError
 from app.cli import app as cli
-from app.domain.detection.replay import Runs
-from app.domain.errors import InvalidInputError
-from app.formats.detection.traces import TraceFile
-from app.store.engine import Store
+from app.detection.documents import TraceFile
+from app.detection.domain.replay import Runs
 from tests.conftest import Databases
 from tests.support.synthetic_runs import calm, noisy, together
 from tests.support.watched import KEYS, carry_out, learned_world, until_open

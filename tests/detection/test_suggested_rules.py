@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.alerts.suggested_bounds import suggested_bound
-from app.services.catalog import definitions
-from app.services.detection import suggested_rules
-from app.store.engine import Store
+from app.alerts.domain.suggested_bounds import suggested_bound
+from app.alerts.service import suggested_rules
+from app.base.db.engine import Store
+from app.catalog.service import definitions
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, World, canary, page

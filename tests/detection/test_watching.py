@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from app.domain.model import Canary, Category, Judgment, Outcome
-from app.domain.runs.evaluation import Panel
-from app.domain.runs.suite_snapshot import watched_members
-from app.services.detection import baselines
-from app.services.history import retention
-from app.services.runs.plans import Planner
-from app.services.runs.runs import EndedRun, execute
-from app.store.detection import detectors as detection
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.values import Canary, Category, Judgment, Outcome
+from app.catalog.domain.suite_snapshot import watched_members
+from app.detection.service import baselines
+from app.detection.store import detectors as detection
+from app.operation.service import retention
+from app.runs.service.plans import Planner
+from app.runs.service.runs import EndedRun, execute
+from app.scoring.evaluation import Panel
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, failed, hits
 from tests.support.present import present

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.diagnosis.causes import classify, is_overcome
-from app.domain.diagnosis.quality.evidence import Answered, chunks_of
-from app.domain.diagnosis.quality.vocabulary import vocabulary
-from app.domain.diagnosis.questions import questions
-from app.domain.diagnosis.text_overlap import containment, grams, longest_common_part, split_by_overlap
-from app.domain.diagnosis.values import Case, Diagnosis, Kind, Question
-from app.domain.model import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
-from app.domain.probing.retrievers import Scale
-from app.domain.runs.matching import match, prepare
+from app.base.values import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
+from app.diagnosis.domain.causes import classify, is_overcome
+from app.diagnosis.domain.questions import questions
+from app.diagnosis.domain.text_overlap import containment, grams, longest_common_part, split_by_overlap
+from app.diagnosis.domain.values import Case, Diagnosis, Kind, Question
+from app.diagnosis.quality.domain.evidence import Answered, chunks_of
+from app.diagnosis.quality.domain.vocabulary import vocabulary
+from app.retrievers.domain.retrievers import Scale
+from app.scoring.matching import match, prepare
 from tests.support.fakes import answered, failed, hits
 
 K, FETCH_K = 5, 10

@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ConflictError, NotFoundError
-from app.domain.model import Outcome
-from app.services.alerts import alert_evidence, alert_views
-from app.services.alerts.alert_details import details
-from app.services.alerts.alert_lines import summaries
-from app.services.catalog import definitions
-from app.services.diagnosis import diagnoses, reanchoring
-from app.services.diagnosis.on_demand import OnDemand
-from app.services.history import canary_views, retention
-from app.store.alerts import alerts
-from app.store.catalog import definitions as stored_definitions
-from app.store.diagnosis.diagnoses import marks_before
-from app.store.engine import Store
+from app.alerts.service import alert_evidence, alert_views
+from app.alerts.service.alert_details import details
+from app.alerts.service.alert_lines import summaries
+from app.alerts.store import alerts
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, NotFoundError
+from app.base.values import Outcome
+from app.catalog.service import definitions
+from app.catalog.store import definitions as stored_definitions
+from app.diagnosis.service import diagnoses, reanchoring
+from app.diagnosis.service.on_demand import OnDemand
+from app.diagnosis.store.diagnoses import marks_before
+from app.operation.service import retention
+from app.records.service import canary_views
 from tests.support.library import API, TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, regressed

@@ -11,15 +11,15 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
-from app import metrics
-from app.domain.model import Answer
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.services.diagnosis.diagnosis_jobs import diagnose_run
-from app.services.history import run_views
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.store.tables import jobs
-from app.worker import Engine, Worker
+from app.base.db.engine import Store
+from app.base.jobs.tables import jobs
+from app.base.values import Answer
+from app.diagnosis.service.diagnosis_jobs import diagnose_run
+from app.operation.worker import Engine, Worker
+from app.records.service import run_views
+from app.reports import metrics
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service.runs import EndedRun
 from tests.support.library import Diagnosed, Library, shelf
 from tests.support.living import until
 from tests.support.world import LINKS, World

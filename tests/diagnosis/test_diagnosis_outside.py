@@ -10,12 +10,12 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
+from app.base.values import Answer
 from app.cli import app
 from app.config import Settings
-from app.domain.delivery.hooks import Hook, Message, Receipt
-from app.domain.model import Answer
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
+from app.hooks.domain.hooks import Hook, Message, Receipt
 from app.main import create_app, open_service
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from tests.support.api_service import HOOK_SECRET, Api, api
 from tests.support.fakes import ActingSend
 from tests.support.http_servers import Reply, peer, reply

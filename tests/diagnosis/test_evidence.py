@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from app.domain.detection import Baseline, unpack_baseline
-from app.formats.history import shapes
-from app.services.alerts import alert_evidence
-from app.services.alerts.changed_list import list_changed
-from app.services.history import result_views
-from app.store.detection import detectors
-from app.store.engine import Store
+from app.alerts.service import alert_evidence
+from app.alerts.service.changed_list import list_changed
+from app.base.db.engine import Store
+from app.detection.domain import Baseline, unpack_baseline
+from app.detection.store import detectors
+from app.records import documents as shapes
+from app.records.service import result_views
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
 from tests.support.watched import KEYS, REGRESSION, carry_out, learned_world

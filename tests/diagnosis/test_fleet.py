@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.alerts.cause_words import CAUSE_WORDS
-from app.domain.catalog.canary_groups import Group, GroupKind
-from app.domain.diagnosis.common_causes import Member, Shape, fleet
-from app.domain.model import Cause
+from app.alerts.domain.cause_words import CAUSE_WORDS
+from app.base.values import Cause
+from app.catalog.domain.canary_groups import Group, GroupKind
+from app.diagnosis.domain.common_causes import Member, Shape, fleet
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")
 SEARCH = Group(kind=GroupKind.TAG, name="search")

@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.domain.catalog.suite_power import reach
-from app.domain.diagnosis.quality.boundaries import chunk_boundaries
-from app.domain.diagnosis.quality.chunks import chunk_quality
-from app.domain.diagnosis.quality.embedding import embedding_quality
-from app.domain.diagnosis.quality.evidence import Answered, Chunk, Mark, chunks_of, spread_over
-from app.domain.diagnosis.quality.near_copies import near_copies, words_of
-from app.domain.diagnosis.quality.precision import precision, separation
-from app.domain.diagnosis.quality.recall import recall
-from app.domain.diagnosis.quality.suite import suite_reach
-from app.domain.diagnosis.quality.trend import slow_drift, theil_sen
-from app.domain.diagnosis.quality.vocabulary import content_words, vocabulary
-from app.domain.model import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
-from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
-from app.domain.probing.views import StoredFinding, StoredPair
-from app.domain.runs.matching import match, prepare
+from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
+from app.catalog.domain.suite_power import reach
+from app.diagnosis.quality.domain.boundaries import chunk_boundaries
+from app.diagnosis.quality.domain.chunks import chunk_quality
+from app.diagnosis.quality.domain.embedding import embedding_quality
+from app.diagnosis.quality.domain.evidence import Answered, Chunk, Mark, chunks_of, spread_over
+from app.diagnosis.quality.domain.near_copies import near_copies, words_of
+from app.diagnosis.quality.domain.precision import precision, separation
+from app.diagnosis.quality.domain.recall import recall
+from app.diagnosis.quality.domain.suite import suite_reach
+from app.diagnosis.quality.domain.trend import slow_drift, theil_sen
+from app.diagnosis.quality.domain.vocabulary import content_words, vocabulary
+from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
+from app.retrievers.domain.views import StoredFinding, StoredPair
+from app.scoring.matching import match, prepare
 from tests.support.fakes import hits
 
 SENTENCES = [

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.api.diagnosis.quality import REPORTS
-from app.api.request_limits import Turns
+from app.base.api.request_limits import Turns
+from app.base.db.engine import Store
+from app.base.errors import NotFoundError
+from app.base.values import Outcome
 from app.cli import app
-from app.domain.diagnosis.views import QualityReport
-from app.domain.errors import NotFoundError
-from app.domain.model import Outcome
-from app.domain.probing.embeddings import EmbeddingResult
-from app.domain.probing.retrievers import Embedder
-from app.formats.diagnosis.quality_reports import TITLES, quality_markdown
-from app.services.diagnosis import quality_report
-from app.store.engine import Store
+from app.diagnosis.domain.views import QualityReport
+from app.diagnosis.quality import service as quality_report
+from app.diagnosis.quality.api import REPORTS
+from app.diagnosis.quality.reports import TITLES, quality_markdown
+from app.retrievers.domain.embeddings import EmbeddingResult
+from app.retrievers.domain.retrievers import Embedder
 from tests.support.api_service import CANARIES, Api, api
 from tests.support.embedders import vector
 from tests.support.fakes import answered, failed, hits

@@ -10,16 +10,16 @@ import sqlalchemy as sa
 import yaml
 from typer.testing import CliRunner
 
+from app.base.db.engine import Store
+from app.base.errors import InvalidInputError, NotFoundError
+from app.catalog.documents.canary_documents import JudgmentDocument
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.service import definitions, suite_definitions
 from app.cli import app
-from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
-from app.domain.errors import InvalidInputError, NotFoundError
-from app.formats.catalog.canary_documents import JudgmentDocument
-from app.formats.catalog.canary_files import read_canary_files
-from app.formats.diagnosis.judgment_patch import Replacement, patch_text
-from app.services.catalog import definitions, suite_definitions
-from app.services.diagnosis import reanchoring
-from app.store.diagnosis import diagnoses as stored
-from app.store.engine import Store
+from app.diagnosis.documents.judgment_patch import Replacement, patch_text
+from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.service import reanchoring
+from app.diagnosis.store import diagnoses as stored
 from tests.support.library import API, QUERIES, Diagnosed, shelf
 from tests.support.present import present
 

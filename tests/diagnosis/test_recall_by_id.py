@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from app.formats.history.reports import report_markdown
-from app.services.detection import baselines
-from app.services.history import run_reports
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.detection.service import baselines
+from app.reports.documents.reports import report_markdown
+from app.reports.service import run_reports
 from tests.support.library import TEXTS, Diagnosed, shelf
 from tests.support.pages_service import Site
 from tests.support.world import CHECK

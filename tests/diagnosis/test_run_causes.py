@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.alerts.canary_changes import ChangedCanaries
-from app.domain.alerts.summary import AlertFacts, alert_summary
-from app.domain.diagnosis import run_cause_search
-from app.domain.diagnosis.causes import classify
-from app.domain.diagnosis.reanchoring import is_back
-from app.domain.diagnosis.run_cause_search import Pair, find_run_cause
-from app.domain.diagnosis.run_causes import RunCause, RunCauseKind, read_run_cause
-from app.domain.diagnosis.values import Case
-from app.domain.diagnosis.views import ReanchorState
-from app.domain.model import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
-from app.domain.probing.retrievers import Scale
-from app.services.detection import baselines
-from app.services.diagnosis import bulk_reanchoring, reanchoring, returned_chunks
-from app.store.diagnosis import run_causes
-from app.store.engine import Store
+from app.alerts.domain.canary_changes import ChangedCanaries
+from app.alerts.domain.summary import AlertFacts, alert_summary
+from app.base.db.engine import Store
+from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
+from app.detection.service import baselines
+from app.diagnosis.domain import run_cause_search
+from app.diagnosis.domain.causes import classify
+from app.diagnosis.domain.reanchoring import is_back
+from app.diagnosis.domain.run_cause_search import Pair, find_run_cause
+from app.diagnosis.domain.run_causes import RunCause, RunCauseKind, read_run_cause
+from app.diagnosis.domain.values import Case
+from app.diagnosis.domain.views import ReanchorState
+from app.diagnosis.service import bulk_reanchoring, reanchoring, returned_chunks
+from app.diagnosis.store import run_causes
+from app.retrievers.domain.retrievers import Scale
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf
 
 # --- recognised from two rankings a canary -------------------------------------------------------------------

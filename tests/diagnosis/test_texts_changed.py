@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Verdict
-from app.domain.runs.text_changes import TextChange, change_of
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.store.runs import results
+from app.base.db.engine import Store
+from app.base.values import Verdict
+from app.records.store import results
+from app.runs.service.runs import EndedRun
+from app.scoring.text_changes import TextChange, change_of
 from tests.support.library import TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, expect_retraced, seen

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.experiments.assignment import assign_arm
-from app.domain.experiments.interleaving import interleave
+from app.experiments.domain.assignment import assign_arm
+from app.experiments.domain.interleaving import interleave
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "assignment.md").read_text(encoding="utf-8")

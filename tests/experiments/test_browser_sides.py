@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
-from app.services.experiments import shadows
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.experiments.service import shadows
 from tests.support.browser import DESKTOP, PHONE, Tab, inaccessible, opened, served, wider_than_the_screen
 from tests.support.live_experiment import make_shadow
 from tests.support.pages_service import Site, site

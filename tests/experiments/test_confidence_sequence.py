@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from app.domain.experiments.confidence_sequence import (
-    RHO_SQUARED,
-    ArmCounts,
-    estimate_difference,
-    radius,
-)
-from app.domain.experiments.power import detectable_difference, power_at
-from app.domain.experiments.sample_ratio import is_mismatch, log_mismatch_evidence
+from app.experiments.domain.confidence_sequence import RHO_SQUARED, ArmCounts, estimate_difference, radius
+from app.experiments.domain.power import detectable_difference, power_at
+from app.experiments.domain.sample_ratio import is_mismatch, log_mismatch_evidence
 
 
 def arm(units: int, successes: int) -> ArmCounts:

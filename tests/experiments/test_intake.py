@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.domain.errors import InvalidInputError, NotFoundError
-from app.domain.experiments.assignment import assign_arm
-from app.domain.experiments.decision import ExperimentState
-from app.domain.experiments.views import ExperimentDetail, ReceivedExposures, ReceivedOutcomes
-from app.formats.experiments.experiment_documents import ExperimentDocument, ExposureBatch, OutcomeBatch
-from app.formats.validation_messages import parse_document
-from app.services.experiments import experiments, intake, results
-from app.services.history import retention
-from app.store.engine import Store
-from app.store.tables import experiment_units
-from app.store.tables import experiments as experiment_rows
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError, NotFoundError
+from app.experiments.documents.experiment_documents import ExperimentDocument, ExposureBatch, OutcomeBatch
+from app.experiments.domain.assignment import assign_arm
+from app.experiments.domain.decision import ExperimentState
+from app.experiments.domain.views import ExperimentDetail, ReceivedExposures, ReceivedOutcomes
+from app.experiments.service import experiments, intake, results
+from app.experiments.tables import experiment_units
+from app.experiments.tables import experiments as experiment_rows
+from app.operation.service import retention
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.comparison.outcomes import Side
-from app.domain.experiments.confidence_sequence import radius
-from app.domain.experiments.interleaving import (
+from app.comparison.domain.outcomes import Side
+from app.experiments.domain.confidence_sequence import radius
+from app.experiments.domain.interleaving import (
     InterleavedHit,
     Preferences,
     credit_clicks,

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.domain.comparison.outcomes import Side
-from app.domain.errors import ConflictError, NotFoundError
-from app.domain.experiments.decision import ExperimentState
-from app.domain.experiments.interleaving import Preferences, decide_preference
-from app.formats.experiments.interleaving_documents import Click, InterleavingDocument, ListsRequest
-from app.services.experiments import interleavings
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, NotFoundError
+from app.comparison.domain.outcomes import Side
+from app.experiments.documents.interleaving_documents import Click, InterleavingDocument, ListsRequest
+from app.experiments.domain.decision import ExperimentState
+from app.experiments.domain.interleaving import Preferences, decide_preference
+from app.experiments.service import interleavings
 from tests.support.api_service import Api, api
 
 NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.experiments.views import ExperimentLook
-from app.services.catalog.api_keys import Scope
-from app.web import rendering
-from app.web.experiments.interval_chart import HEIGHT, WIDTH, draw_intervals
+from app.base.api.keys import Scope
+from app.base.web import rendering
+from app.experiments.domain.views import ExperimentLook
+from app.experiments.pages.interval_chart import HEIGHT, WIDTH, draw_intervals
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
 

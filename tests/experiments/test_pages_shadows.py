@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.domain.experiments.views import ShadowHour
-from app.services.annotation import tasks
-from app.services.catalog.api_keys import Scope
-from app.services.experiments import side_by_side
-from app.web.experiments.interval_chart import HEIGHT, WIDTH
-from app.web.experiments.overlap_chart import draw_overlap
+from app.annotation.service import tasks
+from app.base.api.keys import Scope
+from app.experiments.domain.views import ShadowHour
+from app.experiments.pages.interval_chart import HEIGHT, WIDTH
+from app.experiments.pages.overlap_chart import draw_overlap
+from app.experiments.service import side_by_side
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.domain.comparison.outcomes import ComparisonVerdict
-from app.domain.experiments.confidence_sequence import RateDifference
-from app.domain.experiments.promotion import (
+from app.comparison.domain.outcomes import ComparisonVerdict
+from app.experiments.domain.confidence_sequence import RateDifference
+from app.experiments.domain.promotion import (
     ExposureEvidence,
     Gate,
     GateName,

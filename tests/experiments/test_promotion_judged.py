@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.experiments.promotion import GateName, GateResult
-from app.domain.experiments.views import GateView
-from app.formats.annotation.task_documents import TaskDocument
-from app.formats.experiments.promotion_documents import PromotionDocument
-from app.formats.validation_messages import parse_document
-from app.services.annotation import annotating, pooling, tasks
-from app.services.experiments import promotions
-from app.services.generation import calibrating, drawing
-from app.store.engine import Store
+from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.service import annotating, pooling, tasks
+from app.answers.service import calibrating, drawing
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.experiments.documents.promotion_documents import PromotionDocument
+from app.experiments.domain.promotion import GateName, GateResult
+from app.experiments.domain.views import GateView
+from app.experiments.service import promotions
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 
 KEYS = [f"q{number:03}" for number in range(110)]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.comparison.outcomes import ComparisonVerdict
-from app.domain.experiments.decision import ExperimentState
-from app.domain.experiments.promotion import GateResult, PromotionState
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.comparison.domain.outcomes import ComparisonVerdict
+from app.experiments.domain.decision import ExperimentState
+from app.experiments.domain.promotion import GateResult, PromotionState
 from tests.support.promotion_story import CANARIES, Story, tell_story
 
 

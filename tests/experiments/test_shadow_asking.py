@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import ProbeQuery
-from app.formats.experiments.shadow_documents import HitDocument, ShadowDocument, ShadowPair
-from app.services.catalog import applying
-from app.services.catalog.references import API
-from app.services.experiments import shadow_asking, shadow_intake, shadows
-from app.services.history import retention
-from app.store.engine import Store, to_us
-from app.store.experiments import shadows as rows
-from app.store.jobs.jobs import at_hand
-from app.store.jobs.values import JobKind
+from app.base.db.engine import Store, to_us
+from app.base.jobs.jobs import at_hand
+from app.base.jobs.values import JobKind
+from app.base.values import Answer, Outcome
+from app.catalog.service import applying
+from app.catalog.service.references import API
+from app.experiments.documents.shadow_documents import HitDocument, ShadowDocument, ShadowPair
+from app.experiments.service import shadow_asking, shadow_intake, shadows
+from app.experiments.store import shadows as rows
+from app.operation.service import retention
+from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import Crash, answered, failed, hits
 from tests.support.present import present
 from tests.support.world import World, canary, documents, page

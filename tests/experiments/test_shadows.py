@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ConflictError, InvalidInputError
-from app.domain.experiments.shadow import compare_pair, is_asked
-from app.domain.runs.rankings import rbo
-from app.formats.experiments.shadow_documents import HitDocument, ShadowPair
-from app.services.annotation.repeated_parts import RECEIVED_BEFORE
-from app.services.catalog.vault import Vault
-from app.services.experiments import shadow_intake, shadows
-from app.services.history import retention
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError
+from app.catalog.service.vault import Vault
+from app.experiments.documents.shadow_documents import HitDocument, ShadowPair
+from app.experiments.domain.shadow import compare_pair, is_asked
+from app.experiments.service import shadow_intake, shadows
+from app.operation.service import retention
+from app.scoring.rankings import rbo
+from app.traffic.service.repeated_parts import RECEIVED_BEFORE
 from tests.support.api_service import Api, api
 
 NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)

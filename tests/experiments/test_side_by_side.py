@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from app.domain.annotation.consensus import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
-from app.domain.annotation.views import NextItem
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.experiments.preferences import ComparedPair, count_preferences
-from app.formats.annotation.task_documents import TaskDocument
-from app.formats.experiments.shadow_documents import HitDocument, ShadowDocument, ShadowPair
-from app.formats.validation_messages import parse_document
-from app.services.annotation import adoption, annotating, annotation_files, pooling, recall, results, tasks
-from app.services.catalog import applying
-from app.services.catalog.references import API
-from app.services.experiments import shadow_intake, shadows, side_by_side
-from app.store.annotation import pair_items
-from app.store.annotation.pair_items import PairItem
-from app.store.engine import Store
+from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.domain.consensus import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
+from app.annotation.domain.views import NextItem
+from app.annotation.service import adoption, annotating, annotation_files, pooling, recall, results, tasks
+from app.annotation.store import pair_items
+from app.annotation.store.pair_items import PairItem
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.catalog.service import applying
+from app.catalog.service.references import API
+from app.experiments.documents.shadow_documents import HitDocument, ShadowDocument, ShadowPair
+from app.experiments.domain.preferences import ComparedPair, count_preferences
+from app.experiments.service import shadow_intake, shadows, side_by_side
 from tests.support.present import present
 from tests.support.world import World, canary, documents, page
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.store.tables import alerts, definitions, deliveries, incidents, transitions
+from app.catalog.tables import definitions
+from app.hooks.tables import alerts, deliveries, incidents, transitions
 from tests.faults.bench import RULE_KEY, Bench, Service
 
 _PAGE = 500

@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import sqlalchemy as sa
 
-from app.store.tables import deliveries, runs, transitions
+from app.hooks.tables import deliveries, transitions
+from app.records.run_tables import runs
 from tests.faults.harness import Child, Deadline, Processes, processes
 from tests.support.processes import ROOT, free_ports
 from tests.support.world import HOOK, RETRIEVER, SECRET, canary

@@ -12,8 +12,9 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from app.store.engine import from_us
-from app.store.tables import definitions, runs
+from app.base.db.engine import from_us
+from app.catalog.tables import definitions
+from app.records.run_tables import runs
 from tests.faults.accounting import Account
 from tests.faults.bench import Bench, Load, bench
 from tests.faults.faults import Fault

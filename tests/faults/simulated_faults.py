@@ -4,12 +4,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from app.domain.delivery.attempts import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_WAIT_SECONDS
-from app.domain.delivery.hooks import Receipt
-from app.formats.catalog.stored_bodies import read_body
-from app.services.delivery import dead_letters
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.catalog.documents.stored_bodies import read_body
+from app.hooks.domain.attempts import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_WAIT_SECONDS
+from app.hooks.domain.hooks import Receipt
+from app.hooks.service import dead_letters
 from tests.faults.accounting import Account
 from tests.faults.bench import RULE
 from tests.faults.faults import Fault

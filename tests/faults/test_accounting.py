@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.store.tables import alerts, deliveries, transitions
+from app.hooks.tables import alerts, deliveries, transitions
 from tests.faults.accounting import Account, take_account
 from tests.faults.bench import Bench, Load, Service, bench
 

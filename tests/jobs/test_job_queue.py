@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from app.domain.errors import StoreUnavailableError
-from app.store.engine import Store, to_us
-from app.store.jobs import postgresql_jobs, postgresql_rows
-from app.store.jobs.jobs import JobQueue, at_hand, defer, waiting
-from app.store.jobs.local_jobs import LocalJobs
-from app.store.jobs.postgresql_jobs import PostgresqlJobs
-from app.store.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
+from app.base.db.engine import Store, to_us
+from app.base.errors import StoreUnavailableError
+from app.base.jobs import postgresql_jobs, postgresql_rows
+from app.base.jobs.jobs import JobQueue, at_hand, defer, waiting
+from app.base.jobs.local_jobs import LocalJobs
+from app.base.jobs.postgresql_jobs import PostgresqlJobs
+from app.base.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
 from tests.support.fakes import Crash
 from tests.support.living import until
 

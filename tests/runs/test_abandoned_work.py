@@ -12,9 +12,9 @@ import httpx2
 import pytest
 import sqlalchemy as sa
 
-from app.store.engine import Store, from_us
-from app.store.tables import deliveries as delivery_rows
-from app.store.tables import runs
+from app.base.db.engine import Store, from_us
+from app.hooks.tables import deliveries as delivery_rows
+from app.records.run_tables import runs
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.living import until
 from tests.support.processes import free_ports, started

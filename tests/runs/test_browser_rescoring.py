@@ -4,9 +4,9 @@ import re
 
 from playwright.sync_api import Browser, expect
 
-from app.api.runs.streams import Streams
-from app.services.runs import rescoring
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.runs.api.streams import Streams
+from app.runs.service import rescoring
 from tests.support.browser import opened, served
 from tests.support.pages_service import site
 from tests.support.world import canary, page

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app import metrics
-from app import worker as worker_module
-from app.domain.catalog.schedules import credible_until, parse_schedule
-from app.domain.clock_steps import ClockSteps
-from app.services.catalog import definitions
-from app.services.history import run_views
-from app.services.runs import scheduling
-from app.services.self_monitor import Issue, SelfMonitor
-from app.services.worker_clock import WorkerClock
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.base.clock_steps import ClockSteps
+from app.base.db.engine import Store
+from app.catalog.domain.schedules import credible_until, parse_schedule
+from app.catalog.service import definitions
+from app.operation import worker as worker_module
+from app.operation.service.self_monitor import Issue, SelfMonitor
+from app.operation.service.worker_clock import WorkerClock
+from app.operation.worker import Engine, Worker
+from app.records.service import run_views
+from app.reports import metrics
+from app.runs.service import scheduling
 from tests.support.fakes import START
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page

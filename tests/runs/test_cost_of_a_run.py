@@ -12,8 +12,8 @@ from types import FrameType
 import pytest
 import sqlalchemy as sa
 
-from app.store.engine import Store
-from app.store.migrate import migrate
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
 from tests.support.fakes import answered, hits
 from tests.support.world import World, canary, page
 

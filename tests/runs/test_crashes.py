@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.domain.delivery.hooks import Hook, Message, Receipt
-from app.formats.catalog.documents import SilenceDocument
-from app.formats.validation_messages import parse_document
-from app.services.alerts import acknowledging
-from app.services.catalog import definitions
-from app.services.delivery import dead_letters
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.store.runs.queue import ClaimedRun
-from app.store.tables import alerts, attempts, deliveries, transitions
+from app.alerts.service import acknowledging
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.documents import SilenceDocument
+from app.catalog.service import definitions
+from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.service import dead_letters
+from app.hooks.tables import alerts, attempts, deliveries, transitions
+from app.records.store.queue import ClaimedRun
+from app.runs.service.runs import EndedRun
 from tests.support.fakes import DELIVERED, Crash
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from app.domain.model import Judgment, Ranking
-from app.domain.runs.measures import CUTOFFS, measures_for, parse_measure
+from app.base.values import Judgment, Ranking
+from app.scoring.measures import CUTOFFS, measures_for, parse_measure
 from tests.support.doc_pages import pages
 from tests.support.exchangeable_runs import EQUALS, MOST_CLAIMS
 from tests.support.published_examples import ONE_QUERY, Q1, Q2, expecting, ndcg_of_retrieved

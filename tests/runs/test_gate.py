@@ -15,13 +15,13 @@ import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.base.errors import InvalidInputError
+from app.base.values import Outcome
+from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.cli import app
 from app.demo.server import create_demo
-from app.domain.errors import InvalidInputError
-from app.domain.model import Outcome
-from app.formats.catalog.canary_files import Documents, read_canary_files
-from app.formats.history.report_comparison import compare_reports, read_reports
-from app.services.runs.gate import choose_targets, measure
+from app.reports.documents.report_comparison import compare_reports, read_reports
+from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 from tests.support.http_servers import HANG, closed_port, peer
 from tests.support.living import coalmine, serving, until

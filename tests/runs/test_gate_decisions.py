@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.catalog.measure_guide import Use
-from app.domain.model import Outcome
-from app.formats.catalog.canary_files import read_canary_files
-from app.formats.history.report_comparison import compare_reports, comparison_lines, read_reports
-from app.services.comparison import run_comparison
-from app.services.comparison.report_decisions import decide_reports, same_expectations
-from app.services.runs.gate import choose_targets, measure
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.values import Outcome
+from app.catalog.documents.canary_files import read_canary_files
+from app.catalog.domain.measure_guide import Use
+from app.comparison.service import run_comparison
+from app.comparison.service.report_decisions import decide_reports, same_expectations
+from app.reports.documents.report_comparison import compare_reports, comparison_lines, read_reports
+from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 from tests.support.world import RETRIEVER, World, canary, page
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import ProbeQuery
-from app.formats.catalog.canary_files import read_canary_files
-from app.services.runs.gate import choose_targets, measure
-from app.terminal import show_reports
+from app.base.terminal import show_reports
+from app.base.values import Answer, Outcome
+from app.catalog.documents.canary_files import read_canary_files
+from app.retrievers.domain.retrievers import ProbeQuery
+from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 
 KEYS = [f"c{number}" for number in range(12)]

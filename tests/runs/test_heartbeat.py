@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app import job_threads, metrics
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.base.db.engine import Store
+from app.operation import job_threads
+from app.operation.worker import Engine, Worker
+from app.reports import metrics
 from tests.support.fakes import Crash
 from tests.support.living import until
 from tests.support.world import LINKS, World, canary, page

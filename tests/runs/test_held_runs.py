@@ -7,12 +7,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.services.runs.due_checks import DueChecks
-from app.store.catalog import definitions
-from app.store.engine import Store, to_us
-from app.store.jobs.queues import open_queue
-from app.store.jobs.values import JobKind, Room
-from app.store.runs import queue
+from app.base.db.engine import Store, to_us
+from app.base.jobs.queues import open_queue
+from app.base.jobs.values import JobKind, Room
+from app.catalog.store import definitions
+from app.records.store import queue
+from app.runs.service.due_checks import DueChecks
 from tests.conftest import Databases
 from tests.support.blocking import overtaken
 from tests.support.fakes import START

@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 
-from app import job_threads, metrics, worker
-from app.domain.model import Trigger
-from app.services.history import run_views
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.base.db.engine import Store
+from app.base.values import Trigger
+from app.operation import job_threads, worker
+from app.operation.worker import Engine, Worker
+from app.records.service import run_views
+from app.reports import metrics
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page
 

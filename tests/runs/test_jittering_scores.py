@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.model import Ranking
-from app.domain.runs.rankings import Scores, round_ranking, scores_hold
-from app.store.engine import Store
-from app.store.tables import rankings
+from app.base.db.engine import Store
+from app.base.values import Ranking
+from app.records.tables import rankings
+from app.scoring.rankings import Scores, round_ranking, scores_hold
 from tests.runs.test_store_recording import any_rankings
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page

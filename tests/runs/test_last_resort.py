@@ -9,13 +9,13 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from app.domain.model import RunStatus, Verdict
-from app.services.catalog import definitions
-from app.services.runs import runs, scheduling
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.store.runs.queue import ClaimedRun
-from app.store.tables import definition_versions
+from app.base.db.engine import Store
+from app.base.values import RunStatus, Verdict
+from app.catalog.service import definitions
+from app.catalog.tables import definition_versions
+from app.records.store.queue import ClaimedRun
+from app.runs.service import runs, scheduling
+from app.runs.service.runs import EndedRun
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.metrics.snapshot import Snapshot
-from app.services.catalog import definitions
-from app.services.history import metrics_snapshot
-from app.services.runs import runs as runs_service
-from app.services.runs.due_checks import DueChecks
-from app.services.runs.plans import Planner
-from app.store.catalog import definitions as definitions_store
-from app.store.engine import Store, to_us
-from app.store.runs import queue
+from app.base.db.engine import Store, to_us
+from app.catalog.service import definitions
+from app.catalog.store import definitions as definitions_store
+from app.records.store import queue
+from app.reports.metrics.snapshot import Snapshot
+from app.reports.service import metrics_snapshot
+from app.runs.service import runs as runs_service
+from app.runs.service.due_checks import DueChecks
+from app.runs.service.plans import Planner
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements
 

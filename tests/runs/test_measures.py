@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.model import Judgment, Ranking
-from app.domain.runs.matching import match, prepare
-from app.domain.runs.measure_arrays import Batch, compute
-from app.domain.runs.measures import CUTOFFS, Measure, mean_name, measures_for, parse_measure
-from app.domain.runs.rankings import rbo
+from app.base.values import Judgment, Ranking
+from app.scoring.matching import match, prepare
+from app.scoring.measure_arrays import Batch, compute
+from app.scoring.measures import CUTOFFS, Measure, mean_name, measures_for, parse_measure
+from app.scoring.rankings import rbo
 from tests.support.plain_measures import plain_measure
 from tests.support.published_examples import Q1, Q2, expecting
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.domain.model import Judgment
-from app.domain.runs.measure_arrays import Floats
-from app.domain.runs.measures import Measure, measures_for, parse_measure
+from app.base.values import Judgment
+from app.scoring.measure_arrays import Floats
+from app.scoring.measures import Measure, measures_for, parse_measure
 from tests.support.measure_libraries import (
     GDEVAL,
     IR_MEASURES,

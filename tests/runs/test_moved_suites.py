@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from app.services.catalog.suite_snapshots import freeze_suite
-from app.store.catalog.suites import members_of
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.catalog.service.suite_snapshots import freeze_suite
+from app.catalog.store.suites import members_of
 from tests.support.world import World, canary, page, statements
 
 pytestmark = pytest.mark.databases

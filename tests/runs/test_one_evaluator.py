@@ -12,21 +12,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.model import Answer, EmbedderChange, Outcome, Ranking, Step
-from app.domain.runs.run_inputs import RunInputs
-from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, evaluate, score
-from app.domain.runs.run_responses import build_responses
-from app.domain.runs.suite_snapshot import SuiteSnapshot
-from app.formats.catalog.documents import RetrieverDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog.input_assembly import build_inputs
-from app.services.history import result_views
-from app.services.probing import trials
-from app.services.runs import rescoring
-from app.services.runs.canary_trials import try_canary
-from app.services.runs.gate import choose_targets, measure
-from app.services.runs.plans import SHARD
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
+from app.catalog.documents.documents import RetrieverDocument
+from app.catalog.domain.suite_snapshot import SuiteSnapshot
+from app.catalog.service.input_assembly import build_inputs
+from app.records.service import result_views
+from app.retrievers.service import trials
+from app.runs.service import rescoring
+from app.runs.service.canary_trials import try_canary
+from app.runs.service.gate import choose_targets, measure
+from app.runs.service.plans import SHARD
+from app.scoring.run_inputs import RunInputs
+from app.scoring.run_outcomes import HistoryFacts, RunOutcome, evaluate, score
+from app.scoring.run_responses import build_responses
 from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated
 from tests.support.world import CHECK, RETRIEVER, World, documents, page

@@ -9,19 +9,20 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app import metrics
+from app.base.api import keys
+from app.base.api.keys import Scope
+from app.base.db import engine as store_engine
+from app.base.db.engine import Store
+from app.base.errors import StoreUnavailableError
+from app.catalog.service import definitions
 from app.config import Settings
-from app.domain.errors import StoreUnavailableError
 from app.main import create_app, open_service
-from app.services.catalog import api_keys, definitions
-from app.services.catalog.api_keys import Scope
-from app.services.history.metrics_snapshot import State
-from app.services.history.overload import report_overload
-from app.services.runs import scheduling
-from app.services.self_monitor import Issue, SelfMonitor
-from app.store import engine as store_engine
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.operation.service.overload import report_overload
+from app.operation.service.self_monitor import Issue, SelfMonitor
+from app.operation.worker import Engine, Worker
+from app.reports import metrics
+from app.reports.service.metrics_snapshot import State
+from app.runs.service import scheduling
 from tests.support.api_service import BASE
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe, FakeSend
@@ -105,8 +106,8 @@ def test_overload_is_one_issue_that_ends_by_itself() -> None:
 
 
 def test_a_blocked_worker_tells_of_overload_and_opens_no_alert(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.worker._SYNC_SECONDS", 0.1)
-    monkeypatch.setattr("app.services.history.overload.OVERLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("app.operation.worker._SYNC_SECONDS", 0.1)
+    monkeypatch.setattr("app.operation.service.overload.OVERLOAD_SECONDS", 0.2)
     world, over = World(store=store), threading.Event()
     world.clock.now = datetime.now(UTC) - timedelta(days=9)
     world.apply(_many(schedule={"every": "10s"}))
@@ -134,7 +135,7 @@ def test_a_blocked_worker_tells_of_overload_and_opens_no_alert(store: Store, mon
 
 def test_a_full_disk_is_told_and_is_over_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_engine, "WRITE_FAILURE_SECONDS", 0.1)
-    monkeypatch.setattr("app.worker._SYNC_SECONDS", 0.1)
+    monkeypatch.setattr("app.operation.worker._SYNC_SECONDS", 0.1)
     service = open_service(Settings(data_dir=tmp_path), environment={}, probe=FakeProbe(), send=FakeSend())
     pages = [1]
 
@@ -166,7 +167,7 @@ def test_readiness_tells_details_to_keys_that_may_read_alone(tmp_path: Path) -> 
     with TestClient(create_app(service), base_url=BASE) as client:
         client.app.state.exposition.process.monitor.report(Issue.RESOURCES, "no room in /srv")  # type: ignore[attr-defined] # of Starlette
         assert client.get("/readyz").text == "ok\nresources: no room in /srv\n"  # open to this machine: no key was made
-        key = api_keys.create_key(service.store, name="reader", scope=Scope.READ, now=datetime.now(UTC))
+        key = keys.create_key(service.store, name="reader", scope=Scope.READ, now=datetime.now(UTC))
         assert client.get("/readyz").text == "ok\nresources\n"
         assert client.get("/readyz", headers={"authorization": "Bearer wrong"}).text == "ok\nresources\n"
         told = client.get("/readyz", headers={"authorization": f"Bearer {key}"})

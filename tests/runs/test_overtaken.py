@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import ConflictError
-from app.formats.catalog.documents import CanaryDocument, HookDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions, suite_definitions
-from app.services.catalog.changes import definition_content, suite_definition
-from app.services.catalog.references import API
-from app.services.catalog.suite_plans import plan_suite, suite_content, write_suite_plan
-from app.services.catalog.vault import Vault
-from app.store.catalog import definitions as catalog
-from app.store.engine import Connection, Store, to_us
-from tests.probing.test_pages_wizard import ANSWER, fields_of
+from app.base.db.engine import Connection, Store, to_us
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError
+from app.catalog.documents.documents import CanaryDocument, HookDocument, SuiteDocument
+from app.catalog.service import definitions, suite_definitions
+from app.catalog.service.changes import definition_content, suite_definition
+from app.catalog.service.references import API
+from app.catalog.service.suite_plans import plan_suite, suite_content, write_suite_plan
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions as catalog
+from tests.retrievers.test_pages_wizard import ANSWER, fields_of
 from tests.support.blocking import overtaken
 from tests.support.fakes import START, FakeProbe
 from tests.support.pages_service import Bench, Site, page, site

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.store.engine import Store
-from app.store.history import check_summaries
+from app.base.db.engine import Store
+from app.records.store import check_summaries
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, World, canary, page
 

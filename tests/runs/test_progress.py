@@ -15,15 +15,15 @@ from anyio.to_thread import current_default_thread_limiter
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from app.api.runs.streams import Streams
-from app.domain.model import Outcome
-from app.services.catalog import api_keys
-from app.services.catalog.api_keys import Scope
-from app.services.history import change_feed
-from app.services.history.change_feed import NEWS, ChangeSnapshot, Kind, Topic, events
-from app.services.runs import rescoring
-from app.store.engine import Store
-from app.store.history.change_feed import FollowedRun, OpenAlert
+from app.base.api import keys
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.values import Outcome
+from app.reports.service import change_feed
+from app.reports.service.change_feed import NEWS, ChangeSnapshot, Kind, Topic, events
+from app.reports.store.change_feed import FollowedRun, OpenAlert
+from app.runs.api.streams import Streams
+from app.runs.service import rescoring
 from tests.support.browser import served
 from tests.support.fakes import failed
 from tests.support.living import until
@@ -268,7 +268,7 @@ def test_a_key_holds_only_so_many_streams_and_leaves_the_others_room(pages: Site
     store = pages.world.store
     run = pages.world.run()
     greedy, modest = (
-        {"authorization": f"Bearer {api_keys.create_key(store, name=name, scope=Scope.READ, now=datetime.now(UTC))}"}
+        {"authorization": f"Bearer {keys.create_key(store, name=name, scope=Scope.READ, now=datetime.now(UTC))}"}
         for name in ("greedy", "modest")
     )
     app = pages.app()
@@ -291,7 +291,7 @@ def test_a_stream_ends_when_it_was_to_end(pages: Site) -> None:
 def test_a_stream_needs_a_key_as_everything_does(pages: Site) -> None:
     store = pages.world.store
     run = pages.world.run()
-    key = api_keys.create_key(store, name="reader", scope=Scope.READ, now=datetime.now(UTC))
+    key = keys.create_key(store, name="reader", scope=Scope.READ, now=datetime.now(UTC))
     with _served(pages) as url:
         for path in ("/v1/events", f"/v1/runs/{run.id}/events"):
             assert _get(url + path).status_code == 401

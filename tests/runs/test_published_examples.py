@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.domain.runs.measures import parse_measure
+from app.scoring.measures import parse_measure
 from tests.support.published_examples import ONE_QUERY, Q1, Q2, expecting, ndcg_of_retrieved
 from tests.support.random_rankings import Topic, ranking_of
 from tests.support.scored_topics import scored

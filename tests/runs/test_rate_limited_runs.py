@@ -13,19 +13,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
-from app import metrics
-from app.adapters.probing.probe import RetrieverProbe
+from app.base.addresses import retriever_policy
+from app.base.db.engine import Store
+from app.base.values import Answer, RunStatus, Slowing, Verdict
+from app.catalog.service import input_assembly
 from app.cli import app
-from app.domain.addresses import retriever_policy
-from app.domain.history.run_views import RunView
-from app.domain.model import Answer, RunStatus, Slowing, Verdict
-from app.domain.probing.retrievers import Probe, ProbeQuery
-from app.services.catalog import input_assembly
-from app.services.history import run_views
-from app.services.probing.shared_limits import share_limits
-from app.services.runs import rescoring
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.operation.worker import Engine, Worker
+from app.records.domain.run_views import RunView
+from app.records.service import run_views
+from app.reports import metrics
+from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.domain.retrievers import Probe, ProbeQuery
+from app.retrievers.service.shared_limits import share_limits
+from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply

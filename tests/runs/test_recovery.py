@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from app.domain.model import Outcome, RunStatus, Verdict
-from app.services.catalog.vault import Vault
-from app.services.runs import runs
-from app.store.engine import Store
-from app.store.runs.queue import ClaimedRun
+from app.base.db.engine import Store
+from app.base.values import Outcome, RunStatus, Verdict
+from app.catalog.service.vault import Vault
+from app.records.store.queue import ClaimedRun
+from app.runs.service import runs
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import COVERAGE, World, canary, page, statements
 

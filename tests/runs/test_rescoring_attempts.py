@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from app import metrics
-from app.services.runs import rescoring
-from app.services.runs.rescoring import MOST_ATTEMPTS
-from app.store.engine import Store, from_us
-from app.store.jobs.values import Job, JobKind
-from app.store.tables import rescorings, run_probes
-from app.worker import Engine, Worker
+from app.base.db.engine import Store, from_us
+from app.base.jobs.values import Job, JobKind
+from app.operation.worker import Engine, Worker
+from app.records.rescoring_tables import rescorings
+from app.records.tables import run_probes
+from app.reports import metrics
+from app.runs.service import rescoring
+from app.runs.service.rescoring import MOST_ATTEMPTS
 from tests.support.fakes import FakeSend
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, LINKS, World, canary, page

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from app.services.runs import rescoring
+from app.runs.service import rescoring
 from tests.support.api_service import CANARIES, Api, api
 from tests.support.http_servers import Reply, peer, reply
 

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.errors import InvalidInputError
-from app.services.catalog.api_keys import Scope
-from app.services.history import run_views
-from app.services.runs import rescoring
-from app.store.engine import Store
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.errors import InvalidInputError
+from app.records.service import run_views
+from app.runs.service import rescoring
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import Site, csrf

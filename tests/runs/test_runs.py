@@ -10,20 +10,21 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import ConflictError, NotFoundError
-from app.domain.history.views import CanaryState
-from app.domain.model import Outcome, Ranking, Verdict
-from app.domain.runs import run_outcomes
-from app.domain.runs.evaluation import Panel, Yardstick, judge
-from app.domain.runs.matching import Match
-from app.domain.runs.rankings import round_ranking
-from app.formats.catalog.documents import CanaryDocument, RetrieverDocument
-from app.formats.history import shapes
-from app.formats.history.report_comparison import compare_reports
-from app.services.history import charts, result_views, run_views
-from app.services.runs import finalising, plans, staging
-from app.store.engine import Store
-from app.store.tables import canary_versions, layouts
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, NotFoundError
+from app.base.values import Outcome, Ranking, Verdict
+from app.catalog.documents.documents import CanaryDocument, RetrieverDocument
+from app.catalog.tables import canary_versions
+from app.records import documents as shapes
+from app.records.domain.views import CanaryState
+from app.records.service import charts, result_views, run_views
+from app.records.tables import layouts
+from app.reports.documents.report_comparison import compare_reports
+from app.runs.service import finalising, plans, staging
+from app.scoring import run_outcomes
+from app.scoring.evaluation import Panel, Yardstick, judge
+from app.scoring.matching import Match
+from app.scoring.rankings import round_ranking
 from tests.runs.test_store_recording import any_rankings
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page

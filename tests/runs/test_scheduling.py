@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.catalog.schedules import parse_schedule, spread
-from app.domain.errors import ConflictError, NotFoundError
-from app.domain.model import RunStatus, Trigger
-from app.services.history import run_views
-from app.store.engine import Store
-from app.store.jobs.queues import open_queue
-from app.store.jobs.values import JobKind, Room
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, NotFoundError
+from app.base.jobs.queues import open_queue
+from app.base.jobs.values import JobKind, Room
+from app.base.values import RunStatus, Trigger
+from app.catalog.domain.schedules import parse_schedule, spread
+from app.records.service import run_views
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race
 

@@ -6,17 +6,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.domain.model import Answer
-from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
-from app.formats.probing.retriever_documents import RetrieverDocument
-from app.services.probing.shared_limits import ROUNDS, SharedProbe, share_limits
-from app.services.runs import lanes, runs
-from app.services.runs.plans import Planner
-from app.store.engine import Store
-from app.store.jobs.queues import open_queue
-from app.store.jobs.values import JobKind, Room
-from app.store.probing.lane_locks import hold_lane
-from app.store.tables import rates
+from app.base.db.engine import Store
+from app.base.jobs.queues import open_queue
+from app.base.jobs.values import JobKind, Room
+from app.base.values import Answer
+from app.records.run_tables import rates
+from app.retrievers.documents.retriever_documents import RetrieverDocument
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
+from app.retrievers.service.shared_limits import ROUNDS, SharedProbe, share_limits
+from app.retrievers.store.lane_locks import hold_lane
+from app.runs.service import lanes, runs
+from app.runs.service.plans import Planner
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import FakeProbe
 from tests.support.living import until

@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from app.domain.errors import StoreUnavailableError
-from app.domain.model import RunStatus, Verdict
-from app.domain.probing.lanes import fan_out, lane_count
-from app.domain.probing.retrievers import ProbeContext
-from app.formats.probing.retriever_documents import RetrieverDocument
-from app.services.runs import lanes, runs
-from app.services.runs.lanes import ShardEnd
-from app.services.runs.plans import SHARD, Planner
-from app.services.runs.runs import EndedRun
-from app.store.engine import Store
-from app.store.jobs.queues import open_queue
-from app.store.jobs.values import Job, JobKind, Room
-from app.store.probing import rates
-from app.store.tables import runs as rows
+from app.base.db.engine import Store
+from app.base.errors import StoreUnavailableError
+from app.base.jobs.queues import open_queue
+from app.base.jobs.values import Job, JobKind, Room
+from app.base.values import RunStatus, Verdict
+from app.records.run_tables import runs as rows
+from app.retrievers.documents.retriever_documents import RetrieverDocument
+from app.retrievers.domain.lanes import fan_out, lane_count
+from app.retrievers.domain.retrievers import ProbeContext
+from app.retrievers.store import rates
+from app.runs.service import lanes, runs
+from app.runs.service.lanes import ShardEnd
+from app.runs.service.plans import SHARD, Planner
+from app.runs.service.runs import EndedRun
 from tests.conftest import Databases
 from tests.support.fakes import Crash
 from tests.support.present import present

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from app.domain.model import Answer, Outcome, Ranking, Step
-from app.services.alerts.changed_list import list_changed
-from app.services.runs.gate import choose_targets, measure
-from app.store.engine import Store
-from app.store.runs import results as history
-from app.store.runs.shards import Failure, ShardBody
-from app.store.tables import run_probes
+from app.alerts.service.changed_list import list_changed
+from app.base.db.engine import Store
+from app.base.values import Answer, Outcome, Ranking, Step
+from app.records.store import results as history
+from app.records.store.shards import Failure, ShardBody
+from app.records.tables import run_probes
+from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import Crash, FakeClock, answered, failed, hits
 from tests.support.world import RETRIEVER, World, canary, documents, page, statements
 

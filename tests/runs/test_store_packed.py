@@ -10,15 +10,9 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.model import Answer, Outcome
-from app.services.alerts import rule_facts, transitions
-from app.services.history import charts
-from app.services.lookup import find_check
-from app.services.run_bodies import probe_summary
-from app.store.detection import detectors
-from app.store.engine import Connection, Store, to_us
-from app.store.history import check_summaries, series
-from app.store.packed import (
+from app.alerts.service import rule_facts, transitions
+from app.base.db.engine import Connection, Store, to_us
+from app.base.db.packed import (
     pack_figures,
     pack_latencies,
     pack_numbers,
@@ -30,9 +24,16 @@ from app.store.packed import (
     unpack_words,
     with_vector,
 )
-from app.store.runs import recording, results
-from app.store.runs.rollups import HOUR, fill_rollups, unpack_bucket
-from app.store.tables import detections, rollups, run_probes, runs
+from app.base.values import Answer, Outcome
+from app.catalog.service.lookup import find_check
+from app.detection.store import detectors
+from app.detection.tables import detections
+from app.records.run_tables import runs
+from app.records.service import charts
+from app.records.service.run_bodies import probe_summary
+from app.records.store import check_summaries, recording, results, series
+from app.records.store.rollups import HOUR, fill_rollups, unpack_bucket
+from app.records.tables import rollups, run_probes
 from tests.support.fakes import answered, hits
 from tests.support.world import CHECK, World, canary, page
 

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import StoreUnavailableError
-from app.domain.model import Ranking
-from app.domain.runs.rankings import decimals_of, round_ranking
-from app.store.engine import Store, insert_new
-from app.store.runs import ranking_rows, recording
+from app.base.db.engine import Store, insert_new
+from app.base.errors import StoreUnavailableError
+from app.base.values import Ranking
+from app.records.store import ranking_rows, recording
+from app.scoring.rankings import decimals_of, round_ranking
 from tests.conftest import Databases
 from tests.support.fakes import hits
 from tests.support.world import World

@@ -16,14 +16,14 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
-from app import metrics
-from app.domain.history.run_views import RunView
-from app.domain.model import Trigger
-from app.services.history import run_views
-from app.store.engine import Store
-from app.store.migrate import migrate
-from app.store.tables import runs as rows
-from app.worker import Engine, Worker
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
+from app.base.values import Trigger
+from app.operation.worker import Engine, Worker
+from app.records.domain.run_views import RunView
+from app.records.run_tables import runs as rows
+from app.records.service import run_views
+from app.reports import metrics
 from tests.conftest import Databases
 from tests.support.http_servers import Reply, Seen, peer, reply
 from tests.support.living import until

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.aggregates import Aggregates, Slice
-from app.domain.model import Bound, Canary, Category, Judgment, Outcome, Ranking, Reason, Rule, RuleKind, Verdict
-from app.domain.probing.relevance import top_score
-from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
-from app.domain.runs.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored
+from app.base.aggregates import Aggregates, Slice
+from app.base.values import Bound, Canary, Category, Judgment, Outcome, Ranking, Reason, Rule, RuleKind, Verdict
+from app.retrievers.domain.relevance import top_score
+from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
+from app.scoring.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)
 EXPECTING = Canary(key="a", query="?", judgments=(Judgment(id="d1"),), floors={"R@5": 0.8})

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.annotation.views import NextItem, TaskDetail
-from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.formats.annotation.task_documents import TaskDocument
-from app.formats.validation_messages import parse_document
-from app.services.annotation import annotating, pooling, tasks
-from app.services.catalog import applying
-from app.services.catalog.references import API
-from app.store.annotation import tasks as rows
-from app.store.annotation.tasks import ItemRow
-from app.store.engine import Store
+from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.domain.views import NextItem, TaskDetail
+from app.annotation.service import annotating, pooling, tasks
+from app.annotation.store import tasks as rows
+from app.annotation.store.tasks import ItemRow
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Answer, Outcome, Ranking
+from app.catalog.service import applying
+from app.catalog.service.references import API
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from tests.support.present import present
 from tests.support.world import RETRIEVER, World, canary, documents, page
 

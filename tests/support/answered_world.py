@@ -5,20 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.domain.generation.judges import (
-    AnswerRequest,
-    GeneratedAnswer,
-    Judge,
-    JudgeOutcome,
-    JudgeReply,
-)
-from app.domain.generation.prompts import Prompt
-from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import AnswerSource, ProbeQuery
-from app.services.generation import answering
-from app.services.generation.answering import AnswerTools
-from app.store.engine import Store
-from app.store.generation import answers as rows
+from app.answers.domain.judges import AnswerRequest, GeneratedAnswer, Judge, JudgeOutcome, JudgeReply
+from app.answers.domain.prompts import Prompt
+from app.answers.service import answering
+from app.answers.service.answering import AnswerTools
+from app.answers.store import answers as rows
+from app.base.db.engine import Store
+from app.base.values import Answer, Outcome
+from app.retrievers.domain.retrievers import AnswerSource, ProbeQuery
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page
 

@@ -8,22 +8,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from app.alerts.service.alert_links import Links
+from app.annotation.service import pooling, recall
+from app.annotation.store import tasks
+from app.annotation.store.tasks import ItemRow, TaskRow
+from app.base.api import keys
+from app.base.api.keys import Scope
+from app.base.values import Answer, Outcome, Ranking
+from app.catalog.store import definitions
 from app.config import Settings
-from app.domain.delivery.hooks import Hook, Message, Receipt
-from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
+from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.service import deliveries
+from app.hooks.service.deliveries import SentDelivery
 from app.main import Service, create_app, open_service
-from app.services.alerts.alert_links import Links
-from app.services.annotation import pooling, recall, traffic_sampling
-from app.services.catalog import api_keys
-from app.services.catalog.api_keys import Scope
-from app.services.delivery import deliveries
-from app.services.delivery.deliveries import SentDelivery
-from app.services.runs import runs
-from app.services.runs.plans import Planner
-from app.store.annotation import tasks, traffic
-from app.store.annotation.tasks import ItemRow, TaskRow
-from app.store.catalog import definitions
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service import runs
+from app.runs.service.plans import Planner
+from app.traffic.service import traffic_sampling
+from app.traffic.store import traffic
 from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
@@ -238,7 +240,7 @@ class Api:
 
     def key(self, scope: Scope) -> str:
         """Create a key."""
-        return api_keys.create_key(self.service.store, name=f"a {scope} key", scope=scope, now=_now())
+        return keys.create_key(self.service.store, name=f"a {scope} key", scope=scope, now=_now())
 
 
 @contextmanager

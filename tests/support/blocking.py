@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import Store
+from app.base.db.engine import Store
 
 
 def overtaken(store: Store, first: Callable[[Connection], object], second: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from app.domain.probing.retrievers import Tls
+from app.retrievers.domain.retrievers import Tls
 
 
 class Authority:

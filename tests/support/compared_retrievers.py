@@ -19,13 +19,13 @@ from pydantic import BaseModel
 from scipy import sparse
 from typer.testing import CliRunner
 
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.service import applying
+from app.catalog.service.references import API
 from app.cli import app as command_line
 from app.demo.corpus import Chunk
-from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.catalog import applying
-from app.services.catalog.references import API
 from tests.support.living import coalmine, serving, until
 
 SHORTEST, LONGEST = 3, 5

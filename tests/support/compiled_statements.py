@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from sqlalchemy import Dialect, Engine, event
 
-from app.store import drivers
-from app.store import engine as stores
+from app.base.db import drivers
+from app.base.db import engine as stores
 
 _MOST = 5_000  # statements
 _UNCORRELATED = re.compile(r"\bFROM \w+(?: AS \"?\w+\"?)?, (\w+(?: AS \"?\w+\"?)?) +\n?WHERE\b")

@@ -11,8 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.formats.catalog.stored_bodies import read_body
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.catalog.documents.stored_bodies import read_body
 from tests.support.world import World
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from app.domain.delivery.hooks import Hook, Message, Receipt
-from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
+from app.base.values import Answer, Outcome, Ranking
+from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from app.domain.model import Outcome
-from app.services.runs import rescoring
+from app.base.values import Outcome
+from app.runs.service import rescoring
 from tests.support.api_service import CHECK, Api, api
 
 _AT_ONCE: Mapping[str, Any] = {"open": {"bad": 1, "of": 1}, "close": 1}

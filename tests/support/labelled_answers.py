@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.generation.judge_report import CalibrationBody
-from app.formats.annotation.task_documents import TaskDocument
-from app.formats.validation_messages import parse_document
-from app.services.annotation import annotating, pooling, tasks
-from app.services.generation import calibrating, drawing
-from app.store.annotation import tasks as task_rows
-from app.store.annotation.tasks import TaskRow
-from app.store.catalog import definitions
-from app.store.engine import Store
-from app.store.generation import calibrations
+from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.service import annotating, pooling, tasks
+from app.annotation.store import tasks as task_rows
+from app.annotation.store.tasks import TaskRow
+from app.answers.domain.judge_report import CalibrationBody
+from app.answers.service import calibrating, drawing
+from app.answers.store import calibrations
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.catalog.store import definitions
 from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.present import present
 

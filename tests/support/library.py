@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.diagnosis.views import DiagnosisView
-from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.services.catalog import applying
-from app.services.catalog.references import API, FILE
-from app.services.diagnosis import diagnoses
-from app.services.diagnosis.diagnoses import PATIENCE
-from app.services.runs.plans import Planner
-from app.services.runs.runs import EndedRun, execute
-from app.store.engine import Store
-from app.store.runs import results
+from app.base.db.engine import Store
+from app.base.values import Answer, Outcome, Ranking
+from app.catalog.service import applying
+from app.catalog.service.references import API, FILE
+from app.diagnosis.domain.views import DiagnosisView
+from app.diagnosis.service import diagnoses
+from app.diagnosis.service.diagnoses import PATIENCE
+from app.records.store import results
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service.plans import Planner
+from app.runs.service.runs import EndedRun, execute
 from tests.support.fakes import answered, failed
 from tests.support.present import present
 from tests.support.world import CHECK, RETRIEVER, World, documents, page

@@ -2,15 +2,15 @@
 
 from datetime import datetime, timedelta
 
-from app.domain.experiments.assignment import assign_arm
-from app.formats.annotation.task_documents import TaskDocument
-from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
-from app.formats.experiments.promotion_documents import PromotionDocument
-from app.formats.experiments.shadow_documents import HitDocument, ShadowDocument, ShadowPair
-from app.formats.validation_messages import parse_document
-from app.services.annotation import annotating, pooling, tasks
-from app.services.experiments import experiments, intake, promotions, shadow_intake, shadows, side_by_side
-from app.store.engine import Store
+from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.service import annotating, pooling, tasks
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.experiments.documents.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
+from app.experiments.documents.promotion_documents import PromotionDocument
+from app.experiments.documents.shadow_documents import HitDocument, ShadowDocument, ShadowPair
+from app.experiments.domain.assignment import assign_arm
+from app.experiments.service import experiments, intake, promotions, shadow_intake, shadows, side_by_side
 from tests.support.world import World
 
 _ARMS = [{"name": "vector", "share": 0.5}, {"name": "hybrid", "share": 0.5}]

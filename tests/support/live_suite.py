@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.adapters.probing.probe import RetrieverProbe
+from app.base.addresses import retriever_policy
+from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.demo.corpus import BUNDLED, Chunk, read_corpus
-from app.domain.addresses import retriever_policy
-from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.runs.gate import Target, measure
+from app.retrievers.client.probe import RetrieverProbe
+from app.runs.service.gate import Target, measure
 from tests.support.fakes import FakeClock
 
 CORPUS: tuple[Chunk, ...] = read_corpus()

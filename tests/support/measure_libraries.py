@@ -19,8 +19,8 @@ import ir_measures
 import numpy as np
 import pytrec_eval
 
-from app.domain.model import MAX_GRADE
-from app.domain.runs.measure_arrays import Floats
+from app.base.values import MAX_GRADE
+from app.scoring.measure_arrays import Floats
 from tests.support.random_rankings import Topic
 
 Qrels = dict[str, dict[str, int]]

@@ -10,9 +10,9 @@ from unittest.mock import patch
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from app.base.db.engine import Store
+from app.base.db.migrate import migrate
 from app.config import Settings
-from app.store.engine import Store
-from app.store.migrate import migrate
 
 
 def write_migrated(file: Path) -> None:

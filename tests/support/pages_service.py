@@ -8,14 +8,14 @@ from typing import Any
 from fastapi import FastAPI
 from httpx2 import Response
 
-from app import metrics
+from app.base.api import keys
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
 from app.config import Settings
-from app.domain.probing.retrievers import Probe
 from app.main import Service, create_app
-from app.services.catalog import api_keys
-from app.services.catalog.api_keys import Scope
-from app.store.engine import Store
-from app.worker import Engine, Worker
+from app.operation.worker import Engine, Worker
+from app.reports import metrics
+from app.retrievers.domain.retrievers import Probe
 from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
@@ -66,7 +66,7 @@ class Site:
 
     def key(self, scope: Scope = Scope.ADMIN) -> str:
         """Create a key."""
-        return api_keys.create_key(self.world.store, name="somebody", scope=scope, now=datetime.now(UTC))
+        return keys.create_key(self.world.store, name="somebody", scope=scope, now=datetime.now(UTC))
 
     def signed_in(self, key: str) -> TestClient:
         """Open a browser and sign in."""

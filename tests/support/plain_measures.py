@@ -6,7 +6,7 @@ Nothing is shared with the code under test but the values of the domain: hits ar
 import math
 from collections.abc import Sequence
 
-from app.domain.model import Judgment, Ranking
+from app.base.values import Judgment, Ranking
 
 
 def plain_measure(name: str, k: int | None, judgments: Sequence[Judgment], ranking: Ranking) -> float:

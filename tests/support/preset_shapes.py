@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.model import EMPTY, Outcome
+from app.base.values import EMPTY, Outcome
 
 QUERY = 'How long are "logs" kept?'
 K = 3

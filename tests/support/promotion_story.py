@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from app.domain.annotation.consensus import hash_share
-from app.domain.comparison.views import ComparisonView
-from app.domain.experiments.assignment import assign_arm
-from app.domain.experiments.promotion import GateName
-from app.domain.experiments.views import ExperimentDetail, PromotionView
-from app.domain.model import Answer
-from app.domain.probing.retrievers import ProbeQuery
-from app.formats.experiments.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
-from app.formats.experiments.promotion_documents import PromotionDocument
-from app.formats.validation_messages import parse_document
-from app.services.comparison import comparisons
-from app.services.experiments import experiments, intake, promotions, results
-from app.store.engine import Store
+from app.annotation.domain.consensus import hash_share
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Answer
+from app.comparison.domain.views import ComparisonView
+from app.comparison.service import comparisons
+from app.experiments.documents.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
+from app.experiments.documents.promotion_documents import PromotionDocument
+from app.experiments.domain.assignment import assign_arm
+from app.experiments.domain.promotion import GateName
+from app.experiments.domain.views import ExperimentDetail, PromotionView
+from app.experiments.service import experiments, intake, promotions, results
+from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page
 

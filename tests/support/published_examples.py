@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from app.domain.model import Judgment
+from app.base.values import Judgment
 from tests.support.random_rankings import Topic, ranking_of
 
 

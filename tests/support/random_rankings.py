@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from app.domain.model import Judgment, Ranking
+from app.base.values import Judgment, Ranking
 
 WORDS = ("ash", "birch", "cedar", "elm")
 Topic = tuple[list[Judgment], Ranking]

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Final
 
-from app.domain.detection import follow
-from app.domain.detection.values import Habit, Habits, Members
-from app.domain.runs.measures import MEASURES_VERSION
-from app.services.detection.detectors import Detector, DetectorMeasures
-from app.store.catalog import definitions
-from app.store.detection import detectors
-from app.store.engine import Store
-from app.store.runs import results
+from app.base.db.engine import Store
+from app.catalog.store import definitions
+from app.detection.domain import follow
+from app.detection.domain.values import Habit, Habits, Members
+from app.detection.service.detectors import Detector, DetectorMeasures
+from app.detection.store import detectors
+from app.records.store import results
+from app.scoring.measures import MEASURES_VERSION
 from tests.support.present import present
 
 HABIT: Final = "0123456789abcdef"

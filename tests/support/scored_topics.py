@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from app.domain.runs.matching import match, prepare
-from app.domain.runs.measure_arrays import Batch, Floats, compute
-from app.domain.runs.measures import Measure
+from app.scoring.matching import match, prepare
+from app.scoring.measure_arrays import Batch, Floats, compute
+from app.scoring.measures import Measure
 from tests.support.random_rankings import Topic
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.domain.model import Outcome
+from app.base.values import Outcome
 from tests.support.preset_shapes import EMBEDDING, QUERY, VECTOR, Hit, K, Refusal, Shape
 
 

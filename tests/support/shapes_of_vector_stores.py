@@ -1,6 +1,6 @@
 """Answers of vector stores, in the shapes their references show."""
 
-from app.domain.model import Outcome
+from app.base.values import Outcome
 from tests.support.preset_shapes import EMBEDDING, QUERY, VECTOR, Hit, K, Refusal, Shape
 
 VECTOR_STORES = {

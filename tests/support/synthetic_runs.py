@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.domain.detection import (
+from app.detection.domain import (
     Change,
     Follower,
     Members,
@@ -16,8 +16,8 @@ from app.domain.detection import (
     learn_when_due,
     observe,
 )
-from app.domain.detection.replay import Runs
-from app.domain.detection.values import Fails, Floats, grouped
+from app.detection.domain.replay import Runs
+from app.detection.domain.values import Fails, Floats, grouped
 
 
 def members_of(count: int, first: int = 0) -> Members:

@@ -6,12 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.services.detection import detector_replay
-from app.services.runs.runs import EndedRun
-from app.store.catalog import definitions
-from app.store.detection import detectors
-from app.store.detection.detectors import DetectionRow
-from app.store.engine import Store
+from app.base.db.engine import Store
+from app.catalog.store import definitions
+from app.detection.service import detector_replay
+from app.detection.store import detectors
+from app.detection.store.detectors import DetectionRow
+from app.runs.service.runs import EndedRun
 from tests.conftest import Databases
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.world import CHECK, World, canary, page

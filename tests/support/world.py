@@ -9,32 +9,32 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from app.domain.delivery.hooks import Send
-from app.domain.model import Trigger
-from app.domain.probing.embeddings import Embed
-from app.formats.catalog.canary_files import CanaryFile, Documents, Source
-from app.formats.catalog.documents import SuiteDocument
-from app.formats.validation_messages import parse_document
-from app.services.alerts import alert_views, transitions
-from app.services.alerts.alert_links import Links
-from app.services.catalog import applying
-from app.services.catalog.changes import Change
-from app.services.catalog.references import FILE
-from app.services.catalog.vault import Vault
-from app.services.delivery import deliveries
-from app.services.delivery.deliveries import SentDelivery
-from app.services.history import result_views, run_views
-from app.services.runs import runs, scheduling
-from app.services.runs.due_checks import DueChecks
-from app.services.runs.plans import Planner
-from app.services.runs.runs import EndedRun
-from app.store.delivery import claims
-from app.store.engine import Store, to_us
-from app.store.runs import queue
-from app.store.runs.queue import ClaimedRun
-from app.store.tables import deliveries as delivery_rows
-from app.store.tables import metadata
-from app.store.tables import runs as rows
+from app.alerts.service import alert_views, transitions
+from app.alerts.service.alert_links import Links
+from app.base.db.engine import Store, to_us
+from app.base.db.tables import metadata
+from app.base.documents.validation_messages import parse_document
+from app.base.values import Trigger
+from app.catalog.documents.canary_files import CanaryFile, Documents, Source
+from app.catalog.documents.documents import SuiteDocument
+from app.catalog.service import applying
+from app.catalog.service.changes import Change
+from app.catalog.service.references import FILE
+from app.catalog.service.vault import Vault
+from app.hooks.domain.hooks import Send
+from app.hooks.service import deliveries
+from app.hooks.service.deliveries import SentDelivery
+from app.hooks.store import claims
+from app.hooks.tables import deliveries as delivery_rows
+from app.records.run_tables import runs as rows
+from app.records.service import result_views, run_views
+from app.records.store import queue
+from app.records.store.queue import ClaimedRun
+from app.retrievers.domain.embeddings import Embed
+from app.runs.service import runs, scheduling
+from app.runs.service.due_checks import DueChecks
+from app.runs.service.plans import Planner
+from app.runs.service.runs import EndedRun
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
 from tests.support.present import present
 

@@ -1,1 +1,0 @@
-"""The network: retrievers, hooks and other services."""

@@ -1,1 +1,0 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: over the network."""

@@ -1,1 +1,0 @@
-"""Asks for generated answers, and judges about them."""

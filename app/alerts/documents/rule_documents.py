@@ -1,0 +1,309 @@
+"""Rule documents: the rules of a check as users write them, and the rules in force with the default ones."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from app.alerts.documents.bound_documents import BoundOfKind, MarginOfKind, Rise
+from app.alerts.domain.answer_rules import ANSWER_MEASURES
+from app.alerts.domain.rules import (
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEGRADED_SHARE,
+    FAILED_SHARE,
+    RESERVED_KEYS,
+    ROUNDING,
+    default_rule_key,
+    with_default_rules,
+    with_gate_rules,
+)
+from app.alerts.domain.slower import SLOWER_MEASURE, SLOWER_OPEN, SLOWER_RISE
+from app.base.documents.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Number,
+    Place,
+    RuleKey,
+    Whole,
+    check_kind,
+    did_you_mean,
+    field_error,
+    field_errors,
+    one_line,
+    repeated_positions,
+)
+from app.base.values import Category, Percentile, Rule, RuleKind, Severity
+from app.scoring.measures import mean_name, parse_measure
+
+BUILT = tuple(kind.value for kind in RuleKind)
+
+OWN_MEASURES = ("health_score", COVERAGE, DEGRADED_SHARE, ANSWERED_RATIO)
+"""Measures of a threshold besides the means of IR measures."""
+
+
+def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
+    """Rules a check has in force, see `with_default_rules`."""
+    disabled = {str(rule.key) for rule in rules if not rule.enabled}
+    return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
+
+
+def gate_rules(rules: Sequence["RuleDocument"], *, compared: bool) -> tuple[tuple[Rule, ...], str | None]:
+    """Rules of a check in force where there is no history, with a note on the default, see `with_gate_rules`."""
+    disabled = {str(rule.key) for rule in rules if not rule.enabled}
+    return with_gate_rules([rule.to_domain() for rule in rules], compared=compared, disabled=disabled)
+
+
+class OpenDocument(Document):
+    """Open on `bad` runs of the last `of`."""
+
+    bad: Annotated[Whole, Field(ge=1, le=100)] = 2
+    of: Annotated[Whole, Field(ge=1, le=100)] = 3
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.bad > self.of:
+            raise field_error(f"must not ask for {self.bad} bad runs of {self.of}")
+        return self
+
+
+def _kind(value: Any) -> Any:
+    check_kind("rule kind", value, BUILT, ())
+    return value
+
+
+def _measure(text: str) -> str:
+    if text in OWN_MEASURES or text in ANSWER_MEASURES:
+        return text
+    try:
+        return mean_name(parse_measure(text))
+    except ValueError as error:
+        near = did_you_mean(text, (*OWN_MEASURES, *ANSWER_MEASURES))
+        raise field_error(f"unknown measure '{one_line(text)}'{near}" if near else str(error)) from None
+
+
+class RuleDocument(Document):
+    """When a check raises an alert. The key is the identity: bounds may change under it.
+
+    The default key is kind, measure (of a latency, its percentile), category and canary, those present, joined by `-`.
+    """
+
+    kind: Annotated[RuleKind, BeforeValidator(_kind)]
+    measure: Annotated[str, StringConstraints(max_length=64), AfterValidator(_measure)] | None = None
+    category: Category | None = None
+    canary: CanaryKey | None = None
+    percentile: Annotated[Percentile | None, Field(validate_default=True)] = None
+    """Of a latency; default p95."""
+    severity: Severity = Severity.CRITICAL
+    warning: BoundOfKind | None = None
+    critical: BoundOfKind | None = None
+    confidence: Annotated[Number, Field(ge=0.5, le=0.999)] = 0.95
+    open: OpenDocument = OpenDocument()
+    close: Annotated[Whole, Field(ge=1, le=100)] = 2
+    margin: MarginOfKind = 0.0
+    failed_share: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    factor: Annotated[Number, Field(ge=1, le=1000)] | None = None
+    """Of `slower`: times the baseline's median latency; default 3."""
+    rise: Rise | None = None
+    """Of `slower`: above the baseline's median latency, seconds or a duration; default 200ms."""
+    enabled: Flag = True
+    key: Annotated[RuleKey | None, Field(validate_default=True)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, whole: Any) -> Any:
+        """Refuse unknown keys, and suggest the options of the rule's kind."""
+        kind = whole.get("kind") if isinstance(whole, Mapping) else None
+        if not isinstance(kind, str) or kind not in BUILT:
+            return whole
+        options = _OPTIONS[RuleKind(kind)]
+        unknown = [key for key in whole if key not in cls.model_fields]
+        if unknown:
+            options_note = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
+            messages = [(key, did_you_mean(str(key), options) or options_note) for key in unknown]
+            raise field_errors([((str(key),), f"unknown key '{one_line(str(key))}'{more}") for key, more in messages])
+        return _with_open_of_slower(whole) if kind == RuleKind.SLOWER else whole
+
+    @field_validator("percentile")
+    @classmethod
+    def _default_percentile(cls, percentile: Percentile | None, info: ValidationInfo) -> Percentile | None:
+        return Percentile.P95 if percentile is None and info.data.get("kind") is RuleKind.LATENCY else percentile
+
+    @field_validator("key")
+    @classmethod
+    def _default_key(cls, key: str | None, info: ValidationInfo) -> str | None:
+        if key is not None:
+            return key
+        watched = info.data.get("measure") or info.data.get("percentile")
+        return default_rule_key(info.data.get("kind", ""), watched, info.data.get("category"), info.data.get("canary"))
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        wrong = list(self._foreign_options())
+        if {"warning", "critical"} <= _OPTIONS[self.kind]:
+            wrong += [*self._ordered(), *self._closable()]
+        if self.kind in {RuleKind.THRESHOLD, RuleKind.DROP}:
+            wrong += self._measurable()
+        if self.kind is RuleKind.CANARY and self.canary is None:
+            wrong.append((("canary",), "is missing; a canary rule is about one of them"))
+        if self.kind is RuleKind.PROBE_ERRORS and self.margin > (
+            FAILED_SHARE if self.failed_share is None else self.failed_share
+        ):
+            wrong.append((("margin",), _NEVER_CLOSES))
+        if self.kind is RuleKind.SLOWER and self.margin > (SLOWER_RISE if self.rise is None else self.rise):
+            wrong.append((("margin",), _NEVER_CLOSES))
+        if wrong:
+            raise field_errors(wrong)
+        return self
+
+    def _foreign_options(self) -> Iterator[tuple[Place, str]]:
+        """Yield the options that do not apply to a rule of this kind."""
+        understood = _OPTIONS[self.kind]
+        for name, field in type(self).model_fields.items():
+            if name not in understood and getattr(self, name) != field.default:
+                yield (name,), f"does not apply to a {self.kind} rule"
+
+    def _ordered(self) -> Iterator[tuple[Place, str]]:
+        if self.warning is None and self.critical is None:
+            yield (), "must have a bound: warning or critical"
+        if self.warning is not None and self.critical is not None:
+            if (self.warning.below is None) != (self.critical.below is None):
+                yield ("critical",), "must be on the same side (below or above) as warning"
+            elif self.critical.milder_than(self.warning):
+                yield ("critical",), "must not be milder than warning"
+
+    def _closable(self) -> Iterator[tuple[Place, str]]:
+        for bound in (self.warning, self.critical):
+            if bound is None:
+                continue
+            room = 1 - bound.below if bound.below is not None else bound.above or bound.by or 0
+            if self.margin > room + ROUNDING:
+                yield ("margin",), _NEVER_CLOSES
+                return
+
+    def _measurable(self) -> Iterator[tuple[Place, str]]:
+        """Yield what no run ever measures, so that such a rule could never open."""
+        if self.measure is None:
+            yield ("measure",), f"is missing; a {self.kind} rule watches one"
+        if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != "coverage":
+            yield (
+                ("measure",),
+                "must be coverage or a measure of single canaries, such as NDCG@10: a drop compares pairs",
+            )
+        negative = self.category is Category.NEGATIVE
+        if negative and (self.kind is RuleKind.DROP or self.measure not in {DEGRADED_SHARE, ANSWERED_RATIO}):
+            yield ("category",), f"negative canaries expect nothing, so they have no {self.measure or 'such measure'}"
+        if self.category is not None and not negative and self.measure == ANSWERED_RATIO:
+            yield ("category",), "only negative canaries have an answered_ratio"
+
+    def _watched(self) -> str | None:
+        if self.kind is RuleKind.GUARD:
+            return COVERAGE
+        if self.kind is RuleKind.SLOWER:
+            return SLOWER_MEASURE
+        return self.measure if self.percentile is None else f"latency_{self.percentile}"
+
+    def without_defaults(self) -> dict[str, Any]:
+        """Return the rule as JSON without the defaults of its kind; read back, it is the same rule."""
+        lean = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        if self.kind is RuleKind.SLOWER:  # its runs to open differ from those of the field
+            lean.pop("open", None)
+            lean |= {} if (self.open.bad, self.open.of) == SLOWER_OPEN else {"open": self.open.model_dump()}
+        return lean
+
+    def to_domain(self) -> Rule:
+        """Return the value the domain works with."""
+        # A missing run and a changed embedder open and close at once; the detector counts its runs itself.
+        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION}
+        return Rule(
+            key=str(self.key),
+            kind=self.kind,
+            measure=self._watched(),
+            category=self.category,
+            canary=self.canary,
+            percentile=self.percentile,
+            severity=self.severity,
+            confidence=self.confidence,
+            detector_close=self.close if self.kind is RuleKind.REGRESSION else 2,
+            warning=self.warning.to_domain() if self.warning else None,
+            critical=self.critical.to_domain() if self.critical else None,
+            open_bad=1 if once else self.open.bad,
+            open_of=1 if once else self.open.of,
+            close=1 if once else self.close,
+            margin=self.margin,
+            failed_share=self.failed_share,
+            factor=self.factor,
+            rise=self.rise,
+        )
+
+
+_NEVER_CLOSES = "is so large that the alert could never close"
+_ALWAYS = {"kind", "key", "enabled"}
+_OPTIONS = {
+    RuleKind.THRESHOLD: _ALWAYS | {"measure", "category", "warning", "critical", "open", "close", "margin"},
+    RuleKind.DROP: _ALWAYS | {"measure", "category", "warning", "critical", "confidence", "open", "close", "margin"},
+    RuleKind.REGRESSION: _ALWAYS | {"close"},
+    RuleKind.CANARY: _ALWAYS | {"canary", "severity", "open", "close"},
+    RuleKind.LATENCY: _ALWAYS | {"percentile", "warning", "critical", "open", "close", "margin"},
+    RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close", "margin"},
+    RuleKind.NO_DATA: _ALWAYS,
+    RuleKind.EMBEDDING: _ALWAYS,
+    RuleKind.GUARD: _ALWAYS,
+    RuleKind.SLOWER: _ALWAYS | {"factor", "rise", "open", "close", "margin"},
+}
+
+
+def _with_open_of_slower(whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the runs that open an alert of `slower` where they are not given: they differ from those of other kinds."""
+    bad, of = SLOWER_OPEN
+    given = whole.get("open", {})
+    return {**whole, "open": {"bad": bad, "of": of, **given}} if isinstance(given, Mapping) else whole
+
+
+def problems_of_rules(
+    rules: Sequence[RuleDocument], cutoffs: Collection[int] | None, fetch_k: int | None
+) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong with the rules of one check together: a key twice, a measure its runs never compute."""
+    for position in repeated_positions(rule.key for rule in rules):
+        yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
+    detectors = [position for position, rule in enumerate(rules) if rule.kind is RuleKind.REGRESSION]
+    for position in detectors[1:]:
+        yield (position, "kind"), "a check has one detector, so one regression rule"
+    for position, rule in enumerate(rules):
+        if rule.key in RESERVED_KEYS and rule.key != rule.kind:
+            yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
+        if rule.measure in ANSWER_MEASURES and (rule.kind is not RuleKind.THRESHOLD or rule.category is not None):
+            yield (
+                (position, "measure"),
+                f"{rule.measure} is of answers: only a threshold over all of them watches it",
+            )
+        if rule.measure is None or rule.measure in (*OWN_MEASURES, *ANSWER_MEASURES) or cutoffs is None:
+            continue
+        why = why_uncomputed(rule.measure, cutoffs, fetch_k)
+        if why is not None:
+            yield (position, "measure"), why
+
+
+def why_uncomputed(
+    measure: str, cutoffs: Collection[int], fetch_k: int | None, *, check: str | None = None
+) -> str | None:
+    """Why the runs of a check have no such measure, naming the check where given; None = they have it.
+
+    `cutoffs` include the check's own k.
+    """
+    cut = parse_measure(measure).k
+    where = f" in check '{check}'" if check else ""
+    if cut is not None and cut not in cutoffs:
+        return f"{measure} is not computed{where}; add {cut} to the cutoffs of the check"
+    if cut is not None and fetch_k is not None and cut > fetch_k:
+        return f"{measure} is undefined{where}; it needs a fetch_k of at least {cut}"
+    return None

@@ -1,0 +1,278 @@
+"""Rules: how one rule judges one run, which rules a check has by default, and their keys.
+
+How many runs it takes to open or close an alert is decided in `alert_state`.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from app.alerts.domain.answer_rules import as_hint, is_uncalibrated
+from app.alerts.domain.conditions import (
+    Condition,
+    bad_condition,
+    good_condition,
+    judge_bounds,
+    mildest,
+    unmeasured_condition,
+)
+from app.alerts.domain.rule_facts import NO_FACTS, RunFacts, judge_facts
+from app.alerts.domain.slower import default_slower_rule
+from app.base.aggregates import Aggregates
+from app.base.counts import plural
+from app.base.number_text import ratio_text
+from app.base.values import ROUNDING, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
+from app.detection.domain.guard import WarmUp, judge_guard
+from app.retrievers.domain.probe_failures import FailureSummary
+
+__all__ = [
+    "ALWAYS",
+    "ANSWERED_RATIO",
+    "COVERAGE",
+    "DEGRADED_SHARE",
+    "FAILED_SHARE",
+    "ROUNDING",
+    "Condition",
+    "condition",
+    "default_rule_key",
+    "differs_from_gate",
+    "is_silent_about_quality",
+    "measure_value",
+    "with_default_rules",
+    "with_gate_rules",
+]
+
+COVERAGE: Final = "coverage"
+DEGRADED_SHARE: Final = "degraded_share"
+"""Degraded canaries over measured ones."""
+ANSWERED_RATIO: Final = "answered_ratio"
+"""Share of negative canaries that got a confident answer or, where nothing may be returned, any hit at all. Canaries of
+which this is not known are left out. An entry of the category `negative` alone."""
+
+GATE_COVERAGE: Final = 0.9
+"""Least coverage of a single run of a check without rules, where there is nothing to compare it with."""
+
+FAILED_SHARE: Final = 0.1
+"""Share of failed probes above which a run is bad, where a rule names none."""
+_FAILED_LEAST: Final = 2
+"""Fewest failed probes that make a run bad by `FAILED_SHARE`."""
+
+ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.SLOWER})
+"""The kinds every check has by default."""
+RESERVED_KEYS: Final = ALWAYS - {RuleKind.SLOWER}
+"""Keys that only a rule of that kind may have; `slower` came when checks might have had a rule with this key."""
+_OTHER_SLOWER_KEY: Final = "slower-default"
+
+
+def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFacts = NO_FACTS) -> Condition:
+    """Condition of one ended run by one rule. `unknown`: too little of the run was measured for a verdict.
+
+    `facts`: those of the run beside its aggregates; a missing fact is never taken for healthy. Raises ValueError for
+    `no_data`, which is about missing runs.
+    """
+    match rule.kind:
+        case RuleKind.THRESHOLD:
+            return _threshold(as_hint(rule), aggregates, unknown=unknown)
+        case RuleKind.PROBE_ERRORS:
+            return replace(_probe_errors(rule, aggregates, facts, unknown=unknown), failure=facts.failure)
+        case RuleKind.EMBEDDING:
+            return _embedding(aggregates, unknown=unknown)
+        case RuleKind.GUARD:
+            return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
+        case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY | RuleKind.SLOWER:
+            return judge_facts(rule, facts, unknown=unknown)
+        case RuleKind.NO_DATA:
+            raise ValueError("no_data is not judged by runs; see alert_state.no_data_due.")
+
+
+def measure_value(aggregates: Aggregates, measure: str, category: str | None = None) -> float | None:
+    """Value of what a rule watches: `health_score`, `coverage`, `degraded_share`, `answered_ratio` or a mean measure.
+
+    None = not measured on this run.
+    """
+    if category is None and measure == ANSWERED_RATIO:
+        category = Category.NEGATIVE
+    part = aggregates if category is None else aggregates.categories.get(category)
+    if part is None:
+        return None
+    if measure == "health_score":
+        return part.health_score
+    if measure == "coverage":
+        return part.coverage
+    if measure == DEGRADED_SHARE and isinstance(part, Aggregates):
+        return part.degraded / part.measured if part.measured else None
+    return part.measures.get(measure)
+
+
+def default_rule_key(
+    kind: str, measure: str | None = None, category: str | None = None, canary: str | None = None
+) -> str:
+    """Key of a rule without one: kind, measure, category and canary, those present, joined by `-`."""
+    return "-".join(part for part in (kind, measure, category, canary) if part)
+
+
+def silent_bounds(rules: Iterable[Rule], aggregates: Aggregates) -> list[str]:
+    """Return sentences, without full stops, on the bounds whose measure a measured run does not have.
+
+    A suite whose canaries expect nothing has no coverage, for example, so that no bound on it is ever broken.
+    """
+    bounds = [rule for rule in rules if rule.kind is RuleKind.THRESHOLD]
+    conditions = [(rule.key, condition(rule, aggregates, unknown=False)) for rule in bounds]
+    why = "" if aggregates.expecting else ", for no canary of the suite expects a chunk"
+    return [f"rule '{key}' says nothing: {one.reason}{why}" for key, one in conditions if not one.measured]
+
+
+def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
+    """Whether no rule of a check, disabled ones included, is about quality: it has only those of every check."""
+    return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}
+
+
+def with_default_rules(
+    rules: Sequence[Rule], *, disabled: Collection[str] = (), has_history: bool = True
+) -> tuple[Rule, ...]:
+    """Rules in force: a check's own and the default ones, without those with a disabled key.
+
+    Every check has `probe_errors`, `no_data`, `embedding` and `slower`; one without rules of its own has `regression`.
+    Until a baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the check. A
+    disabled rule still stands in for the one of its kind: that is how `no_data` is switched off. Without a history
+    nothing has a baseline of latencies, so no `slower` is added.
+    """
+    own = tuple(rules)
+    if is_silent_about_quality(own):
+        own = (_at_once(RuleKind.REGRESSION), *own)
+    named = {rule.kind for rule in own} | {rule.key for rule in own}
+    in_force = [rule for rule in own if rule.key not in disabled]
+    watched = any(rule.kind is RuleKind.REGRESSION for rule in in_force)
+    if watched and RuleKind.GUARD not in named and not any(_bounds_coverage(rule) for rule in in_force):
+        own += (Rule(key=default_rule_key(RuleKind.GUARD), kind=RuleKind.GUARD, measure=COVERAGE),)
+    return _with_those_of_every_check(own, disabled, has_history=has_history)
+
+
+def with_gate_rules(
+    rules: Sequence[Rule], *, compared: bool, disabled: Collection[str] = ()
+) -> tuple[tuple[Rule, ...], str | None]:
+    """Rules in force where there is no history, and a sentence on what a check without rules is held against.
+
+    `compared`: there is a saved report to compare with; `regression` is then judged by it, as a service judges by the
+    past. The sentence has no full stop; None where the check has rules of its own.
+    """
+    if compared or not is_silent_about_quality(rules):
+        why = "the check has no rules: it is compared with the saved report" if is_silent_about_quality(rules) else None
+        return with_default_rules(rules, disabled=disabled, has_history=False), why
+    why = (
+        f"the check has no rules and a single run no history: coverage must be at least {GATE_COVERAGE:g} "
+        "(a service has no such bound: it compares with earlier runs)"
+    )
+    key = default_rule_key(RuleKind.THRESHOLD, COVERAGE)
+    stand_in = Rule(key=key, kind=RuleKind.THRESHOLD, measure=COVERAGE, critical=Bound(below=GATE_COVERAGE))
+    return _with_those_of_every_check((stand_in, *rules), disabled, has_history=False), why
+
+
+def differs_from_gate(rules: Iterable[Rule], coverage: float | None, warm_up: WarmUp | None) -> str | None:
+    """Sentence on a healthy run that `coalmine check` calls degraded, without its full stop; None = they agree.
+
+    A check without rules has a bound of coverage there and none in a service, which knows no baseline yet.
+    """
+    guarded = any(rule.kind is RuleKind.GUARD for rule in rules)
+    if not guarded or warm_up is None or warm_up.over or coverage is None or coverage >= GATE_COVERAGE - ROUNDING:
+        return None
+    return (
+        f"no baseline yet: coverage {ratio_text(coverage)} is compared with the first run's only; "
+        f"`coalmine check`, which has no history, requires {GATE_COVERAGE:g}"
+    )
+
+
+def _with_those_of_every_check(
+    rules: tuple[Rule, ...], disabled: Collection[str], *, has_history: bool = True
+) -> tuple[Rule, ...]:
+    kinds, keys = {rule.kind for rule in rules}, {rule.key for rule in rules}
+    if RuleKind.PROBE_ERRORS not in kinds:
+        rules += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
+    # An embedder's vectors of the reference texts do not vary by chance: one run opens or closes.
+    rules += tuple(_at_once(kind) for kind in (RuleKind.NO_DATA, RuleKind.EMBEDDING) if kind not in kinds)
+    if has_history and RuleKind.SLOWER not in kinds:
+        key = default_rule_key(RuleKind.SLOWER)
+        rules += (default_slower_rule(_OTHER_SLOWER_KEY if key in keys else key),)
+    return tuple(rule for rule in rules if rule.key not in disabled)
+
+
+def _at_once(kind: RuleKind) -> Rule:
+    """Default rule of a kind whose alert opens and closes with one run."""
+    return Rule(key=default_rule_key(kind), kind=kind, open_bad=1, open_of=1, close=1)
+
+
+def _bounds_coverage(rule: Rule) -> bool:
+    """Whether a rule bounds the coverage of the whole check from below."""
+    if rule.kind is not RuleKind.THRESHOLD or rule.measure != COVERAGE or rule.category is not None:
+        return False
+    return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
+
+
+def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+    name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
+    name = f"{name} (uncalibrated)" if is_uncalibrated(rule) else name
+    value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
+    if value is None:
+        return unmeasured_condition(
+            "the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule)
+        )
+    return judge_bounds(rule, name, value)
+
+
+def _probe_errors(rule: Rule, aggregates: Aggregates, facts: RunFacts, *, unknown: bool) -> Condition:
+    """Condition by whether the run is unknown, by the share of failed probes, and by canaries that fail in every run.
+
+    A run that is unknown is bad whatever the share: no other rule could open for it.
+    """
+    failure = facts.failure
+    share = FAILED_SHARE if rule.failed_share is None else rule.failed_share
+    value = aggregates.failed / aggregates.total if aggregates.total else None
+    counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
+    if value is None:
+        return bad_condition(Severity.CRITICAL, None, share, "the run has no probes, so nothing is known (critical)")
+    if unknown:
+        why = _why_unknown(aggregates)
+        if failure is None or failure.what not in why:
+            why += _why_failed(failure, aggregates)
+        return bad_condition(Severity.CRITICAL, value, share, f"{counted}{why} (critical)")
+    least = _FAILED_LEAST if rule.failed_share is None else 1
+    repeated = facts.repeated
+    over = aggregates.failed >= least and value > share + ROUNDING
+    reasons = [f"{counted}, more than {share:g} of them{_why_failed(failure, aggregates)}"] if over else []
+    reasons += [repeated.sentence(already="".join(reasons))] if repeated is not None else []
+    if reasons:
+        bad = bad_condition(Severity.WARNING, value, share, f"{'; '.join(reasons)} (warning)")
+        return bad if repeated is None else replace(bad, since_run=repeated.since_run, at_once=True)
+    clear = aggregates.failed < least or value <= share - rule.margin + ROUNDING
+    reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
+    return good_condition(value, share, reason, beyond_margin=clear)
+
+
+def _why_unknown(aggregates: Aggregates) -> str:
+    """Clause after the count of failed probes: the run is unknown, and why where the count does not explain it."""
+    if aggregates.unknown_reason is None or 2 * aggregates.measured < aggregates.total:
+        return ", so the run is unknown"
+    return f", and the run is unknown: {aggregates.unknown_reason}"
+
+
+def _why_failed(failure: FailureSummary | None, aggregates: Aggregates) -> str:
+    """Clause after the count of failed probes: where and how they failed."""
+    if failure is None:
+        return ""
+    return f": {failure.what}" + ("" if failure.count == aggregates.failed else f" ({failure.counts})")
+
+
+def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Condition by whether the embedder is the one its reference was learned from; good where there is none.
+
+    An unknown run is bad as well where the embedder changed: that is measured whatever the probes do, and may be why
+    they fail. It is never good: an unknown run measured too little to close an alert.
+    """
+    if aggregates.embedder is None and aggregates.embedder_reason is not None:
+        return unmeasured_condition(aggregates.embedder_reason)
+    reason = aggregates.embedder_reason or "there is no embedder"
+    if aggregates.embedder not in {None, EmbedderChange.SAME, EmbedderChange.DRIFTED}:
+        return bad_condition(Severity.CRITICAL, None, None, f"{reason} (critical)")
+    if unknown:
+        return unmeasured_condition("the run is unknown")
+    return good_condition(None, None, reason)

@@ -1,0 +1,1 @@
+"""Silences: what is not told while they are on."""

@@ -1,0 +1,201 @@
+"""Pages of silences: the list by state, one silence with its affected checks, and the form with a preview."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.alerts.domain.views import SilenceState
+from app.alerts.silences import fields
+from app.alerts.silences import preview as silence_preview
+from app.alerts.silences import service as silencing
+from app.alerts.silences.documents import SilenceDocument
+from app.alerts.silences.preview import Preview
+from app.base.api.csrf import takes_form
+from app.base.api.deps import StoreDep, VaultDep
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.values import Severity
+from app.base.web.forms import Form, problems_by_field, read_fields, read_form, read_revision, with_revision
+from app.base.web.rendering import render
+from app.catalog.api.definitions import wake
+from app.catalog.service import definitions
+from app.catalog.service.references import FILE
+from app.catalog.service.vault import Vault
+from app.catalog.store.definitions import Definition
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+GROUPS = {
+    "on": "On now",
+    "upcoming": "Upcoming",
+    "recurring": "Recurring windows",
+    "over": "Over",
+}
+"""Titles of the states of silences, in the order shown."""
+_FRESH = {"when": fields.ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One silence of the list."""
+
+    definition: Definition
+    state: SilenceState
+    group: str
+    matchers_text: str
+
+
+@router.get("/silences")
+def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every silence: those that are on first."""
+    rows = definitions.list_all(store, silencing.KIND)
+    states = silencing.states(store, rows, _now())
+    lines = [_line(row, states[row.id]) for row in rows]
+    grouped = {title: [line for line in lines if line.group == group] for group, title in GROUPS.items()}
+    return render(request, "alerts/silences.html", groups={title: rows for title, rows in grouped.items() if rows})
+
+
+@router.get("/silences/{slug}")
+def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show a silence: its state, affected checks and schedule."""
+    row, state = silencing.state(store, slug, _now())
+    document = SilenceDocument.stored(row.body)
+    return render(
+        request,
+        "alerts/silence.html",
+        line=_line(row, state),
+        preview=silence_preview.preview(store, document, _now()),
+    )
+
+
+@router.get("/new-silence")
+def show_new(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show the form of a new silence, filled from the query string, with a preview."""
+    return _form_with_preview(request, store, _form_from_query(request), stored=None)
+
+
+@router.post("/new-silence")
+@takes_form(fields=fields.MOST_FIELDS)
+async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Create a silence; problems are shown beside the fields."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=None))
+
+
+@router.get("/silences/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the form of a stored silence, with the query string's values where given, and a preview."""
+    stored = definitions.find(store, silencing.KIND, slug)
+    form = _form_from_query(request) if request.query_params else fields.typed(stored.body)
+    if not {"preview", "revision"} & form.texts.keys():  # else the open form keeps the revision it began with
+        form = with_revision(form, stored.revision)
+    return _form_with_preview(request, store, form, stored=stored)
+
+
+@router.post("/silences/{slug}/edit")
+@takes_form(fields=fields.MOST_FIELDS)
+async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Change a silence."""
+    form = await read_form(request)
+    stored = await anyio.to_thread.run_sync(definitions.find, store, silencing.KIND, slug)
+    return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=stored))
+
+
+@router.post("/silences/{slug}/end")
+def end_silence(request: Request, store: StoreDep, slug: str) -> Response:
+    """End a silence: alerts that still fire are notified within seconds."""
+    definitions.archive(store, silencing.KIND, slug, now=_now())
+    wake(request)
+    return RedirectResponse("/silences", status_code=303)
+
+
+def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: Definition | None) -> Response:
+    slug = stored.slug if stored is not None else form.stripped("slug")
+    again = partial(_form, request, store, form, stored=stored)
+    try:
+        revision = read_revision(form) if stored is not None else None
+        document = parse_document(SilenceDocument, fields.document(form, slug, _now()))
+        silencing.refuse_unknown_references(store, document)
+        definitions.put(store, vault, silencing.KIND, document, now=_now(), revision=revision, only_new=stored is None)
+    except InvalidInputError as error:
+        return again(problems=error.problems, status=422)
+    except ConflictError as error:
+        path = "slug" if stored is None else None
+        return again(problems=(Problem(path=path, message=str(error)),), status=409)
+    wake(request)
+    return RedirectResponse(f"/silences/{quote(slug)}", status_code=303)
+
+
+def _form_from_query(request: Request) -> Form:
+    """Form from the query string."""
+    query = read_fields(request.query_params.multi_items())
+    fresh = {} if "preview" in query.texts or "when" in query.texts else _FRESH
+    return Form(texts={**fresh, **query.texts}, lists=query.lists)
+
+
+def _form_with_preview(request: Request, store: Store, form: Form, *, stored: Definition | None) -> HTMLResponse:
+    """Show the form with a preview; problems are shown only where a preview was requested."""
+    slug = stored.slug if stored is not None else form.stripped("slug") or "new"
+    try:
+        document = parse_document(SilenceDocument, fields.document(form, slug, _now()))
+    except InvalidInputError as error:
+        return _form(request, store, form, stored=stored, problems=error.problems if form.get("preview") else ())
+    return _form(request, store, form, stored=stored, preview=silence_preview.preview(store, document, _now()))
+
+
+def _form(
+    request: Request,
+    store: Store,
+    form: Form,
+    *,
+    stored: Definition | None,
+    problems: tuple[Problem, ...] = (),
+    preview: Preview | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    renamed = [Problem(path=fields.field_of(one.path or ""), message=one.message) for one in problems]
+    wrong = problems_by_field(renamed, fields.SHOWN)
+    return render(
+        request,
+        "alerts/silence_form.html",
+        status=status,
+        stored=stored,
+        from_file=stored is not None and stored.managed_by == FILE,
+        typed=form,
+        wrong=wrong,
+        problems=[message for path, messages in wrong.items() if path not in fields.SHOWN for message in messages],
+        saving=status != 200,  # noqa: PLR2004 - a preview is no failure
+        preview=preview,
+        offered=_offered(store, form),
+        fields=fields.FIELDS,
+        lengths=fields.LENGTHS,
+        zones=fields.ZONES,
+    )
+
+
+def _offered(store: Store, form: Form) -> dict[str, list[str]]:
+    """Options to tick: definitions in force, and those ticked already."""
+    kinds = {"checks": "check", "suites": "suite", "retrievers": "retriever"}
+    options = {name: [row.slug for row in definitions.list_all(store, kind)] for name, kind in kinds.items()}
+    options["severities"] = list(Severity)
+    return {name: [*names, *(one for one in form.all(name) if one not in names)] for name, names in options.items()}
+
+
+def _line(row: Definition, state: SilenceState) -> Line:
+    if state["active"]:
+        group = "on"
+    elif row.body["window"] is not None:
+        group = "recurring"
+    else:
+        group = "upcoming" if state["next_change"] is not None else "over"
+    return Line(definition=row, state=state, group=group, matchers_text=fields.matchers_text(row.body))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,1 @@
+"""Tasks, annotations, agreement, pooled recall."""

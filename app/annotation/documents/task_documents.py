@@ -1,0 +1,185 @@
+"""Documents of annotation tasks, and what annotators and adjudicators send."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.annotation.domain.pooling import DEFAULT_POOL, PoolPlan, Stratum
+from app.annotation.domain.queue import grade_limit
+from app.answers.domain.prompts import Question
+from app.base.documents.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Number,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    field_error,
+    field_errors,
+)
+from app.base.values import MAX_GRADE
+
+Annotator = Annotated[Text, StringConstraints(max_length=64)]
+_DEEPEST = 1_000
+_SAMPLE = Annotated[Whole, Field(ge=1, le=1_000)]
+
+
+class StratumDocument(Document):
+    """A stratum below the pool, `{to: 30, sample: 10}`, or the rest of the corpus, `{rest: 10}`."""
+
+    to: Annotated[Whole, Field(ge=2, le=_DEEPEST)] | None = None
+    sample: _SAMPLE | None = None
+    rest: _SAMPLE | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.rest is None and (self.to is None or self.sample is None):
+            raise field_error("must be {to, sample} or {rest}")
+        if self.rest is not None and (self.to is not None or self.sample is not None):
+            raise field_error("must be {to, sample} or {rest}, not both")
+        return self
+
+
+class DrawnAnswersDocument(Document):
+    """Answers that a judge has rated, of which people label a random sample: yes or no to one of its questions.
+
+    Of each canary one answer in each window enters: repeats are not independent.
+    """
+
+    judge: Slug
+    question: Question
+    count: Annotated[Whole, Field(ge=1, le=1_000)] = 200
+    window_hours: Annotated[Whole, Field(ge=1, le=8_760)] = 24
+
+
+class PairsDocument(Document):
+    """The most different pairs of a shadow, of which people say which side is better."""
+
+    shadow: Slug
+    count: Annotated[Whole, Field(ge=1, le=200)] = 50
+
+
+class TaskDocument(Document):
+    """A task: the canaries of a suite, and which of what retrievers return to them people grade.
+
+    Everything that ranks up to `pool` with any retriever is graded, of what ranks deeper a sample of each stratum, and
+    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator. With `answers` in place
+    of `retrievers` people label generated answers, on the scale 0-1: no or yes. With `pairs` they compare what users
+    got with what the candidate of a shadow gives, side by side: 0 = left is better, 1 = no difference, 2 = right.
+    """
+
+    slug: Slug
+    suite: Slug
+    retrievers: Annotated[tuple[Slug, ...], Field(max_length=10)] = ()
+    answers: DrawnAnswersDocument | None = None
+    pairs: PairsDocument | None = None
+    keys: Annotated[tuple[CanaryKey, ...], Field(max_length=10_000)] = ()
+    """Of the canaries; none = all of the suite."""
+    pool: Annotated[Whole, Field(ge=1, le=100)] = DEFAULT_POOL
+    strata: Annotated[tuple[StratumDocument, ...], Field(max_length=6)] = (
+        StratumDocument(to=30, sample=10),
+        StratumDocument(to=100, sample=10),
+    )
+    corpus: Slug | None = None
+    scale: Literal["0-1", "0-2", "0-3"] = "0-2"
+    overlap: Share = 0.2
+    seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_strata(cls, given: Any) -> Any:
+        """Leave out what answers and pairs do not have."""
+        if isinstance(given, Mapping):
+            if given.get("answers") is not None:
+                return {"strata": [], "scale": "0-1", **given}
+            if given.get("pairs") is not None:
+                return {"strata": [], **given}
+        return given
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        kind = "answers" if self.answers is not None else "pairs" if self.pairs is not None else None
+        if kind is None:
+            if not self.retrievers:
+                reason = "must name a retriever, or `answers` a judge, or `pairs` a shadow"
+                raise field_errors([(("retrievers",), reason)])
+            return self
+        has = {"retrievers": self.retrievers, "strata": self.strata, "corpus": self.corpus}
+        problems: list[tuple[Place, str]] = [
+            ((name,), f"is of chunks, and this task is of `{kind}`") for name, value in has.items() if value
+        ]
+        if self.answers is not None and self.pairs is not None:
+            problems.append((("pairs",), "a task is of `answers` or of `pairs`"))
+        scale, meaning = ("0-1", "no or yes") if kind == "answers" else ("0-2", "left, neither or right")
+        if self.scale != scale:
+            problems.append((("scale",), f"must be {scale} for {kind}: {meaning}"))
+        if kind == "pairs" and self.keys:
+            problems.append((("keys",), "are of canaries, and pairs are of what users asked"))
+        if problems:
+            raise field_errors(problems)
+        return self
+
+    @model_validator(mode="after")
+    def _plannable(self) -> Self:
+        problems: list[tuple[Place, str]] = []
+        if len(set(self.retrievers)) < len(self.retrievers):
+            problems.append((("retrievers",), "names a retriever twice"))
+        depth = self.pool
+        for place, stratum in enumerate(self.strata):
+            if stratum.rest is not None and place < len(self.strata) - 1:
+                problems.append((("strata", place), "the rest comes last"))
+            if stratum.to is not None and stratum.to <= depth:
+                problems.append((("strata", place, "to"), f"must be above {depth}, where the one before it ends"))
+            depth = stratum.to or depth
+        if any(stratum.rest for stratum in self.strata) and self.corpus is None:
+            problems.append((("corpus",), "is needed for random negatives: import one, or leave `rest` out"))
+        if problems:
+            raise field_errors(problems)
+        return self
+
+    @property
+    def plan(self) -> PoolPlan:
+        """What is drawn for each canary."""
+        strata = [
+            Stratum(to=one.to, sample=one.sample)
+            for one in self.strata
+            if one.to is not None and one.sample is not None
+        ]
+        rest = next((one.rest for one in self.strata if one.rest), 0)
+        return PoolPlan(pool=self.pool, strata=tuple(strata), rest=rest)
+
+    @property
+    def highest_grade(self) -> int:
+        """Highest grade of the scale."""
+        return grade_limit(self.scale)
+
+
+class AnnotationRequest(Document):
+    """What an annotator says of an item: a grade, or that it skips it. `annotator` only where there are no keys."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)] | None = None
+    skip: Flag = False
+    seconds: Annotated[Number, Field(ge=0, le=86_400)] | None = None
+    annotator: Annotator | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.grade is None) != self.skip:
+            raise field_error("must have either a grade or `skip: true`")
+        return self
+
+
+class UndoRequest(Document):
+    """A request to withdraw one's last annotation."""
+
+    annotator: Annotator | None = None
+
+
+class AdjudicationRequest(Document):
+    """A decision on a disputed item."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)]

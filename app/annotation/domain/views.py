@@ -1,0 +1,347 @@
+"""Views of annotation, as JSON on the wire. What an annotator gets holds no rank, score, retriever or stratum."""
+
+from enum import StrEnum
+
+from typing_extensions import TypedDict
+
+from app.annotation.domain.consensus import ConsensusState
+from app.base.views import TimeText
+from app.diagnosis.domain.views import FilePatch
+from app.records.domain.run_views import PooledRecallView
+
+
+class TaskState(StrEnum):
+    """State of a task: nobody has asked for its pool, some canaries have items, all have."""
+
+    CREATED = "created"
+    POOLING = "pooling"
+    POOLED = "pooled"
+
+
+class StratumView(TypedDict):
+    """A stratum below the pool, or the rest of a corpus; null = it is of the other kind."""
+
+    to: int | None
+    sample: int | None
+    rest: int | None
+
+
+class DrawnAnswersView(TypedDict):
+    """Answers that people label: rated by this judge, one of each canary and window."""
+
+    judge: str
+    question: str
+    count: int
+    window_hours: int
+
+
+class DrawnPairsView(TypedDict):
+    """Pairs that people compare: the most different ones of this shadow."""
+
+    shadow: str
+    count: int
+
+
+class PoolFailure(TypedDict):
+    """A canary whose pool could not be made, and why."""
+
+    canary: str
+    reason: str
+
+
+class TaskView(TypedDict):
+    """A task, and how far its pool is."""
+
+    slug: str
+    suite: str
+    keys: list[str]
+    """Of its canaries; none = all of the suite."""
+    retrievers: list[str]
+    answers: DrawnAnswersView | None
+    pairs: DrawnPairsView | None
+    """Both null = chunks are graded."""
+    pool: int
+    strata: list[StratumView]
+    corpus: str | None
+    scale: str
+    overlap: float
+    seed: int
+    created_at: TimeText
+    created_by: str
+    state: TaskState
+    canaries: int
+    """Canaries in the task; 0 until the pool is asked for."""
+    pooled: int
+    failed: int
+    items: int
+
+
+class TaskDetail(TaskView):
+    """The same with the canaries that could not be pooled."""
+
+    failures: list[PoolFailure]
+
+
+class AnswerContext(TypedDict):
+    """What an annotator sees beside a generated answer, without what the judge said of it."""
+
+    question: str
+    """To be answered with no (0) or yes (1)."""
+    expected_answer: str | None
+    contexts: list[str]
+    """The chunks that the answer was made of."""
+
+
+class PairContext(TypedDict):
+    """Two answers to one query, without which of them is the candidate's: the texts of their first hits."""
+
+    left: list[str]
+    right: list[str]
+
+
+class ItemView(TypedDict):
+    """What an annotator sees of an item: no document, which random negatives lack and retrievers name differently."""
+
+    id: str
+    query: str
+    text: str
+    grade: int | None
+    """What this annotator said of it; null = nothing, or skipped."""
+    answer: AnswerContext | None
+    """What a generated answer, the text, is labelled by; null = the item is none."""
+    pair: PairContext | None
+    """What is compared: 0 = left is better, 1 = no difference, 2 = right; null = the item is no pair."""
+
+
+class ProgressView(TypedDict):
+    """What an annotator has done, and what is left for it."""
+
+    annotator: str
+    graded: int
+    skipped: int
+    left: int
+    seconds_left: float | None
+    """At the annotator's median pace; null = no pace is known yet."""
+
+
+class NextItem(TypedDict):
+    """The next item of an annotator, null when nothing is left, and the one after it."""
+
+    item: ItemView | None
+    following: ItemView | None
+    progress: ProgressView
+
+
+class CoefficientView(TypedDict):
+    """A coefficient with its 95 % interval; null where undefined, or with too few items for an interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class PairAgreementView(TypedDict):
+    """Agreement of two annotators: raw, Cohen's kappa on relevance, and of the grades with quadratic weights."""
+
+    a: str
+    b: str
+    items: int
+    raw: CoefficientView
+    kappa: CoefficientView
+    weighted_kappa: CoefficientView
+
+
+class JudgeAgreementView(TypedDict):
+    """Agreement of a judge, a machine, with the consensus of people over the items that both graded."""
+
+    judge: str
+    items: int
+    raw: CoefficientView
+    kappa: CoefficientView
+    weighted_kappa: CoefficientView
+
+
+class AgreementView(TypedDict):
+    """Agreement of the annotators of a task over the items with two grades or more; `alpha` is Krippendorff's."""
+
+    items: int
+    annotators: list[str]
+    raw: CoefficientView
+    alpha: dict[str, CoefficientView]
+    pairs: list[PairAgreementView]
+    judges: list[JudgeAgreementView]
+    """Judges are in nothing else: neither in alpha nor in the consensus."""
+
+
+class AnnotatorView(TypedDict):
+    """What one annotator has done."""
+
+    annotator: str
+    graded: int
+    skipped: int
+    pace_seconds: float | None
+
+
+class BudgetView(TypedDict):
+    """What is done of a task and what is left: items by state, annotations to make, hours at the median pace."""
+
+    items: int
+    states: dict[ConsensusState, int]
+    annotations_left: int
+    """Grades still needed: one for each open item, one of every annotator for each overlap item."""
+    pace_seconds: float | None
+    hours_left: float | None
+    annotators: list[AnnotatorView]
+
+
+class DisagreementView(TypedDict):
+    """A disputed item with everybody's grade."""
+
+    id: str
+    canary: str | None
+    """Null = a pair, whose query is no canary's: it is one of users, and empty for keys that may only read."""
+    query: str
+    text: str
+    """Of a pair both sides, or empty as the query."""
+    document: str | None
+    grades: dict[str, int]
+    adjudicated: int | None
+
+
+class UnnamedChunk(TypedDict):
+    """A graded chunk that gets no judgment, since nothing names it: its ids, the beginning of its text, its grade."""
+
+    ids: list[str]
+    text: str
+    grade: int
+
+
+class AdoptedCanary(TypedDict):
+    """A canary that gets judgments of a task: number of graded chunks by grade, of new and changed judgments.
+
+    `undecided` are chunks that nobody has graded or that are disputed; `unnamed` those that no judgment can name.
+    """
+
+    canary: str
+    grades: dict[int, int]
+    added: int
+    changed: int
+    undecided: int
+    unnamed: list[UnnamedChunk]
+
+
+class CorpusView(TypedDict):
+    """A corpus with its number of distinct texts."""
+
+    name: str
+    texts: int
+    updated_at: TimeText
+
+
+class RecallView(TypedDict):
+    """Pooled recall of the retrievers of a task, over the canaries whose chunks are all decided."""
+
+    queries: int
+    undecided: int
+    """Canaries with open or disputed chunks."""
+    estimates: list[PooledRecallView]
+
+
+class ImportedAnnotations(TypedDict):
+    """Number of annotations that an import stored."""
+
+    annotations: int
+
+
+class TrafficView(TypedDict):
+    """Traffic of a suite with a retriever: number of distinct queries, of all, and when. Never the queries."""
+
+    retriever: str
+    distinct: int
+    traffic: int
+    first_seen: TimeText
+    last_seen: TimeText
+
+
+class ReceivedTraffic(TypedDict):
+    """What became of sent traffic: distinct queries stored, how many are new, and what was left out."""
+
+    queries: int
+    new: int
+    notes: list[str]
+
+
+class ForgottenTraffic(TypedDict):
+    """Number of distinct queries that were deleted."""
+
+    forgotten: int
+
+
+class ReachState(StrEnum):
+    """State of a sample of traffic."""
+
+    ASKING = "asking"
+    ASKED = "asked"
+
+
+class GroupView(TypedDict):
+    """A group of queries by the document of their first hit, with its estimated traffic."""
+
+    group: str
+    traffic: float
+    covered: bool
+
+
+class TrafficReachView(TypedDict):
+    """Share of the traffic that canaries stand for, with its 95 % interval, and the groups with most of it.
+
+    `value` and its ends are null until queries of the sample are answered.
+    """
+
+    retriever: str
+    state: ReachState
+    requested_at: TimeText
+    traffic: int
+    distinct: int
+    head: int
+    """Fewest distinct queries that hold 80 % of the traffic."""
+    sample: int
+    asked: int
+    answered: int
+    value: float | None
+    low: float | None
+    high: float | None
+    covered_groups: int
+    all_groups: int
+    groups: list[GroupView]
+    too_fine: bool
+    """Whether documents are as fine as chunks, so that a grouping should be given."""
+
+
+class SuggestionView(TypedDict):
+    """A query of users that no canary stands for. It carries no expectation; segments are guesses."""
+
+    query: str
+    group: str
+    traffic: float
+    segments: list[str]
+    negative_candidate: bool
+    """Whether its first hit is of low relevance: perhaps no answer exists, and it should be a negative canary."""
+
+
+class LeftOutCanary(TypedDict):
+    """A canary that gets none, and why."""
+
+    canary: str
+    reason: str
+
+
+class AdoptionView(TypedDict):
+    """What adopting a task did: canaries of the API that were changed, patches for those of files."""
+
+    adopted: list[AdoptedCanary]
+    to_commit: list[AdoptedCanary]
+    patches: list[FilePatch]
+    left_out: list[LeftOutCanary]
+    checks: list[str]
+    """Checks of the suite, whose history can be re-scored by the new judgments."""

@@ -1,0 +1,369 @@
+"""Rows of annotation tasks: their canaries, frozen when the pool is asked for, and their items."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.annotation.domain.views import TaskState
+from app.annotation.tables import task_canaries, task_items, tasks
+from app.base.db.engine import insert_new, insert_one, read_body
+from app.base.db.row_tables import row_table
+from app.catalog.tables import canaries, canary_versions, definitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task."""
+
+    id: int
+    slug: str
+    suite_id: int
+    suite: str
+    body: Mapping[str, Any]
+    created_at: int
+    created_by: str
+    pool_requested_at: int | None
+    pooled_at: int | None
+    archived_at: int | None
+
+    @property
+    def of_answers(self) -> bool:
+        """Whether people label generated answers, not chunks."""
+        return self.body.get("answers") is not None
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether people compare two answers side by side."""
+        return self.body.get("pairs") is not None
+
+    @property
+    def state(self) -> TaskState:
+        """How far its pool is."""
+        if self.pool_requested_at is None:
+            return TaskState.CREATED
+        return TaskState.POOLING if self.pooled_at is None else TaskState.POOLED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCanary:
+    """A canary of a task, as it was when the pool was asked for."""
+
+    canary_id: int
+    key: str
+    body: Mapping[str, Any]
+    sizes: tuple[int, ...] | None
+    """Size of each stratum; None = it is not pooled yet."""
+    failure: str | None
+    shared_ids: frozenset[str] = frozenset()
+    """Chunk ids that stand for different texts among all that was ranked, drawn or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewItem:
+    """An item to be inserted."""
+
+    canary_id: int | None
+    """None = a pair of a shadow, whose query is no canary's."""
+    token: str
+    key: str
+    text: str
+    document: str | None
+    stratum: int
+    ranks: Mapping[str, int]
+    chunks: Sequence[tuple[str, str]]
+    overlap: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRow(NewItem):
+    """An item of a task."""
+
+    id: int
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCounts:
+    """Number of canaries of a task by how far their pools are, and of items."""
+
+    canaries: int
+    pooled: int
+    failed: int
+    items: int
+
+
+def insert_task(connection: Connection, *, slug: str, suite_id: int, body: Mapping[str, Any], at: int, by: str) -> bool:
+    """Insert a task; False where one has the slug."""
+    made = insert_one(
+        connection, tasks, slug=slug, suite_id=suite_id, body=json.dumps(body), created_at=at, created_by=by
+    )
+    return made is not None
+
+
+def change_task(connection: Connection, task_id: int, *, suite_id: int, body: Mapping[str, Any]) -> bool:
+    """Replace the document of a task whose pool nobody has asked for; False where somebody has."""
+    free = sa.and_(tasks.c.id == task_id, tasks.c.pool_requested_at.is_(None))
+    changed = sa.update(tasks).where(free).values(suite_id=suite_id, body=json.dumps(body))
+    return connection.execute(changed).rowcount == 1
+
+
+def find_task(connection: Connection, slug: str) -> TaskRow | None:
+    """Return the task of this slug that is not archived."""
+    live = sa.and_(tasks.c.slug == slug, tasks.c.archived_at.is_(None))
+    row = connection.execute(_TASKS.where(live)).one_or_none()
+    return None if row is None else _task(row)
+
+
+def read_task(connection: Connection, task_id: int, *, lock: bool = False) -> TaskRow | None:
+    """Return a task by its id; with `lock` nobody else changes it meanwhile."""
+    statement = _TASKS.where(tasks.c.id == task_id)
+    row = connection.execute(statement.with_for_update(of=tasks) if lock else statement).one_or_none()
+    return None if row is None else _task(row)
+
+
+def list_tasks(connection: Connection, *, after: str = "", limit: int | None = None) -> list[TaskRow]:
+    """List the tasks that are not archived by slug, those behind `after`."""
+    live = sa.and_(tasks.c.archived_at.is_(None), tasks.c.slug > after)
+    return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.slug).limit(limit))]
+
+
+def tasks_of_suite(connection: Connection, suite_id: int) -> list[TaskRow]:
+    """List the tasks of a suite that are not archived, the newest first."""
+    live = sa.and_(tasks.c.archived_at.is_(None), tasks.c.suite_id == suite_id)
+    return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.id.desc()))]
+
+
+def frozen_tasks(connection: Connection, suite_id: int) -> list[int]:
+    """List the ids of the tasks of a suite whose canaries are frozen, archived ones too."""
+    frozen = sa.and_(tasks.c.suite_id == suite_id, tasks.c.pool_requested_at.is_not(None))
+    return list(connection.execute(sa.select(tasks.c.id).where(frozen).order_by(tasks.c.id)).scalars())
+
+
+def task_queries(connection: Connection, task_id: int) -> list[str]:
+    """List the queries of the frozen canaries of a task."""
+    frozen = (
+        sa.select(canary_versions.c.body)
+        .join(task_canaries, task_canaries.c.canary_version_id == canary_versions.c.id)
+        .where(task_canaries.c.task_id == task_id)
+    )
+    return [str(json.loads(body)["query"]) for body in connection.execute(frozen).scalars()]
+
+
+def documents_of(connection: Connection, slugs: Collection[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the documents of tasks by slug, archived ones too: a slug may have been used again."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    if slugs:
+        for row in connection.execute(sa.select(tasks.c.slug, tasks.c.body).where(tasks.c.slug.in_(sorted(slugs)))):
+            found.setdefault(row.slug, []).append(json.loads(row.body))
+    return found
+
+
+def archive_task(connection: Connection, task_id: int, at: int) -> None:
+    """Archive a task; its annotations stay."""
+    connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(archived_at=at))
+
+
+# --- the pool --------------------------------------------------------------------------------------------------
+
+
+def freeze_canaries(connection: Connection, task: TaskRow, at: int, *, keys: Collection[str] = ()) -> int:
+    """Freeze the canaries of a task, those of its suite in force or these; the number of them that the task now has."""
+    connection.execute(
+        sa.update(tasks)
+        .where(tasks.c.id == task.id)
+        .values(pool_requested_at=sa.func.coalesce(tasks.c.pool_requested_at, at))
+    )
+    if task.pool_requested_at is None:
+        live = sa.and_(canaries.c.suite_id == task.suite_id, canaries.c.archived_at.is_(None))
+        chosen = sa.select(canaries.c.id, canaries.c.version_id).where(live)
+        if keys:
+            wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
+            chosen = chosen.where(canaries.c.key.in_(sa.select(wanted.c.key)))
+        rows = connection.execute(chosen.order_by(canaries.c.id))
+        columns = ("task_id", "canary_id", "canary_version_id")
+        insert_new(connection, task_canaries, columns, [(task.id, row.id, row.version_id) for row in rows])
+    return count_pool(connection, task.id).canaries
+
+
+def pending_canaries(connection: Connection, task_id: int, *, attempts: int, limit: int | None) -> list[TaskCanary]:
+    """Return canaries without a pool that were tried fewer than so many times, the least often tried first."""
+    waiting = sa.and_(
+        task_canaries.c.task_id == task_id, task_canaries.c.sizes.is_(None), task_canaries.c.attempts < attempts
+    )
+    statement = _CANARIES.where(waiting).order_by(task_canaries.c.attempts, task_canaries.c.canary_id).limit(limit)
+    return _task_canaries(connection, statement)
+
+
+def list_task_canaries(connection: Connection, task_id: int) -> list[TaskCanary]:
+    """Return all canaries of a task."""
+    statement = _CANARIES.where(task_canaries.c.task_id == task_id).order_by(task_canaries.c.canary_id)
+    return _task_canaries(connection, statement)
+
+
+def find_task_canary(connection: Connection, task_id: int, canary_id: int) -> TaskCanary | None:
+    """Return a canary of a task."""
+    mine = sa.and_(task_canaries.c.task_id == task_id, task_canaries.c.canary_id == canary_id)
+    return next(iter(_task_canaries(connection, _CANARIES.where(mine))), None)
+
+
+def save_pool(
+    connection: Connection,
+    task_id: int,
+    canary_id: int,
+    *,
+    sizes: Sequence[int],
+    items: Sequence[NewItem],
+    shared_ids: Sequence[str] = (),
+) -> bool:
+    """Freeze the items, stratum sizes and shared ids of a canary; False where somebody did meanwhile."""
+    free = sa.and_(
+        task_canaries.c.task_id == task_id, task_canaries.c.canary_id == canary_id, task_canaries.c.sizes.is_(None)
+    )
+    values = {"sizes": json.dumps(list(sizes)), "failure": None, "shared_ids": json.dumps(list(shared_ids))}
+    if connection.execute(sa.update(task_canaries).where(free).values(**values)).rowcount != 1:
+        return False
+    insert_items(connection, task_id, items)
+    return True
+
+
+def insert_items(connection: Connection, task_id: int, items: Sequence[NewItem]) -> None:
+    """Insert items of a task."""
+    rows = [
+        (
+            task_id,
+            item.canary_id,
+            item.token,
+            item.key,
+            item.text,
+            item.document,
+            item.stratum,
+            json.dumps(dict(item.ranks)),
+            json.dumps([list(one) for one in item.chunks]),
+            int(item.overlap),
+        )
+        for item in items
+    ]
+    columns = ("task_id", "canary_id", "token", "key", "text", "document", "stratum", "ranks", "chunks", "overlap")
+    insert_new(connection, task_items, columns, rows)
+
+
+def ids_by_token(connection: Connection, task_id: int) -> dict[str, int]:
+    """Return the ids of the items of a task by their tokens."""
+    statement = sa.select(task_items.c.token, task_items.c.id).where(task_items.c.task_id == task_id)
+    return {row.token: row.id for row in connection.execute(statement)}
+
+
+def note_failure(connection: Connection, task_id: int, canary_id: int, failure: str, *, attempts: int = 1) -> None:
+    """Store why a canary could not be pooled, and that it took so many attempts to know."""
+    mine = sa.and_(task_canaries.c.task_id == task_id, task_canaries.c.canary_id == canary_id)
+    tried = task_canaries.c.attempts + attempts
+    connection.execute(sa.update(task_canaries).where(mine).values(failure=failure, attempts=tried))
+
+
+def forgive_failures(connection: Connection, task_id: int) -> None:
+    """Let canaries that could not be pooled be tried again."""
+    mine = sa.and_(task_canaries.c.task_id == task_id, task_canaries.c.sizes.is_(None))
+    connection.execute(sa.update(task_canaries).where(mine).values(attempts=0))
+
+
+def finish_pool(connection: Connection, task_id: int, at: int) -> bool:
+    """Store that all canaries of a task are pooled; False where some are not, or it was stored before."""
+    left = sa.exists().where(task_canaries.c.task_id == task_id, task_canaries.c.sizes.is_(None))
+    mine = sa.and_(tasks.c.id == task_id, tasks.c.pooled_at.is_(None), ~left)
+    return connection.execute(sa.update(tasks).where(mine).values(pooled_at=at)).rowcount == 1
+
+
+def count_pool(connection: Connection, task_id: int) -> PoolCounts:
+    """Count canaries and items of a task."""
+    is_pooled = task_canaries.c.sizes.is_not(None)
+    counts = connection.execute(
+        sa.select(
+            sa.func.count().label("canaries"),
+            sa.func.count(task_canaries.c.sizes).label("pooled"),
+            sa.func.count(sa.case((~is_pooled & task_canaries.c.failure.is_not(None), 1))).label("failed"),
+        ).where(task_canaries.c.task_id == task_id)
+    ).one()
+    items = connection.execute(
+        sa.select(sa.func.count()).select_from(task_items).where(task_items.c.task_id == task_id)
+    ).scalar_one()
+    return PoolCounts(canaries=counts.canaries, pooled=counts.pooled, failed=counts.failed, items=items)
+
+
+def request_draw(connection: Connection, task_id: int, at: int) -> None:
+    """Store that answers are to be drawn for a task; one that has items keeps them."""
+    has_items = sa.exists().where(task_items.c.task_id == task_id)
+    values = {
+        "pool_requested_at": sa.func.coalesce(tasks.c.pool_requested_at, at),
+        "pooled_at": sa.case((has_items, tasks.c.pooled_at)),
+    }
+    connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(**values))
+
+
+# --- items -----------------------------------------------------------------------------------------------------
+
+
+def find_item(connection: Connection, task_id: int, token: str) -> ItemRow | None:
+    """Return an item by its token."""
+    mine = sa.and_(task_items.c.task_id == task_id, task_items.c.token == token)
+    row = connection.execute(sa.select(task_items).where(mine)).one_or_none()
+    return None if row is None else _item(row)
+
+
+def list_items(
+    connection: Connection, task_id: int, *, canary_ids: Collection[int] | None = None, ids: Collection[int] = ()
+) -> list[ItemRow]:
+    """Return the items of a task by canary, or those of these canaries, or these."""
+    statement = sa.select(task_items).where(task_items.c.task_id == task_id)
+    if canary_ids is not None:
+        statement = statement.where(task_items.c.canary_id.in_(sorted(set(canary_ids))))
+    if ids:
+        wanted = row_table(connection, "wanted", {"id": sa.BigInteger()}, [(one,) for one in ids])
+        statement = statement.where(task_items.c.id.in_(sa.select(wanted.c.id)))
+    return [_item(row) for row in connection.execute(statement.order_by(task_items.c.canary_id, task_items.c.id))]
+
+
+_TASKS = sa.select(tasks, definitions.c.slug.label("suite")).join(definitions, definitions.c.id == tasks.c.suite_id)
+_CANARIES = (
+    sa.select(task_canaries, canaries.c.key, canary_versions.c.body)
+    .join(canaries, canaries.c.id == task_canaries.c.canary_id)
+    .join(canary_versions, canary_versions.c.id == task_canaries.c.canary_version_id)
+)
+
+
+def _task(row: Any) -> TaskRow:
+    values = {name: getattr(row, name) for name in TaskRow.__dataclass_fields__ if name != "body"}
+    return TaskRow(body=json.loads(row.body), **values)
+
+
+def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[TaskCanary]:
+    return [
+        TaskCanary(
+            canary_id=row.canary_id,
+            key=row.key,
+            body=read_body(connection, "canary", row.body),
+            sizes=None if row.sizes is None else tuple(json.loads(row.sizes)),
+            failure=row.failure,
+            shared_ids=frozenset(json.loads(row.shared_ids or "[]")),
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def _item(row: Any) -> ItemRow:
+    return ItemRow(
+        id=row.id,
+        task_id=row.task_id,
+        canary_id=row.canary_id,
+        token=row.token,
+        key=row.key,
+        text=row.text,
+        document=row.document,
+        stratum=row.stratum,
+        ranks=json.loads(row.ranks),
+        chunks=[(one[0], one[1]) for one in json.loads(row.chunks)],
+        overlap=bool(row.overlap),
+    )

@@ -1,0 +1,1 @@
+"""Generated answers, their judges, calibration, feedback."""

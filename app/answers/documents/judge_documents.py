@@ -1,0 +1,76 @@
+"""The document of a judge: a language model that reads answers."""
+
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from app.answers.domain.judges import Judge
+from app.answers.domain.prompts import Question
+from app.base.documents.auth_documents import TlsDocument, endpoint_value
+from app.base.documents.fields import Document, Name, Number, Seconds, Slug, Url, field_errors
+from app.base.documents.widgets import Widget
+from app.retrievers.documents.embedding_documents import EndpointAuth
+
+TIMEOUT_SECONDS = 60.0
+
+
+def _chat_url(url: str) -> str:
+    """Complete the address of an OpenAI-compatible server: `.../v1` and `.../v1/chat/completions` mean the same."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if path.endswith("/chat/completions"):
+        return url
+    return parts._replace(path=f"{path or '/v1'}/chat/completions").geturl()
+
+
+class JudgeDocument(Document):
+    """A language model behind an OpenAI-compatible `/v1/chat/completions` that is asked about answers.
+
+    What it says counts only as far as people confirm it: until then its measures are marked as uncalibrated.
+    """
+
+    slug: Annotated[Slug, Field(title="Name", description="Lower-case letters, digits and hyphens."), Widget(length=64)]
+    url: Annotated[
+        Url, AfterValidator(_chat_url), Field(title="Chat URL"), Widget(placeholder="http://127.0.0.1:11434/v1")
+    ]
+    model: Annotated[Name, Field(title="Model"), Widget(placeholder="llama3.1")]
+    auth: EndpointAuth | None = None
+    tls: TlsDocument | None = None
+    timeout: Annotated[Seconds, Field(title="Timeout"), Widget(length=12)] = TIMEOUT_SECONDS
+    questions: Annotated[
+        tuple[Question, ...],
+        Field(title="Questions", description="Each is one call for each new answer.", min_length=1),
+    ] = tuple(Question)
+    price_per_million: Annotated[
+        Annotated[Number, Field(ge=0, le=1_000_000)],
+        Field(title="Price of a million tokens", description="In any currency; 0 = costs are not counted."),
+        Widget(length=12),
+    ] = 0.0
+    budget_per_day: Annotated[
+        Annotated[Number, Field(gt=0, le=1_000_000_000)] | None,
+        Field(title="Budget per day", description="In the same currency, from midnight UTC; empty = no limit."),
+        Widget(length=12),
+    ] = None
+
+    @field_validator("questions")
+    @classmethod
+    def _once(cls, questions: tuple[Question, ...]) -> tuple[Question, ...]:
+        return tuple(question for question in Question if question in questions)
+
+    @model_validator(mode="after")
+    def _has_a_price(self) -> Self:
+        if self.budget_per_day is not None and not self.price_per_million:
+            raise field_errors([(("budget_per_day",), "needs price_per_million, or no cost could be counted")])
+        return self
+
+    def to_domain(self) -> Judge:
+        """Return the value the domain works with."""
+        return Judge(
+            slug=self.slug,
+            endpoint=endpoint_value(self.url, auth=self.auth, tls=self.tls, timeout=self.timeout),
+            model=self.model,
+            questions=self.questions,
+            price_per_million=self.price_per_million,
+            budget_per_day=self.budget_per_day,
+        )

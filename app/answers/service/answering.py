@@ -1,0 +1,236 @@
+"""The answers of a run: had from the endpoint where responses have none, judged, and written with what they come to.
+
+It is a job after the run, so that a slow model delays no alert about retrieval. Answers and ratings are kept as they
+come: whoever goes on after a crash asks nothing twice.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from app.alerts.service import transitions
+from app.answers.domain.answer_measures import is_sampled, summarise
+from app.answers.domain.grounding import ground_answer
+from app.answers.domain.judges import AnswerRequest, AskAnswers, AskJudge, GeneratedAnswer, Judge, RatedAnswer
+from app.answers.service.judges import contexts_of, load_judge
+from app.answers.service.judging import judge_answers
+from app.answers.service.shapes import answer_body
+from app.answers.store import answers as rows
+from app.answers.store.answers import NewAnswer, StagedAnswer
+from app.base.db.engine import Connection, Store, to_us
+from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
+from app.base.values import Canary, Outcome
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service.run_inputs import load_inputs
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions
+from app.records.store import canary_states, recording, results, rollups
+from app.records.store.results import RunRow
+from app.retrievers.domain.retrievers import AnswerSource
+from app.scoring.run_inputs import RunInputs
+
+logger = logging.getLogger("coalmine.answers")
+
+BLOCK: Final = 8
+"""Answers asked for, or judged, and written at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTools:
+    """What asks for answers, and judges about them."""
+
+    ask_answers: AskAnswers
+    ask_judge: AskJudge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A canary whose answer is watched, with what it retrieved."""
+
+    position: int
+    canary_id: int
+    version_id: int
+    canary: Canary
+    ranking_id: int
+    contexts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRound:
+    """The answers of one run that are to be had and judged."""
+
+    run: RunRow
+    inputs: RunInputs
+    subjects: tuple[Subject, ...]
+    staged: Mapping[int, StagedAnswer]
+    judge: Judge | None
+    judge_id: int | None
+
+
+def rate_run(
+    store: Store,
+    vault: Vault,
+    tools: AnswerTools,
+    run_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Have the answers of a run judged, and write what they come to; False where it was let go of, stopping."""
+    try:
+        with store.read() as connection:
+            found = _load(connection, vault, run_id)
+    except (ConfigurationError, ConflictError, InvalidInputError) as error:
+        _give_up(store, run_id, str(error), now=clock())
+        return True
+    if found is None:
+        return True
+    staged = _have_answers(store, tools.ask_answers, found, stopping)
+    if stopping():
+        return False
+    grounded = [_grounded(one, staged[one.position]) for one in found.subjects]
+    rated = grounded
+    if found.judge is not None and found.judge_id is not None:
+        judged = [(one.canary, one.contexts, answer) for one, answer in zip(found.subjects, grounded, strict=True)]
+        rated = judge_answers(
+            store, tools.ask_judge, found.judge, found.judge_id, judged, clock=clock, stopping=stopping
+        )
+    if stopping():
+        return False
+    _finish(store, found, rated, now=clock())
+    return True
+
+
+def _give_up(store: Store, run_id: int, problem: str, *, now: datetime) -> None:
+    """End the answers of a run that cannot be judged as it is defined; trying again would change nothing."""
+    logger.warning("answers_not_judged", extra={"run": run_id, "detail": problem})
+    with store.write() as connection:
+        rows.finish_answers(connection, run_id, {**summarise([], None), "problem": problem}, at=to_us(now))
+
+
+def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | None:
+    """Return what is to be done for a run; None = nothing, or it is done."""
+    run = results.find_run(connection, run_id)
+    staged = rows.read_staged(connection, run_id)
+    if run is None or run.versions is None or staged is None:
+        return None
+    inputs = load_inputs(connection, run.versions, vault=vault)
+    check = CheckDocument.model_validate(definitions.version_body(connection, run.versions.check).body)
+    judge_id, judge = load_judge(connection, vault, check.judge)
+    _, failures = results.probes_of(connection, run.id)
+    sampled = [
+        position
+        for position, canary in enumerate(inputs.canaries)
+        if position not in failures and is_sampled(canary.key, check.sample)
+    ]
+    held = canary_states.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
+    had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
+    texts = results.read_rankings(connection, list(set(had.values())))
+    subjects = tuple(
+        Subject(
+            position=position,
+            canary_id=inputs.canary_ids[position],
+            version_id=inputs.version_ids[position],
+            canary=inputs.canaries[position],
+            ranking_id=ranking_id,
+            contexts=contexts_of(texts[ranking_id], check.k),
+        )
+        for position, ranking_id in had.items()
+    )
+    return AnswerRound(run=run, inputs=inputs, subjects=subjects, staged=staged, judge=judge, judge_id=judge_id)
+
+
+def _have_answers(
+    store: Store, ask: AskAnswers, found: AnswerRound, stopping: Callable[[], bool]
+) -> dict[int, StagedAnswer]:
+    """Return the answer of each subject, asked for where there is none yet, and kept block by block."""
+    staged = dict(found.staged)
+    source = found.inputs.retriever.answer
+    missing = [one for one in found.subjects if one.position not in staged]
+    if source is None:
+        return staged | {one.position: _NO_ANSWER for one in missing}
+    for start in range(0, len(missing), BLOCK):
+        block = missing[start : start + BLOCK]
+        came = {block[place].position: _staged(answer) for place, answer in _asked(ask, source, block, stopping)}
+        with store.write() as connection:
+            rows.stage_answers(connection, found.run.id, came)
+        staged |= came
+        if stopping():
+            break
+    return staged
+
+
+def _asked(
+    ask: AskAnswers, source: AnswerSource, block: Sequence[Subject], stopping: Callable[[], bool]
+) -> Iterator[tuple[int, GeneratedAnswer]]:
+    requests = [AnswerRequest(query=one.canary.query, contexts=one.contexts) for one in block]
+    try:
+        with closing(ask(source, requests)) as calls:  # type: ignore[type-var] # a generator; Iterator has no close()
+            for call in calls:
+                if stopping():
+                    return
+                if call is not None:
+                    yield call
+    except InvalidInputError as error:
+        refused = GeneratedAnswer(text=None, outcome=Outcome.REFUSED, detail=str(error))
+        yield from ((place, refused) for place in range(len(block)))
+
+
+def _staged(answer: GeneratedAnswer) -> StagedAnswer:
+    return StagedAnswer(text=answer.text, outcome=str(answer.outcome), detail=answer.detail)
+
+
+_NO_ANSWER: Final = StagedAnswer(
+    text=None, outcome=str(Outcome.MALFORMED), detail="the response has no text where the answer is mapped"
+)
+
+
+def _grounded(subject: Subject, staged: StagedAnswer) -> RatedAnswer:
+    answer = GeneratedAnswer(text=staged.text, outcome=Outcome(staged.outcome), detail=staged.detail)
+    if answer.text is None:
+        return RatedAnswer(answer=answer, contexts=len(subject.contexts))
+    grounding = ground_answer(answer.text, subject.contexts)
+    return RatedAnswer(
+        answer=answer,
+        contexts=len(subject.contexts),
+        utilisation=grounding.grounded_share,
+        chunks_used=grounding.used_share,
+    )
+
+
+def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, now: datetime) -> None:
+    """Write what holds now, the run's means, and what its rules make of them, in one transaction, once."""
+    run, summary = found.run, summarise(rated, found.judge)
+    with store.read() as connection:
+        held = rows.answers_at(connection, run.check_id, run.id)
+        names = [] if run.layout_id is None else results.layout_names(connection, run.layout_id)
+    now_held = [
+        NewAnswer(
+            canary_id=one.canary_id,
+            canary_version_id=one.version_id,
+            ranking_id=one.ranking_id,
+            text=answer.answer.text,
+            judge_id=found.judge_id,
+            body=answer_body(answer, found.judge),
+        )
+        for one, answer in zip(found.subjects, rated, strict=True)
+    ]
+    changed = [one for one in now_held if one.canary_id not in held or not one.is_same(held[one.canary_id])]
+    closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
+    measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
+    with store.write() as connection:
+        definitions.lock_definition(connection, run.check_id)
+        if not rows.finish_answers(connection, run.id, summary, at=to_us(now)):
+            return
+        if not rows.is_overtaken(connection, run.check_id, run.id):  # what holds now is what the later run found
+            rows.change_answers(connection, run.check_id, run.id, closed=closed, opened=changed)
+        if measured and run.layout_id is not None:
+            recording.fill_aggregates(connection, run.id, names, measured)
+            vector = np.array([measured.get(name, np.nan) for name in names])
+            rollups.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
+        transitions.after_answers(connection, run.check_id, run.id, now=now)

@@ -1,1 +1,0 @@
-"""The REST API: definitions, history, and the wire shapes of both."""

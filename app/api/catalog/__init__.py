@@ -1,1 +1,0 @@
-"""REST routes of definitions: suites, canaries, retrievers, checks, hooks, import and export."""

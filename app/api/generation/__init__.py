@@ -1,1 +1,0 @@
-"""REST routes of generated answers."""

@@ -1,1 +1,0 @@
-"""REST routes of history: runs, results, series, alerts and deliveries."""

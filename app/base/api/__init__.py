@@ -1,0 +1,1 @@
+"""What all routes of the API share."""

@@ -1,0 +1,156 @@
+"""Request bodies before routes see them: limits of size, valid addresses, and strict JSON.
+
+JSON is parsed here, so that errors use our words and nothing odd (NaN, repeated keys, thousands of levels) reaches the
+documents, which validate the content.
+"""
+
+import json
+import re
+from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
+
+import anyio.to_thread
+from fastapi import Depends, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.base.api.problems import as_problem, problem
+from app.base.api.sub_path import route_path
+from app.base.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
+from app.base.json_size import REQUEST_LIMITS, excess_of
+
+MAX_BODY_BYTES = 10_000_000
+MAX_STREAM_BYTES = 100_000_000
+"""Of JSON lines and CSV, which are taken to disk as they arrive, where a route takes them."""
+_SMALL = 64_000
+_MAX_KEYS = 2_000  # of one object; the documents need some dozens
+_STREAMED = re.compile(r"/v1/(?:suites/[^/]+/traffic|corpora/[^/]+)")
+_STREAM_TYPES = (b"application/x-ndjson", b"application/jsonl", b"text/csv")
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+
+
+class Gate:
+    """ASGI middleware that refuses invalid addresses and large bodies, and answers HEAD as GET without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer with a problem."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
+        if _CONTROL.search(scope["path"].encode()) or _CONTROL.search(unquote_to_bytes(scope["query_string"])):
+            refusal = problem("bad-address", "The address cannot be used", 400, "it holds control characters")
+            await refusal(scope, receive, send)
+            return
+        most = _most_bytes(scope)
+        if _declared_length(scope) > most:
+            await as_problem(_too_large(most))(scope, receive, send)
+            return
+        await self._app(scope, _limit_size(receive, most), send)
+
+
+def _most_bytes(scope: Scope) -> int:
+    """Return how many bytes a body may have: only what a route takes to disk may be larger than what is parsed."""
+    headers = dict(scope["headers"])
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    streamed = scope["method"] == "POST" and kind in _STREAM_TYPES and _STREAMED.fullmatch(route_path(scope))
+    return MAX_STREAM_BYTES if streamed else MAX_BODY_BYTES
+
+
+def _limit_size(receive: Receive, most: int) -> Receive:
+    """Return `receive` with a limit on the bytes received: content-length may be absent or wrong."""
+    received_bytes = 0
+
+    async def counting() -> Message:
+        nonlocal received_bytes
+        message = await receive()
+        received_bytes += len(message.get("body", b""))
+        if received_bytes > most:
+            raise _too_large(most)
+        return message
+
+    return counting
+
+
+def _too_large(most: int) -> TooLargeError:
+    return TooLargeError(f"a body may have at most {most // 1_000_000} MB; send it in parts")
+
+
+def _declared_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value) if len(value) < 20 else MAX_STREAM_BYTES + 1  # noqa: PLR2004 - digits of 64 bits
+    return 0
+
+
+def _without_body(send: Send) -> Send:
+    async def bare(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return bare
+
+
+async def read_json(request: Request) -> Any:
+    """Return the JSON of a body. Raises UnsupportedError, or InvalidInputError with the place."""
+    return await _read(_require_json(request, await request.body()))
+
+
+async def read_json_if_any(request: Request) -> Any:
+    """Return the JSON of a body; None where there is no body."""
+    body = await request.body()
+    return await _read(_require_json(request, body)) if body else None
+
+
+async def _read(body: bytes) -> Any:
+    """Parse a small body at once and a large one in a thread, so that /livez answers meanwhile."""
+    return _parse(body) if len(body) < _SMALL else await anyio.to_thread.run_sync(_parse, body)
+
+
+def _require_json(request: Request, body: bytes) -> bytes:
+    if not body:
+        raise _unusable("a JSON body is needed")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # Strict against CSRF: other sites may send other types without a preflight request.
+    if kind != "application/json" and not re.fullmatch(r"application/[a-z0-9.-]+\+json", kind):
+        raise UnsupportedError("send JSON with the header Content-Type: application/json")
+    return body
+
+
+def _parse(body: bytes) -> Any:
+    excess = excess_of(body, REQUEST_LIMITS)  # before parsing: objects take a hundred times their bytes
+    if excess is not None:
+        raise _unusable(excess)
+    try:
+        return json.loads(body.decode(), parse_constant=_no_constant, object_pairs_hook=_refuse_repeated_keys)
+    except json.JSONDecodeError as error:
+        raise _unusable(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except UnicodeDecodeError:
+        raise _unusable("is not UTF-8 text") from None
+    except ValueError:  # Python's own limit on the digits of a number
+        raise _unusable("holds a number with too many digits") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise _unusable(f"holds {name}, which JSON does not have; leave the key out or write null")
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(pairs) > _MAX_KEYS:
+        raise _unusable(f"has an object of more than {_MAX_KEYS:,} keys")
+    if len(whole) < len(pairs):
+        keys: set[str] = set()
+        again = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value] # add() gives None
+        raise _unusable(f"has the key '{again[:60]}' twice")
+    return whole
+
+
+def _unusable(message: str) -> InvalidInputError:
+    return InvalidInputError([Problem(path="body", message=message)])
+
+
+Content = Annotated[Any, Depends(read_json)]
+OptionalContent = Annotated[Any, Depends(read_json_if_any)]

@@ -1,0 +1,87 @@
+"""What all commands share and what costs nothing to import: error output and common options.
+
+What opens a store or a server is in `resources`: it loads the whole service, which `--version` does without.
+"""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from app.base.errors import CoalmineError
+
+REFUSED, INTERRUPTED, UNREAD = 2, 130, 141
+
+
+def now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
+
+
+def flush_output() -> None:
+    """Write out the buffered result. Raises BrokenPipeError where nobody reads it any more."""
+    sys.stdout.flush()
+
+
+def discard_output() -> None:
+    """Discard the buffered result, since nobody reads it."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 1)
+    os.close(sink)
+
+
+class Commands(TyperGroup):
+    """A group of commands that prints refusals plainly, whichever command they come from."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        """Parse the arguments, or answer those that are answered at once, such as --help."""
+        try:
+            return super().make_context(*arguments, **named)
+        except BrokenPipeError as error:
+            discard_output()
+            raise typer.Exit(UNREAD) from error
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except CoalmineError as error:
+            from app.base import terminal  # noqa: PLC0415 - draws tables, which takes as long to load as all the rest
+
+            terminal.show_error(error)
+            raise typer.Exit(REFUSED) from error
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's word, not one for people
+            raise
+        except BrokenPipeError as error:
+            discard_output()
+            raise typer.Exit(UNREAD) from error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            from app.base import terminal  # noqa: PLC0415 - as above
+
+            terminal.show_error(CoalmineError(f"{error.filename}: {error.strerror}"))
+            raise typer.Exit(REFUSED) from error
+        except KeyboardInterrupt as error:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(INTERRUPTED) from error
+
+
+def examples(*lines: str) -> str:
+    """Examples that end a command's help."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+DataDir = Annotated[
+    Path | None, typer.Option(help="Folder of the embedded database; default: COALMINE_DATA_DIR or ./data.")
+]
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Canary files, or folders of them.")]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="A running service instead; the key is taken from COALMINE_API_KEY."),
+]

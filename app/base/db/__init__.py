@@ -1,0 +1,1 @@
+"""The database: engine, dialects, migration, packed rows."""

@@ -1,0 +1,72 @@
+"""Rows of API keys: hashed, never deleted (the API is open until one is created)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.base.db.engine import insert_new, insert_one
+from app.catalog.tables import api_keys, ended_sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """A stored API key, without its secret."""
+
+    id: int
+    name: str
+    prefix: str
+    hash: bytes
+    scope: str
+    created_at: int
+    last_used_at: int | None
+    revoked_at: int | None
+
+
+def any_key_ever(connection: Connection) -> bool:
+    """Whether a key was ever created, revoked ones included."""
+    return connection.execute(sa.select(api_keys.c.id).limit(1)).one_or_none() is not None
+
+
+def insert_key(connection: Connection, *, name: str, prefix: str, digest: bytes, scope: str, now: int) -> int | None:
+    """Insert a key and return its id; None where its prefix exists."""
+    return insert_one(connection, api_keys, name=name, prefix=prefix, hash=digest, scope=scope, created_at=now)
+
+
+def find_key(connection: Connection, prefix: str) -> KeyRow | None:
+    """Return a key by its public prefix."""
+    row = connection.execute(sa.select(api_keys).where(api_keys.c.prefix == prefix)).one_or_none()
+    return _key(row) if row else None
+
+
+def list_keys(connection: Connection) -> list[KeyRow]:
+    """Return all keys, revoked ones included."""
+    return [_key(row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
+
+
+def note_use(connection: Connection, key_id: int, now: int) -> None:
+    """Store when a key was last used."""
+    connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=now))
+
+
+def revoke_key(connection: Connection, prefix: str, now: int) -> bool:
+    """Revoke a key; False where there is no valid key with this prefix."""
+    live = sa.and_(api_keys.c.prefix == prefix, api_keys.c.revoked_at.is_(None))
+    return connection.execute(sa.update(api_keys).where(live).values(revoked_at=now)).rowcount == 1
+
+
+def end_session(connection: Connection, digest: bytes, *, expires_at: int, now: int) -> None:
+    """Store that a session was ended, and delete those whose cookies have expired."""
+    connection.execute(sa.delete(ended_sessions).where(ended_sessions.c.expires_at < now))
+    insert_new(connection, ended_sessions, ("digest", "expires_at"), [(digest, expires_at)])
+
+
+def is_ended(connection: Connection, digest: bytes) -> bool:
+    """Whether a session was ended."""
+    row = connection.execute(sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == digest))
+    return row.one_or_none() is not None
+
+
+def _key(row: Any) -> KeyRow:
+    return KeyRow(**{name: getattr(row, name) for name in KeyRow.__dataclass_fields__})

@@ -1,0 +1,378 @@
+"""The database handle and, with `drivers` and `row_tables`, ALL differences between SQLite and PostgreSQL.
+
+`read()` sees one snapshot, `write()` is one transaction; both turn a locked or absent database into
+StoreUnavailableError. On SQLite every writing transaction begins IMMEDIATE: a deferred one that reads first
+fails under contention instead of waiting. On PostgreSQL a writing transaction is READ COMMITTED, so that it sees
+what another committed while it waited for a lock; a reading one is REPEATABLE READ.
+"""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import Connection as Connection  # noqa: PLC0414 - services take connections, but know nothing of SQLAlchemy
+from sqlalchemy import Table
+from sqlalchemy.exc import DBAPIError
+
+from app.base.db.cache import ByteCache
+from app.base.db.drivers import (
+    WRITES,
+    create_engine,
+    error_text,
+    is_damage,
+    is_locked_out,
+    refuses_writes,
+    translate_errors,
+)
+from app.base.db.insert_sql import ids_sql, insert_arrays_sql, insert_sql, typed_array
+from app.base.db.row_tables import STAGED_ROWS, StagedRows, create_temporary, insert_temporary
+from app.base.errors import StoreUnavailableError
+
+BUSY_MILLISECONDS = 5_000
+WRITE_FAILURE_SECONDS = 30.0
+DAMAGE_SECONDS = 600.0
+"""How long a damaged part is told of after it was met last: what meets it may be a run every few minutes."""
+RUN_CACHE_BYTES = 32 * 1024 * 1024
+"""A page of 50 alerts whose runs degraded 1,000 canaries each takes 28 MB."""
+RUN_CACHE_SECONDS = 600.0
+"""As long as a person may look at an alert before the next page of it."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BODIES = "coalmine_bodies"
+_CACHE = "coalmine_cache"
+_RUN_CACHE = "coalmine_run_cache"
+_CONTENT_LOCK = 0xC0A2
+_FEW_ROWS = 20  # more are sent to PostgreSQL as one statement over arrays, in a third of the time
+_IN_LIST = 400  # bound values, below every driver's limit
+_T = TypeVar("_T")
+
+Moment = int | sa.BindParameter[int]
+"""Microseconds since 1970: a number, or the place of one in a statement that is put together once."""
+NOW: sa.BindParameter[int] = sa.bindparam("now", type_=sa.BigInteger)
+
+ValueT = TypeVar("ValueT")
+
+BodyReader = Callable[[str, str, bool], dict[str, Any]]
+"""(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
+
+
+def body_as_stored(_kind: str, text: str, _secrets_set: bool) -> dict[str, Any]:  # noqa: FBT001 - a `BodyReader`
+    """Return a body exactly as it was stored, whatever release wrote it."""
+    return dict(json.loads(text))
+
+
+class Store:
+    """A database, opened once per process and shared by its threads."""
+
+    def __init__(
+        self, url: str, *, busy_milliseconds: int = BUSY_MILLISECONDS, bodies: BodyReader = body_as_stored
+    ) -> None:
+        """Open nothing yet.
+
+        `busy_milliseconds` is how long to wait for a lock that somebody else holds; `bodies` reads what may be of an
+        older release.
+        """
+        self.cache = ByteCache()
+        self.run_cache = ByteCache(RUN_CACHE_BYTES, RUN_CACHE_SECONDS)
+        options: dict[str, object] = {_BODIES: bodies, _CACHE: self.cache, _RUN_CACHE: self.run_cache}
+        self.engine = create_engine(url, busy_milliseconds).execution_options(**options)
+        self._writer = self.engine.execution_options(**{WRITES: True})
+        self._reader = self.engine
+        self._busy_milliseconds = busy_milliseconds
+        self._turns = threading.Lock() if self.dialect == "sqlite" else None
+        self._write_failure: tuple[str, float] | None = None
+        """Why and when, by the monotonic clock, a write failed last for want of room or permission."""
+        self._lock_failure: str | None = None
+        """Why the last write failed, where another process held the writer; None = a write succeeded since."""
+        self._damage: tuple[str, float] | None = None
+        """What was found damaged and when, by the monotonic clock."""
+        if self.dialect == "postgresql":
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self.engine.dialect.name
+
+    @property
+    def place(self) -> str:
+        """Where the database is, for people: never a user name, a password or a parameter."""
+        url = self.engine.url
+        if self.dialect == "sqlite":
+            return f"SQLite, {url.database or 'in memory'}"
+        host = f"{url.host or 'local socket'}{f':{url.port}' if url.port else ''}"
+        return f"PostgreSQL, {host}/{url.database or ''}"
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a transaction that only reads."""
+        with translate_errors(), self._noting_damage(), self._reader.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, sqlite3.Error) as error:
+            if is_damage(error):
+                self._damage = error_text(error), time.monotonic()
+            raise
+
+    @contextmanager
+    def write(self, staged: Sequence[StagedRows] = ()) -> Iterator[Connection]:
+        """Open the one transaction of a service function; committed on leaving, rolled back on an exception.
+
+        What is `staged` is at hand in it, made ready while others still write.
+        """
+        with translate_errors(), self._noting_damage(), self._staging(staged) as prepared, self._turn():
+            try:
+                with self._transaction(prepared) as connection:
+                    yield connection
+            except (DBAPIError, sqlite3.Error) as error:
+                if refuses_writes(error):
+                    self._write_failure = error_text(error), time.monotonic()
+                elif is_locked_out(error):
+                    waited = self._busy_milliseconds / 1000
+                    self._lock_failure = f"{error_text(error)}: another process held it for more than {waited:g} s"
+                raise
+            self._lock_failure = None
+            failure = self._write_failure
+            if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
+                self._write_failure = None
+
+    @contextmanager
+    def _staging(self, staged: Sequence[StagedRows]) -> Iterator[Connection | None]:
+        """Fill temporary tables of a connection, which on SQLite are in memory and of nobody else's concern.
+
+        None where nothing is staged: a connection is taken for a turn then, not while waiting for one.
+        """
+        if not staged or self.dialect != "sqlite":
+            yield None
+            return
+        with self.engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            driver.execute("PRAGMA temp_store = MEMORY")
+            try:
+                for rows in staged:
+                    create_temporary(driver, rows)
+                    for block in blocks(rows.rows, STAGED_ROWS):
+                        insert_temporary(driver, rows, block)
+                yield connection.execution_options(**{WRITES: True})
+            finally:
+                driver.execute("PRAGMA temp_store = DEFAULT")  # drops them
+
+    def _transaction(self, prepared: Connection | None) -> AbstractContextManager[Connection]:
+        return self._writer.begin() if prepared is None else _begun(prepared)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the other writers of this process: SQLite has one, and lets others sleep until it looks again."""
+        if self._turns is None:
+            yield
+            return
+        if not self._turns.acquire(timeout=self._busy_milliseconds / 1000):
+            raise StoreUnavailableError("the database cannot be used now: database is locked")
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    @property
+    def write_failure(self) -> str | None:
+        """Why writes failed lately although reads may do, such as a full disk or a lock; None = they did not.
+
+        A lock is over with the next write. Else it stands until a write succeeds `WRITE_FAILURE_SECONDS` later: small
+        ones may while large ones do not.
+        """
+        failure = self._write_failure
+        return failure[0] if failure is not None else self._lock_failure
+
+    @property
+    def damage(self) -> str | None:
+        """What was found damaged within the last `DAMAGE_SECONDS`; None = nothing was."""
+        damage = self._damage
+        return damage[0] if damage is not None and time.monotonic() - damage[1] < DAMAGE_SECONDS else None
+
+    def read_clock(self) -> datetime | None:
+        """Return the time by the clock of the database's server; None = it has none but that of this machine."""
+        if self.dialect == "sqlite":
+            return None
+        with self.read() as connection:
+            now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+        return now.astimezone(UTC)
+
+    def try_write(self) -> None:
+        """Write and change nothing. Raises StoreUnavailableError where the database takes no writes."""
+        if self.dialect == "sqlite":
+            with self.write() as connection:  # pages of its own: what is overwritten in place needs no room
+                connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS write_probe (body BLOB)")
+                connection.exec_driver_sql("INSERT INTO write_probe VALUES (zeroblob(65536))")
+            with self.write() as connection:
+                connection.exec_driver_sql("DROP TABLE IF EXISTS write_probe")  # another thread may try as well
+        else:
+            with self.write() as connection:
+                connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def read_body(connection: Connection, kind: str, text: str, *, secrets_set: bool = False) -> dict[str, Any]:
+    """Return the body of a definition or a canary, read as the store was told to when it was opened."""
+    return dict(connection.get_execution_options().get(_BODIES, body_as_stored)(kind, text, secrets_set))
+
+
+def cached(connection: Connection, key: Hashable, make: Callable[[], tuple[ValueT, int]]) -> ValueT:
+    """Return a value that never changes under its key, made with its size in bytes where it is not in memory.
+
+    What a write transaction reads is not kept: it may be its own, and rolled back, and its id given to another row.
+    """
+    return _cached(connection, _CACHE, key, make)
+
+
+def cached_of_run(connection: Connection, key: Hashable, make: Callable[[], tuple[ValueT, int]]) -> ValueT:
+    """Return a value as `cached` does that only explains a single run.
+
+    There is a new one with each run that opens an alert, and few are ever shown again: they are kept apart, in less
+    room and for a shorter time.
+    """
+    return _cached(connection, _RUN_CACHE, key, make)
+
+
+def _cached(connection: Connection, option: str, key: Hashable, make: Callable[[], tuple[ValueT, int]]) -> ValueT:
+    cache: ByteCache = connection.get_execution_options()[option]
+    if connection.get_execution_options().get(WRITES):
+        known: ValueT | None = cache.peek(key)
+        return make()[0] if known is None else known
+    return cache.get(key, make)
+
+
+def find_cached_of_run(connection: Connection, key: Hashable) -> Any:
+    """Return what `cached_of_run` keeps under a key; None = it is not in memory."""
+    cache: ByteCache = connection.get_execution_options()[_RUN_CACHE]
+    return cache.peek(key)
+
+
+def all_cached(connection: Connection, kind: type[ValueT]) -> list[ValueT]:
+    """Return the values of a type that are in memory, the one used last at the end."""
+    cache: ByteCache = connection.get_execution_options()[_CACHE]
+    return cache.values(kind)
+
+
+def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert many rows, passing over those a unique constraint already holds."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql" and len(rows) > _FEW_ROWS:
+        arrays = [
+            typed_array(table.c[name], column) for name, column in zip(columns, zip(*rows, strict=True), strict=True)
+        ]
+        connection.exec_driver_sql(insert_arrays_sql(table, tuple(columns)), tuple(arrays))
+        return
+    connection.exec_driver_sql(
+        insert_sql(connection.dialect.name, table.name, tuple(columns)), list(rows) if len(rows) > 1 else rows[0]
+    )
+
+
+def insert_one(connection: Connection, table: Table, **values: Any) -> int | None:
+    """Insert a row and return its id, or None where a unique constraint already holds one."""
+    insert = insert_sql(connection.dialect.name, table.name, tuple(values))
+    return connection.exec_driver_sql(f"{insert} RETURNING id", tuple(values.values())).scalar_one_or_none()
+
+
+def upsert(connection: Connection, table: Table, keys: Sequence[str], **values: Any) -> None:
+    """Insert a row or, where `keys` already name one, overwrite the other columns."""
+    upsert_many(connection, table, keys, tuple(values), [tuple(values.values())])
+
+
+def upsert_many(
+    connection: Connection, table: Table, keys: Sequence[str], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Insert rows or, where `keys` already name one, overwrite the other columns."""
+    if not rows:
+        return
+    upsert_sql = insert_sql(connection.dialect.name, table.name, tuple(columns), tuple(keys))
+    connection.exec_driver_sql(upsert_sql, list(rows) if len(rows) > 1 else rows[0])
+
+
+def blocks(values: Sequence[_T], size: int = _IN_LIST) -> Iterator[list[_T]]:
+    """Yield values in lists that are short enough for an IN list."""
+    return (list(values[start : start + size]) for start in range(0, len(values), size))
+
+
+def ids_of(connection: Connection, table: Table, hashes: Sequence[bytes]) -> dict[bytes, int]:
+    """Look up the ids of content-addressed rows."""
+    found: dict[bytes, int] = {}
+    dialect = connection.dialect.name
+    for block in blocks(hashes):
+        select = ids_sql(dialect, table.name, len(block))
+        given = tuple(block) if dialect == "sqlite" else (block,)
+        rows: Any = connection.exec_driver_sql(select, given).all()  # pairs, as a dictionary takes them
+        found.update(rows)
+    return found
+
+
+def new_ids(connection: Connection, table: Table, place: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """Give the ids of rows to be inserted, counted by their `place` from 1."""
+    if connection.dialect.name == "sqlite":  # the one writer: nobody else takes them meanwhile
+        return sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0)).scalar_subquery() + place
+    return sa.func.nextval(sa.func.pg_get_serial_sequence(table.name, table.c.id.name), type_=sa.BigInteger)
+
+
+def insert_selected(connection: Connection, table: Table, columns: Sequence[str], rows: sa.Select[Any]) -> None:
+    """Insert what a query yields, passing over rows a unique constraint already holds."""
+    found = rows.where(sa.true())  # SQLite: without a WHERE it takes ON CONFLICT for a join
+    connection.execute(_dialect_insert(connection, table).from_select(columns, found).on_conflict_do_nothing())
+
+
+def sql_literal(word: str) -> sa.ColumnElement[str]:
+    """Write a word of ours into a statement instead of binding it.
+
+    SQLite uses a partial index only where the statement itself says what the index says.
+    """
+    return sa.literal_column(f"'{word}'", sa.Text)
+
+
+def hold_content(connection: Connection, *, alone: bool = False) -> None:
+    """Keep content-addressed rows from being pruned between looking them up and referring to them.
+
+    On SQLite the one writer holds them anyway; on PostgreSQL those who refer share a lock that the pruner needs alone.
+    """
+    if connection.dialect.name == "postgresql":
+        lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+        connection.execute(sa.select(lock(_CONTENT_LOCK)))
+
+
+def savepoint(connection: Connection) -> AbstractContextManager[object]:
+    """Let a statement fail alone: with it PostgreSQL gives up the transaction, SQLite nothing else."""
+    return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+
+
+def to_us(moment: datetime) -> int:
+    """Microseconds since 1970, UTC."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(microseconds: int) -> datetime:
+    """Give the aware UTC datetime of integer microseconds."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+@contextmanager
+def _begun(connection: Connection) -> Iterator[Connection]:
+    with connection.begin():
+        yield connection
+
+
+def _dialect_insert(connection: Connection, table: Table) -> Any:
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415 - two functions of one name
+    else:
+        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment] # noqa: PLC0415 - as above
+    return insert(table)

@@ -1,0 +1,336 @@
+"""Types of the fields of documents, strict so that nothing is guessed: `yes` is not true, "5" is not 5.
+
+One exception: a text that came out of a `${VARIABLE}` is read as the number or boolean its field asks for, because
+an environment holds only text. Which fields a document has is said in the documents' own modules.
+"""
+
+import re
+import unicodedata
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+from app.base.documents.schema_keywords import standard_keywords
+
+MOST_PROBLEMS = 100  # a hostile body can hold millions
+Place = tuple[str | int, ...]
+"""Keys and list positions in a document, from the outside in."""
+
+
+class Document(BaseModel):
+    """Base of the documents of canary files and the REST API: frozen, no unknown keys, no input in errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        described = handler.resolve_ref_schema(schema)
+        described.update(standard := standard_keywords(described))
+        for keyword in described.keys() - standard.keys():
+            del described[keyword]
+        return schema
+
+    def data(self) -> dict[str, Any]:
+        """Return the JSON values under their wire names, every default written out, secrets included."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def json_text(self) -> str:
+        """Return `data` as JSON text, in a third of the time that encoding it takes."""
+        return self.model_dump_json(by_alias=True)
+
+
+class VariableText(str):
+    """Text that came, in whole or in part, from a variable."""
+
+    __slots__ = ()
+
+
+def field_errors(problems: Iterable[tuple[Place, str]]) -> ValidationError:
+    """Return the error of a validator for problems at places below the value it was given."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError("invalid", "{message}", {"message": message}), loc=place, input=None)
+        for place, message in problems
+    ]
+    return ValidationError.from_exception_data("document", details)
+
+
+def field_error(message: str) -> PydanticCustomError:
+    """Return the error of a validator for the value it was given."""
+    return PydanticCustomError("invalid", "{message}", {"message": message})
+
+
+_LEAST_BEGINNING = 4
+DID_YOU_MEAN = "; did you mean "
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the first name that begins so, or the nearest; "" when none is near."""
+    names = list(known)
+    begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word)]
+    near = begun[:1] if begun else get_close_matches(word, names, n=1)
+    return f"{DID_YOU_MEAN}'{near[0]}'?" if near else ""
+
+
+def check_kind(what: str, value: object, built: Sequence[str], planned: Sequence[str]) -> None:
+    """Raise for a kind that does not exist, or not yet; other types are left to their own validation."""
+    if not isinstance(value, str) or value in built:
+        return
+    if value in planned:
+        raise field_error(f"{what} '{value}' is not built yet; built are: {', '.join(built)}")
+    near = did_you_mean(value, built)
+    listed = f"{' B' if near else '; b'}uilt are: {', '.join(built)}"
+    raise field_error(f"unknown {what} '{one_line(value)}'{near}{listed}")
+
+
+def one_line(text: str, limit: int = 60) -> str:
+    """Return the text on one line, cut to at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
+NUMBER = re.compile(r"[-+]?(?:\.[0-9]{1,400}|[0-9]{1,400}(?:\.[0-9]{0,400})?)(?:[eE][-+]?[0-9]{1,3})?")
+_WORDS: dict[str, Any] = {"": None, "~": None} | {
+    spelled: value
+    for word, value in {"null": None, "true": True, "false": False}.items()
+    for spelled in (word, word.capitalize(), word.upper())
+}
+
+
+def parse_scalar(text: str) -> Any:
+    """Return what an unquoted YAML 1.2 scalar (core schema, decimal numbers) means: null, boolean, number or text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if INTEGER.fullmatch(text):
+        return int(text)
+    if NUMBER.fullmatch(text):
+        return float(text)
+    return text
+
+
+def from_variable(value: Any) -> Any:
+    """Return the scalar that the text of a variable stands for, as if it were written in its place."""
+    return parse_scalar(value) if isinstance(value, VariableText) else value
+
+
+_UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+def _storable(text: str) -> str:
+    """Return the text; raise for control characters and halves of surrogate pairs, which a database cannot take."""
+    match = _UNSTORABLE.search(text)
+    if match:
+        raise field_error(f"must not hold the character U+{ord(match[0]):04X}")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise field_error("must not be blank")
+    return text
+
+
+FromVariable = BeforeValidator(from_variable)
+Flag = Annotated[bool, FromVariable, Strict()]
+Whole = Annotated[int, FromVariable, Strict()]
+Number = Annotated[float, FromVariable, Strict(), Field(allow_inf_nan=False)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+
+Text = Annotated[str, AfterValidator(_not_blank), AfterValidator(_storable)]
+ForeignText = Annotated[str, AfterValidator(partial(_UNSTORABLE.sub, " "))]
+"""Text of others: what a database cannot take becomes a space."""
+Name = Annotated[Text, StringConstraints(max_length=1024)]
+SLUG = r"^[a-z0-9-]{1,64}$"
+Slug = Annotated[str, StringConstraints(pattern=SLUG)]
+CANARY_KEY = r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$"
+CanaryKey = Annotated[str, StringConstraints(pattern=CANARY_KEY)]
+RuleKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$")]
+
+PATTERN_TEXTS = {
+    SLUG: "1 to 64 lower-case letters, digits and hyphens",
+    CANARY_KEY: "1 to 128 letters, digits and . _ : - and not begin with . : or -",
+    "^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$": "1 to 128 letters, digits and @ . _ : - and not begin with @ . : or -",
+}
+_LONGEST_SLUG, _LONGEST_KEY, _MOST_READ = 64, 128, 1_000
+
+
+def suggest_name(pattern: str, text: str) -> str:
+    """Return the nearest name a pattern above takes: `my-check` for `My check!`; "" for other scripts."""
+    if pattern not in PATTERN_TEXTS:
+        return ""
+    text = text.strip()[:_MOST_READ]
+    if pattern == SLUG:
+        return re.sub(r"[^a-z0-9]+", "-", _plain_letters(text.casefold())).strip("-")[:_LONGEST_SLUG].rstrip("-")
+    kept = re.sub(r"[^A-Za-z0-9@._:-]+" if "@" in pattern else r"[^A-Za-z0-9._:-]+", "-", _plain_letters(text))
+    return kept.lstrip("@.:-")[:_LONGEST_KEY].rstrip("-")
+
+
+def _plain_letters(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of `500ms`, `30s`, `5m`, `1h` or `1d`; ValueError for anything else."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{one_line(text)}' is not a duration; write for example 30s, 5m, 1h or 1d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest text `parse_duration` reads back to these seconds, to the millisecond."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
+            return f"{round(seconds / _UNITS[unit])}{unit}"
+    return f"{round(seconds * 1000)}ms"
+
+
+def parse_seconds(value: Any) -> Any:
+    """Return the seconds of a duration such as `10s`; numbers are seconds already, other types stay."""
+    value = from_variable(value)
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise field_error(str(error)) from None
+
+
+def check_seconds(
+    value: Any, seconds: float, *, least: float, most: float, units: Sequence[str] = tuple(_UNITS)
+) -> None:
+    """Raise where a duration is out of bounds; of a bare number the error says that it was read as seconds."""
+    if least <= seconds <= most:
+        return
+    bounds = f"must be between {format_duration(least)} and {format_duration(most)}"
+    number = from_variable(value)
+    if isinstance(number, str):
+        raise field_error(bounds)
+    fitting = (unit for unit in units if least <= number * _UNITS[unit] <= most)
+    meant = next((f": say its unit, for example {number}{unit}" for unit in fitting), "")
+    raise field_error(f"{bounds}; {number} is read as {number} s{meant if isinstance(number, int) else ''}")
+
+
+def seconds_within(least: float, most: float) -> WrapValidator:
+    """Return the validator of a duration in seconds, or as a text such as `10s`, between these bounds."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> float:
+        seconds: float = handler(value)
+        check_seconds(value, seconds, least=least, most=most)
+        return seconds
+
+    return WrapValidator(check)
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_seconds),
+    Strict(),
+    Field(allow_inf_nan=False),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    seconds_within(0.1, 300),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0.1, "maximum": 300},
+                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"},
+            ],
+            "description": "Seconds, or a duration such as 10s.",
+        },
+        mode="validation",
+    ),
+]
+
+
+def check_url(text: str, *, schemes: Sequence[str] = ("http", "https")) -> str:
+    """Return the address, or raise for another scheme or for a user, a placeholder or a fragment in it."""
+    if not re.fullmatch(r"[!-~]+", text) or "\\" in text:
+        raise field_error("must be one web address without spaces; write other characters as %XX")
+    if "{{" in text:
+        raise field_error("must not hold a placeholder; put it under request: query or json")
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        begins = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise field_error(f"must be an address that begins with {begins} and names a host")
+    if "@" in parts.netloc:
+        raise field_error("must not hold a user name or password; addresses are shown, headers and secrets are not")
+    if parts.fragment:
+        raise field_error("must not hold a fragment (#...); it would not be sent")
+    return text
+
+
+Url = Annotated[str, StringConstraints(max_length=2048), AfterValidator(check_url)]
+
+
+def _json_value(value: Any, depth: int = 0) -> Any:
+    if depth > 20:  # noqa: PLR2004 - deeper than any request template; keeps recursion harmless
+        raise field_error("must not be nested more than 20 levels deep")
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {_storable(key): _json_value(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item, depth + 1) for item in value]
+    return _json_scalar(value)
+
+
+def _json_scalar(value: Any) -> Any:
+    if isinstance(value, str):
+        return _storable(str(value))
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and value - value == 0:  # neither infinite nor NaN, which JSON does not have
+        return value
+    raise field_error("must be JSON: texts, numbers of 64 bits, true, false, null, lists and mappings")
+
+
+FreeJson = Annotated[Any, BeforeValidator(_json_value), WithJsonSchema({})]
+
+
+def texts_in(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield (place, text) of every text in a JSON value."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_in(item, (*place, key))
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from texts_in(item, (*place, position))
+
+
+def repeated_positions(values: Iterable[Hashable]) -> Iterator[int]:
+    """Yield the positions of values that occurred before."""
+    earlier: set[Hashable] = set()
+    for position, value in enumerate(values):
+        if value in earlier:
+            yield position
+        earlier.add(value)

@@ -1,0 +1,282 @@
+"""Reads YAML so that everything in it has a line, and fills in `${VARIABLES}`. What it should say is not known here.
+
+A careful subset: YAML 1.2 words (`yes` is text), anchors and merge keys within a budget, no tags, no repeated keys.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from app.base.documents.fields import Place, VariableText, one_line, parse_scalar
+from app.base.errors import Problem
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+VARIABLE_UNSET = "is not set"
+"""What is said of a variable without a value."""
+MAX_DEPTH = 50
+MAX_EXPANDED = 100_000
+"""How many nodes all aliases of a file may stand for: generous to anchors, deadly to "billion laughs"."""
+
+_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_VARIABLE = re.compile(r"\$\$|\$\{([^{}]*)(\}?)")
+_VARIABLE_BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """One YAML document as plain values, the line of each, and where a value could not be made."""
+
+    data: Any
+    lines: dict[Place, int]
+    """Of each place: the line of its key or, in a list, where the item begins."""
+    broken: set[Place] = field(default_factory=set)
+
+    def line_of(self, place: Place) -> int:
+        """Return the line of the place or, where the file has nothing there, of the nearest thing around it."""
+        while place not in self.lines and place:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+    def touches_broken(self, place: Place) -> bool:
+        """Whether what is wrong at a place may only follow from a problem already told.
+
+        Also of a part that the file does not have: a preset made it of what stands beside it.
+        """
+        written = place[:-1]
+        while written and written not in self.lines:
+            written = written[:-1]
+        around = place if written == place[:-1] else written
+        return any(broken[: len(around)] == around[: len(broken)] for broken in self.broken)
+
+
+@dataclass(slots=True)
+class NodeBudget:
+    """How many values texts of strangers may still hold, over all of them: a node takes a hundred times its bytes."""
+
+    left: int = 300_000
+
+
+def read_yaml(
+    file: str, text: str | bytes, environment: Mapping[str, str], budget: NodeBudget | None = None
+) -> tuple[list[Located], list[Problem]]:
+    """Return the documents of a YAML stream and everything wrong with it as YAML. A budget of None is without limit.
+
+    A `${NAME}` in a value becomes the variable's text, `${NAME:-default}` the default where it is unset or empty, and
+    `$$` a dollar sign; any other dollar stands for itself. It happens after parsing, so a value cannot add YAML. The
+    result is text (`VariableText`, which number and boolean fields read as such), quoted or not.
+    """
+    try:
+        text = (text.decode() if isinstance(text, bytes) else text).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        return [], [Problem(message="is not UTF-8", file=file, line=line)]
+    unreadable = _UNREADABLE.search(text)
+    if unreadable:
+        line = text[: unreadable.start()].count("\n") + 1
+        message = f"holds the character U+{ord(unreadable[0]):04X}, which YAML does not allow"
+        return [], [Problem(message=message, file=file, line=line)]
+    reader = _Reader(file, environment, budget)
+    try:
+        documents = list(reader.documents(yaml.parse(text, Loader=LOADER)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        told = ", ".join(part for part in (error.context, error.problem) if part)
+        last = max(1, len(text.splitlines()))  # libyaml puts the end of the file on a line of its own
+        reader.complain(min(mark.line + 1, last) if mark else last, f"is not YAML: {told}")
+        documents = []
+    except _HopelessError as error:
+        reader.complain(error.line, str(error))
+        documents = []
+    return documents, list(reader.problems)
+
+
+class _HopelessError(Exception):
+    """The rest of the file is not worth reading."""
+
+    def __init__(self, line: int, message: str) -> None:
+        self.line = line
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A text, and whether it stands without quotes."""
+
+    line: int
+    text: str
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A list; the line is that of its first item."""
+
+    line: int
+    items: "list[_Node]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapping:
+    """A mapping; the line is that of its first key."""
+
+    line: int
+    pairs: "list[tuple[_Node, _Node]]"
+
+
+_Node = _Scalar | _List | _Mapping
+
+
+class _Reader:
+    """Turns the events of one file into nodes, and nodes into located values."""
+
+    def __init__(self, file: str, environment: Mapping[str, str], budget: NodeBudget | None) -> None:
+        self.file = file
+        self.environment = environment
+        self.budget = budget
+        self.problems: dict[Problem, None] = {}  # each once, though an alias comes by the same line again
+        self.expanded = 0
+        self.anchors: dict[str, _Node] = {}
+        self.aliased: set[int] = set()
+
+    def documents(self, events: Iterator[Any]) -> Iterator[Located]:
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self.anchors = {}
+                root = self._node(next(events), events, 0)
+                located = Located(data=None, lines={(): root.line})
+                data = self._value(root, (), located, expanding=False)
+                yield Located(data=data, lines=located.lines, broken=located.broken)
+
+    def complain(self, line: int, message: str) -> None:
+        self.problems[Problem(message=message, file=self.file, line=line)] = None
+
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
+        """Build the node an event begins. An anchor is known once its node is whole, so there are no cycles."""
+        line = event.start_mark.line + 1
+        self._admit(line, depth)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise _HopelessError(line, f"unknown alias '*{one_line(str(event.anchor))}'")
+            self.aliased.add(id(self.anchors[event.anchor]))
+            return self.anchors[event.anchor]
+        if event.tag is not None:
+            self.complain(line, f"tags such as {one_line(event.tag)} are not understood")
+        node: _Node
+        if isinstance(event, yaml.ScalarEvent):
+            node = _Scalar(line, str(event.value), not event.style)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = _List(line, [])
+            while not isinstance(inner := next(events), yaml.SequenceEndEvent):
+                node.items.append(self._node(inner, events, depth + 1))
+        else:
+            node = _Mapping(line, [])
+            while not isinstance(inner := next(events), yaml.MappingEndEvent):
+                key = self._node(inner, events, depth + 1)
+                node.pairs.append((key, self._node(next(events), events, depth + 1)))
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def _admit(self, line: int, depth: int) -> None:
+        """Refuse one node too many, or too deep."""
+        if depth > MAX_DEPTH:
+            raise _HopelessError(line, f"is nested more than {MAX_DEPTH} levels deep")
+        if self.budget is not None:
+            self.budget.left -= 1
+            if self.budget.left < 0:
+                raise _HopelessError(line, f"the files hold more than {NodeBudget().left:,} values; send them in parts")
+
+    def _value(self, node: _Node, place: Place, located: Located, *, expanding: bool) -> Any:
+        """Return the plain value of a node and note the lines of everything in it."""
+        expanding = expanding or id(node) in self.aliased
+        if expanding:
+            self._spend(node)
+        if isinstance(node, _Scalar):
+            return self._scalar(node, place, located)
+        lined: list[tuple[str | int, int, _Node]]
+        if isinstance(node, _List):
+            lined = [(position, item.line, item) for position, item in enumerate(node.items)]
+        else:
+            lined = list(self._pairs(node, place))
+        values: dict[str | int, Any] = {}
+        for part, line, item in lined:
+            inner = (*place, part)
+            located.lines[inner] = line
+            values[part] = self._value(item, inner, located, expanding=expanding)
+        return list(values.values()) if isinstance(node, _List) else values
+
+    def _pairs(self, node: _Mapping, place: Place) -> Iterator[tuple[str, int, _Node]]:
+        """Yield (key, its line, value) of a mapping, keys of merged mappings (`<<: *base`) last, each key once."""
+        first: dict[str, int] = {}
+        merged: list[_Node] = []
+        for key, value in node.pairs:
+            if not isinstance(key, _Scalar):
+                self.complain(key.line, "a key must be text")
+            elif key.text == "<<" and key.plain:
+                merged += value.items if isinstance(value, _List) else [value]
+            elif key.text in first:
+                named = "this key" if _may_hold_secrets(place) else f"the key '{one_line(key.text)}'"
+                self.complain(key.line, f"{named} is given twice, first on line {first[key.text]}")
+            else:
+                first[key.text] = key.line
+                yield key.text, key.line, value
+        for base in merged:
+            self._spend(base)
+            if not isinstance(base, _Mapping):
+                self.complain(base.line, "only mappings can be merged with <<")
+                continue
+            for name, line, value in self._pairs(base, place):
+                if name not in first:
+                    first[name] = line
+                    yield name, line, value
+
+    def _spend(self, node: _Node) -> None:
+        self.expanded += 1
+        if self.expanded > MAX_EXPANDED:
+            raise _HopelessError(node.line, f"aliases stand for more than {MAX_EXPANDED:,} values")
+
+    def _scalar(self, node: _Scalar, place: Place, located: Located) -> Any:
+        if "$" not in node.text:
+            return parse_scalar(node.text) if node.plain else node.text
+        missing: list[str] = []
+
+        def fill(found: re.Match[str]) -> str:
+            if found[0] == "$$":
+                return "$"
+            body = _VARIABLE_BODY.fullmatch(found[1]) if found[2] else None
+            if body is None:
+                shown = "this" if _may_hold_secrets(place) else f"'{one_line(found[0])}'"
+                missing.append(f"{shown} is not a variable; {_HOW_TO}")
+                return ""
+            name, default = body[1], body[2]
+            value = self.environment.get(name)
+            if default is not None:
+                return value or default
+            if value is None:
+                missing.append(f"the variable {name} {VARIABLE_UNSET}; set it, or write ${{{name}:-default}}")
+            return value or ""
+
+        filled = _VARIABLE.sub(fill, node.text)
+        for message in missing:
+            self.complain(located.line_of(place), message)
+        if missing:
+            located.broken.add(place)
+        return VariableText(filled)
+
+
+def _may_hold_secrets(place: Place) -> bool:
+    """Whether what stands here may be a secret, or one that was written where a key belongs: it is not quoted."""
+    return not _SECRETIVE.isdisjoint(place)
+
+
+_SECRETIVE = frozenset({"auth", "tls", "headers", "headers_file", "secret", "secret_file"})
+_HOW_TO = "write ${NAME} or ${NAME:-default}, or $$ for a dollar sign"
+
+
+def escape_dollars(text: str) -> str:
+    """Write a text so that `read_yaml` reads it back: a dollar that would begin something is doubled."""
+    return re.sub(r"\$(?=[${])", "$$", text)

@@ -1,0 +1,1 @@
+"""Jobs: deferred on the transaction that writes the rows, done by workers."""

@@ -1,0 +1,1 @@
+"""The one transport to others: connections, limits, headers."""

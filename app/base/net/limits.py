@@ -1,0 +1,370 @@
+"""The limits of a peer over everything in this process that asks it: requests at once, and requests a second.
+
+Several runs, a diagnosis and a test request may ask one retriever at the same time. Each has a `Share` in its limits,
+and those who wait for a turn take turns, request by request, so that a small run is not starved by a large one.
+Requests are spaced evenly: what was not used is never made up for by a burst.
+
+A peer that refuses requests is asked at a lower rate, and not at all for as long as it says; both hold for all shares,
+and where a retriever is asked in lanes, for all lanes of this process.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from threading import Lock
+from typing import Final, NamedTuple
+
+from app.base.rate_control import RateControl, Refusal, merge_slowings
+from app.base.values import Slowing
+from app.retrievers.domain.retrievers import Reserve
+
+RESERVED_SECONDS: Final = 0.1
+"""For how long requests are reserved at once where other processes take part in the rate."""
+REMEMBERED: Final = 10_000
+"""Of how many peers that nobody asks just now the newest limits are remembered."""
+
+
+class Bounds(NamedTuple):
+    """How much may be asked of a peer."""
+
+    concurrency: int
+    interval: float
+    """Seconds between two requests; 0 = none."""
+    defined_at: datetime | None
+    """When it was read in a definition that is in force; None = in none, such as one that is only tried."""
+    reserve: Reserve | None = None
+    """Asks whoever keeps the rate in common with other processes; None = it is that of this process."""
+
+
+class _Pace:
+    """Rate of a peer that refuses requests, shared by threads."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.control = RateControl()
+
+
+class Limits:
+    """The limits of all peers of a process, by a name such as the retriever's slug."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with no peer; `clock` counts seconds and cannot be set."""
+        self._clock = clock
+        self._lock = Lock()
+        self._limiters: dict[str, _Limiter] = {}
+        self._newest: dict[str, Bounds] = {}
+        """By peer, the one opened last at the end."""
+        self._paces: dict[str, _Pace] = {}
+
+    def share(
+        self,
+        name: str,
+        *,
+        concurrency: int,
+        requests_per_second: float | None,
+        wake: Callable[[], object],
+        defined_at: datetime | None = None,
+        reserve: Reserve | None = None,
+        rate_name: str | None = None,
+        patience: float = 0.0,
+    ) -> "Share":
+        """Open a share in the limits of a peer; `wake` is called from any thread when it may be its turn.
+
+        Where shares were opened under different limits, since somebody edited them, those `defined_at` last hold for
+        whatever is asked from then on, by whomever. Where none say when, the strictest in use hold.
+
+        Peers of one `rate_name` are slowed together when one of them refuses a request. A share waits for the pauses
+        that a peer asks for up to `patience` in seconds.
+        """
+        interval = 1 / requests_per_second if requests_per_second else 0.0
+        bounds = Bounds(concurrency, interval, defined_at, reserve)
+        with self._lock:
+            for idle in [name for name, limiter in self._limiters.items() if limiter.is_idle]:
+                del self._limiters[idle]
+            limiter = self._limiters.get(name)
+            if limiter is None:
+                pace = self._pace(rate_name or name)
+                limiter = self._limiters[name] = _Limiter(self._clock, pace, self._newest.get(name))
+            share = limiter.opened(Share(limiter, bounds, wake, patience))
+            if limiter.newest is not None:
+                self._newest.pop(name, None)
+                self._newest[name] = limiter.newest
+                if len(self._newest) > REMEMBERED:
+                    del self._newest[next(iter(self._newest))]
+            return share
+
+    def _pace(self, name: str) -> _Pace:
+        """Return the pace of a peer; those of peers that nobody has asked for a while are forgotten."""
+        now, in_use = self._clock(), {id(limiter.pace) for limiter in self._limiters.values()}
+        for other, pace in list(self._paces.items()):
+            if id(pace) not in in_use and pace.control.is_stale(now):
+                del self._paces[other]
+        return self._paces.setdefault(name, _Pace())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Whom somebody is about to ask, in the limits he has in common with others who do."""
+
+    limits: Limits
+    name: str
+    defined_at: datetime | None = None
+    """When the limits that come with it were read in a definition that is in force; see `Bounds`."""
+    reserve: Reserve | None = None
+    """As in `Bounds`."""
+    rate_name: str | None = None
+    """Name of the peer without its lane, see `Limits`."""
+    patience: float = 0.0
+    """For how many seconds it is asked again where it refuses every request."""
+
+    def share(
+        self,
+        *,
+        concurrency: int,
+        requests_per_second: float | None,
+        wake: Callable[[], object],
+    ) -> "Share":
+        """Open a share, see `Limits`."""
+        return self.limits.share(
+            self.name,
+            concurrency=concurrency,
+            requests_per_second=requests_per_second,
+            wake=wake,
+            defined_at=self.defined_at,
+            reserve=self.reserve,
+            rate_name=self.rate_name,
+            patience=self.patience,
+        )
+
+
+class Share:
+    """What one exchange may do within the limits; every `begin` that gave 0 is followed by one `end` or `undo`."""
+
+    __slots__ = ("_limiter", "before", "begun_at", "bounds", "first_at", "held", "patience", "queued", "wake")
+
+    def __init__(self, limiter: "_Limiter", bounds: Bounds, wake: Callable[[], object], patience: float = 0.0) -> None:
+        self._limiter = limiter
+        self.bounds = bounds
+        self.wake = wake
+        self.patience = patience
+        """Seconds for which it waits for a peer that accepts nothing."""
+        self.first_at = math.inf
+        """When its first request began."""
+        self.begun_at = -math.inf
+        """When its newest request began, by the clock of the limits."""
+        self.held = 0
+        """Requests under way."""
+        self.queued = False
+        self.before = (0.0, 0.0)
+        """When the last request of the peer had started before the last `begin`, and since."""
+
+    def begin(self) -> float:
+        """Begin a request: 0 = it has begun; else seconds to wait, infinite where only `wake` says more.
+
+        Whoever has to wait stands in the queue until it begins or withdraws.
+        """
+        return self._limiter.begin(self)
+
+    def end(self) -> None:
+        """End a request: it is answered or given up."""
+        self._limiter.end(self)
+
+    def undo(self) -> None:
+        """Take a `begin` back: nothing was sent."""
+        self._limiter.end(self, undo=True)
+
+    def accept(self, begun_at: float) -> None:
+        """Note that the peer did not refuse a request that began then."""
+        self._limiter.accept(begun_at)
+
+    def refuse(self, begun_at: float, *, status: int, retry_after: float | None) -> Refusal:
+        """Note that the peer refused a request that began then; gives what becomes of it."""
+        return self._limiter.refuse(self, begun_at, status=status, retry_after=retry_after)
+
+    def slow_down(self, before: Slowing | None, *, refusals: int) -> Slowing | None:
+        """Return by how much the peer slowed a request until now, by how much it had `before`; None = by nothing.
+
+        `refusals` is how often the request was sent again.
+        """
+        control = self._limiter.pace.control
+        if control.rate is not None or refusals:
+            before = merge_slowings((before, Slowing(rate=control.rate, status=control.status)))
+        return before if before is None else replace(before, refusals=refusals)
+
+    def withdraw(self) -> None:
+        """Leave the queue: there is nothing to ask just now."""
+        if self.queued:
+            self._limiter.withdraw(self)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._limiter.close(self)
+
+
+class _Limiter:
+    """The limits of one peer."""
+
+    def __init__(self, clock: Callable[[], float], pace: _Pace, newest: Bounds | None = None) -> None:
+        self._clock = clock
+        self.pace = pace
+        self._lock = Lock()
+        self._shares: list[Share] = []
+        self._queue: deque[Share] = deque()
+        self._under_way = 0
+        self._concurrency = 0
+        self._interval = 0.0
+        self._last_start = -math.inf
+        """Not when the next may start: limits that are edited meanwhile hold for that one."""
+        self._reserve: Reserve | None = None
+        self._reserved: deque[float] = deque()
+        """When requests may start that others know of."""
+        self.newest = newest
+        """Of all limits that say when they were defined."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be forgotten: nobody asks, and whoever asks next need not wait."""
+        with self._lock:
+            return not self._shares and self._clock() >= self._last_start + self._spacing
+
+    @property
+    def _spacing(self) -> float:
+        """Seconds between two requests: those of the limits or, where they are longer, those of a peer that refuses."""
+        return max(self._interval, self.pace.control.interval)
+
+    def accept(self, begun_at: float) -> None:
+        with self.pace.lock:
+            most = 1 / self._interval if self._interval else math.inf
+            self.pace.control.accept(begun_at, most=most)
+
+    def refuse(self, share: Share, begun_at: float, *, status: int, retry_after: float | None) -> Refusal:
+        with self.pace.lock:
+            return self.pace.control.refuse(
+                begun_at,
+                self._clock(),
+                status=status,
+                retry_after=retry_after,
+                since=share.first_at,
+                patience=share.patience,
+            )
+
+    def opened(self, share: Share) -> Share:
+        with self._lock:
+            self._shares.append(share)
+            if share.bounds.defined_at is not None and (
+                self.newest is None
+                or self.newest.defined_at is None
+                or share.bounds.defined_at >= self.newest.defined_at
+            ):
+                self.newest = share.bounds
+            self._decide()
+            following = self._queue[0] if self._queue else None
+        _wake(following)  # what it waits for may be nearer now
+        return share
+
+    def begin(self, share: Share) -> float:
+        pause = self.pace.control.paused_until - self._clock()
+        if 0 < pause <= share.patience:
+            self.withdraw(share)  # others may not have to wait for it
+            return pause
+        with self._lock:
+            now = self._clock()
+            if (self._queue and self._queue[0] is not share) or self._under_way >= self._concurrency:
+                wait = math.inf
+            else:
+                wait = max(0.0, self._next_start() - now)
+            if wait > 0.0:
+                if not share.queued:
+                    share.queued = True
+                    self._queue.append(share)
+                return wait
+            if share.queued:
+                share.queued = False
+                self._queue.popleft()
+            self._under_way += 1
+            share.held += 1
+            before = self._last_start
+            spacing = self._spacing
+            if self._reserved:
+                self._reserved.popleft()
+            elif spacing:
+                # A start that is a little late is made up for, but by no more than half an interval: no bursts.
+                late = now - before - spacing
+                made_up = min(late, spacing / 2) if late <= 2 * spacing else 0.0
+                self._last_start = now - made_up
+            with self.pace.lock:
+                self.pace.control.begin(now)
+            share.begun_at = now
+            share.first_at = min(share.first_at, now)
+            share.before = before, self._last_start
+            following = self._queue[0] if self._queue else None
+        _wake(following)
+        return 0.0
+
+    def _next_start(self) -> float:
+        """Say when the next request may start; reserves a few where others take part in the rate."""
+        spacing = self._spacing
+        if self._reserve is None or not spacing:
+            return self._last_start + spacing
+        if not self._reserved:
+            # No more than can be under way: whoever has to wait for answers lets what it reserved pass unused.
+            count = max(1, min(self._concurrency, round(RESERVED_SECONDS / spacing)))
+            first = self._clock() + self._reserve(count, spacing)
+            self._reserved.extend(first + number * spacing for number in range(count))
+        return self._reserved[0]
+
+    def end(self, share: Share, *, undo: bool = False) -> None:
+        with self._lock:
+            self._under_way -= 1
+            share.held -= 1
+            if undo:
+                with self.pace.lock:
+                    self.pace.control.undo()
+                if self._last_start == share.before[1]:
+                    self._last_start = share.before[0]
+            following = self._queue[0] if self._queue else None
+        _wake(following)
+
+    def withdraw(self, share: Share) -> None:
+        with self._lock:
+            following = self._without(share)
+        _wake(following)
+
+    def close(self, share: Share) -> None:
+        with self._lock:
+            if share not in self._shares:
+                return
+            self._shares.remove(share)
+            self._under_way -= share.held
+            share.held = 0
+            self._decide()
+            self._without(share)
+            following = self._queue[0] if self._queue else None
+        _wake(following)
+
+    def _without(self, share: Share) -> Share | None:
+        """Take a share out of the queue; gives the one whose turn it is then."""
+        if not share.queued:
+            return None
+        share.queued = False
+        self._queue.remove(share)
+        return self._queue[0] if self._queue else None
+
+    def _decide(self) -> None:
+        """Put the newest limits in force, else the strictest in use; those of who asked last where nobody does."""
+        if self.newest is not None:
+            self._concurrency, self._interval = self.newest.concurrency, self.newest.interval
+            self._reserve = self.newest.reserve
+        elif self._shares:
+            self._concurrency = min(one.bounds.concurrency for one in self._shares)
+            self._interval = max(one.bounds.interval for one in self._shares)
+
+
+def _wake(share: Share | None) -> None:
+    if share is not None:
+        with suppress(RuntimeError):  # its event loop is closed: it asks no more
+            share.wake()

@@ -1,0 +1,163 @@
+"""Signing in with a key, and out. The browser gets an encrypted cookie, never the key."""
+
+from datetime import UTC, datetime
+from urllib.parse import urlencode, urlsplit
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from app.base.api import keys
+from app.base.api.deps import SESSION_COOKIE, Access, close_session, is_loopback_name, needs, open_session, visitor
+from app.base.api.keys import Identity, Scope
+from app.base.api.sub_path import sub_path
+from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
+from app.base.web.rendering import render
+
+router = APIRouter(include_in_schema=False)
+
+_LONGEST_FORM = 8_192
+_LONGEST_KEY = 500
+_PAUSE_SECONDS = 0.3
+_LOST_TO_HTTP = (
+    "The key is right, but the browser did not keep the session: its cookie is for https alone, and this page came "
+    "over http."
+)
+_LOST = "The key is right, but the browser did not keep the session. Allow cookies for this site, then sign in again."
+
+# Threads of their own, so that guessing keys does not block pages.
+_SIGN_INS = CapacityLimiter(2)
+
+
+@router.get("/login", response_class=HTMLResponse)
+def show_login(request: Request, next: str = "", entered: bool = False) -> Response:  # noqa: A002, FBT001, FBT002 - as in the address
+    """Show the form, that no key is needed, or that the browser is signed in already.
+
+    A browser that was signed in a moment ago comes by here: with its cookie it goes on, without it is told why.
+    """
+    access: Access = request.app.state.access
+    request.state.identity = visitor(request)
+    following = safe_path(next)
+    if entered and request.state.identity is not None:
+        return RedirectResponse(following, status_code=303)
+    if entered:
+        return _refusal(request, following, 401, _LOST_TO_HTTP if _needs_https(request) else _LOST)
+    is_open = access.loopback and not keys.any_key_ever(access.store)
+    return _show(request, following, is_open=is_open)
+
+
+@router.post("/login")
+async def log_in(request: Request) -> Response:
+    """Open a session for a valid key; show a message for any other."""
+    _refuse_other_sites(request)
+    key, following = await _read_form(request)
+    access: Access = request.app.state.access
+    try:
+        identity = await anyio.to_thread.run_sync(_identify, access, key, limiter=_SIGN_INS)
+    except UnauthorizedError:
+        await anyio.sleep(_PAUSE_SECONDS)
+        try:
+            access.unknown_keys.count_failure()  # after the look-up: a valid key is never limited
+        except TooManyRequestsError as error:
+            refused = _refusal(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
+            refused.headers["retry-after"] = str(error.retry_after_seconds)
+            return refused
+        return _refusal(request, following, 401, "This key is unknown or has been revoked.")
+    if following == "/" and identity.scope is Scope.ANNOTATE:
+        following = "/annotate"
+    response = RedirectResponse(f"/login?{urlencode({'next': following, 'entered': 'yes'})}", status_code=303)
+    response.set_cookie(
+        SESSION_COOKIE,
+        open_session(access, identity),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https" or _is_for_https(request),
+        path=sub_path(request.scope) or "/",
+    )
+    return response
+
+
+@router.post("/logout")
+@needs(Scope.READ, Scope.ANNOTATE)
+def log_out(request: Request) -> Response:
+    """End the browser's session."""
+    close_session(request, request.app.state.access)
+    response = RedirectResponse("/login", status_code=303)
+    response.delete_cookie(SESSION_COOKIE, path=sub_path(request.scope) or "/", httponly=True, samesite="strict")
+    return response
+
+
+def safe_path(path: str) -> str:
+    """Return where to redirect after signing in: a path on this host, else the overview."""
+    plain = path.isprintable() and "\\" not in path and path.startswith("/") and not path.startswith("//")
+    return path if plain else "/"
+
+
+def _identify(access: Access, key: str) -> Identity:
+    return keys.identify(access.store, key, now=datetime.now(UTC))
+
+
+def _refusal(request: Request, following: str, status: int, message: str) -> HTMLResponse:
+    return _show(request, following, is_open=False, status=status, message=message)
+
+
+def _show(
+    request: Request, following: str, *, is_open: bool, status: int = 200, message: str | None = None
+) -> HTMLResponse:
+    secure_url = None
+    if message == _LOST_TO_HTTP or _came_past_the_proxy(request):
+        secure_url = f"{request.app.state.links.public_url}/login?{urlencode({'next': following})}"
+    return render(
+        request,
+        "login.html",
+        status=status,
+        following=following,
+        is_open=is_open,
+        message=message,
+        secure_url=secure_url,
+    )
+
+
+def _is_for_https(request: Request) -> bool:
+    return bool(request.app.state.links.public_url.startswith("https://"))
+
+
+def _needs_https(request: Request) -> bool:
+    """Whether the cookie is for https alone, and this request came by http or a proxy did not say by what."""
+    return _is_for_https(request) and request.url.scheme == "http"
+
+
+def _came_past_the_proxy(request: Request) -> bool:
+    """Whether a browser would not keep the cookie, as far as a request tells: a proxy may not say what it got."""
+    if not _needs_https(request) or is_loopback_name(request.headers.get("host", "")):
+        return False
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    of_proxy = request.headers.get("host", "") == urlsplit(request.app.state.links.public_url).netloc
+    return forwarded != "https" and (forwarded == "http" or not of_proxy)
+
+
+async def _read_form(request: Request) -> tuple[str, str]:
+    """Return key and target of the form, with a strict size limit: the caller is not authenticated."""
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > _LONGEST_FORM:
+        raise InvalidInputError([Problem(path="body", message=f"must be a form of at most {_LONGEST_FORM} bytes")])
+    async with request.form(max_files=0, max_fields=4) as form:
+        key, following = form.get("key", ""), form.get("next", "")
+    if not isinstance(key, str) or not isinstance(following, str):
+        raise InvalidInputError([Problem(path="key", message="must be a text")])
+    return key.strip()[:_LONGEST_KEY], safe_path(following)
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """Raise ForbiddenError for a form of another site, which would sign this browser in as somebody else."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        foreign = site not in {"same-origin", "none"}
+    else:
+        own = {request.headers.get("host", ""), urlsplit(request.app.state.links.public_url).netloc}
+        foreign = origin is not None and urlsplit(origin).netloc not in own
+    if foreign:
+        raise ForbiddenError("sign in on the page of this service itself")

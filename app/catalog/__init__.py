@@ -1,0 +1,1 @@
+"""What should be: suites, canaries, checks; canary files; import and export; secrets."""

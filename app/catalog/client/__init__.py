@@ -1,0 +1,1 @@
+"""What it asks of others over the network."""

@@ -1,0 +1,24 @@
+"""`coalmine validate`: canary files alone, without the service and its database, which take seconds to load."""
+
+from datetime import UTC, datetime
+
+import typer
+
+from app.base import terminal
+from app.base.command_files import read_files
+from app.base.commands import Paths, examples
+from app.base.documents.plain_text import plain
+from app.catalog.documents.file_notes import silence_notes, suite_notes
+from app.catalog.documents.warnings import find_warnings
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(epilog=examples("coalmine validate canaries"))
+def validate(paths: Paths) -> None:
+    """List all errors in canary files, each with file and line."""
+    documents = read_files(paths, sends=False)
+    terminal.show_documents(documents)
+    terminal.warn(find_warnings(documents))
+    for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
+        terminal.note(f"Note: {plain(line)}.")

@@ -1,0 +1,345 @@
+"""Documents of canaries and suites, with their validation."""
+
+import sys
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from app.base.documents.blocks import in_blocks
+from app.base.documents.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Name,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    field_error,
+    field_errors,
+    one_line,
+    repeated_positions,
+)
+from app.base.documents.schedule_documents import MaxAge, MaxLatency
+from app.base.documents.widgets import Control, Widget
+from app.base.values import (
+    DEFAULT_CATEGORY,
+    DEFAULT_MIN_RELEVANCE,
+    EMPTY,
+    MAX_GRADE,
+    Canary,
+    Category,
+    Judgment,
+    Segment,
+)
+from app.catalog.domain.judgment_sources import JUDGMENT_SOURCE
+from app.retrievers.documents.retriever_documents import RetrieverDocument
+from app.scoring.measures import parse_measure
+
+
+def _allow_short_form(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a chunk also accept its short form."""
+    long_form = dict(schema)
+    schema.clear()
+    schema["title"] = long_form.pop("title")
+    schema["anyOf"] = [{"type": "string", "minLength": 1, "description": "A chunk id."}, long_form]
+
+
+class ChunkDocument(Document):
+    """A chunk by id, document or text; a bare text is its id."""
+
+    id: Annotated[Name | None, Field(title="Id"), Widget(placeholder="id", mono=True)] = None
+    document: Annotated[Name | None, Field(title="Document"), Widget(placeholder="document", mono=True)] = None
+    text: Annotated[
+        Annotated[Text, StringConstraints(max_length=20_000)] | None,
+        Field(title="Text"),
+        Widget(control=Control.AREA, lines=2, placeholder="text"),
+    ] = None
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        if handler.mode == "validation":
+            _allow_short_form(handler.resolve_ref_schema(schema))
+        return schema
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"id": value}
+        if isinstance(value, bool | int | float):
+            raise field_error("must be a chunk id (text) or a mapping, not a number; put it in quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _has_identity(self) -> Self:
+        if self.id is None and self.document is None and self.text is None:
+            raise field_error("must have an id, a document or a text")
+        return self
+
+    @property
+    def identity(self) -> tuple[str | None, str | None, str | None]:
+        """What it is matched by; unique within a list of a canary."""
+        return self.id, self.document, self.text
+
+    def to_domain(self) -> Judgment:
+        """Return the value the domain works with."""
+        return Judgment(id=self.id, document=self.document, text=self.text)
+
+
+_GRADES: Final = {"1": "1 relevant", "2": "2 good", "3": "3 perfect", "0": "0 known irrelevant"}
+
+
+class JudgmentDocument(ChunkDocument):
+    """An expected chunk and how good it is, 0 (known irrelevant) to 3 (perfect)."""
+
+    grade: Annotated[
+        Whole, Field(title="Grade", ge=0, le=MAX_GRADE), Widget(control=Control.CHOICE, choices=_GRADES)
+    ] = 1
+    source: Annotated[
+        Annotated[str, StringConstraints(pattern=JUDGMENT_SOURCE)] | None,
+        Field(
+            title="Source",
+            description="Where it was judged: `task:SLUG`, or `retriever:SLUG` for hits ticked in its answer.",
+        ),
+        Widget(control=Control.HIDDEN, length=80),
+    ] = None
+
+    def to_domain(self) -> Judgment:
+        """Return the value the domain works with."""
+        source = None if self.source is None else sys.intern(self.source)  # thousands of judgments have the same
+        return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade, source=source)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+class _OrOne:
+    """Lets the JSON Schema of a list also accept a single entry."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        listed = handler(core_schema)
+        return {"anyOf": [listed, listed["items"]]} if handler.mode == "validation" else listed
+
+
+_OneOrMany = BeforeValidator(_as_list)
+"""Lets a single chunk stand for a list of one."""
+
+Tag = Annotated[Text, StringConstraints(max_length=64)]
+_CATEGORIES: Final = {
+    Category.SIMPLE_FACTUAL: "simple factual: one question, one passage",
+    Category.COMPLEX_FACTUAL: "complex factual: a condition, a consequence, several passages",
+    Category.PROCEDURAL: "procedural: how something is done",
+    Category.ENTITY_CENTRIC: "entity centric: about one person, product or place",
+    Category.COMPARATIVE: "comparative: what differs from what",
+    Category.NEGATIVE: "negative: no good answer exists, and none may look good",
+}
+
+
+_SEGMENTS: Final = {
+    Segment.FREQUENT: "frequent: among what users ask most",
+    Segment.EDGE: "edge: unusual, very short or very long",
+    Segment.CHALLENGING: "challenging: compares, or asks two things",
+    Segment.TEMPORAL: "temporal: about dates, or new",
+}
+
+
+class CanaryDocument(Document):
+    """A standing query and what it should find, or what must not be found.
+
+    Found: `expected_chunks: retention_policy_doc`, or a list, `[retention_policy_doc, {text: "30 days", grade: 3}]`.
+    No good answer exists: `category: negative`, with `max_relevance_score: 0.4`.
+    Must not return (a tenant's leak, a withdrawn document), by id, document or text:
+    `forbidden_chunks: [{document: tenant-b/contract.pdf}, {text: "The old notice period is 14 days"}]`.
+    Must return nothing, for example to somebody without access: `expect_empty: true`.
+    Freshness, where the retriever's response maps `updated`: `max_age: 2d`. Speed: `max_latency: 800ms`.
+    """
+
+    key: Annotated[
+        CanaryKey, Field(title="Key", description="Permanent name within the suite."), Widget(length=128, mono=True)
+    ]
+    query: Annotated[Text, StringConstraints(max_length=8_000), Field(title="Query"), Widget()]
+    expected_chunks: Annotated[
+        tuple[JudgmentDocument, ...], Field(title="Expected chunks", max_length=5_000), _OneOrMany, _OrOne(), Widget()
+    ] = Field(
+        default=(),
+        validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
+    )
+    forbidden_chunks: Annotated[
+        tuple[ChunkDocument, ...], Field(title="Forbidden chunks", max_length=1_000), _OneOrMany, _OrOne(), Widget()
+    ] = ()
+    expected_answer: Annotated[
+        Annotated[Text, StringConstraints(max_length=20_000)] | None,
+        Field(title="Expected answer", description="What a generated answer must say; a judge compares it."),
+        Widget(control=Control.AREA, lines=3),
+    ] = None
+    min_relevance_score: Annotated[
+        Share,
+        Field(title="Minimum relevance", description="Of the first hit, 0 to 1; default 0.5."),
+        Widget(placeholder="0.5", length=8),
+    ] = DEFAULT_MIN_RELEVANCE
+    max_relevance_score: Annotated[
+        Share,
+        Field(title="Maximum relevance", description="For negative canaries, 0 to 1; default 0.5."),
+        Widget(placeholder="0.5", length=8),
+    ] = 0.5
+    floors: Annotated[
+        dict[Annotated[str, StringConstraints(max_length=64)], Share],
+        Field(title="Floors of measures", description="Minimum per measure, for example NDCG@10: 0.8.", max_length=20),
+        Widget(
+            hint="Measure: minimum value, one per line, for example NDCG@10: 0.8.",
+            control=Control.AREA,
+            lines=2,
+            mono=True,
+        ),
+    ] = Field(
+        default_factory=dict,
+        json_schema_extra={"default": {}},  # a default of {} would be copied deeply, each time
+    )
+    expect_empty: Annotated[
+        Flag,
+        Field(
+            title="Expect no hits",
+            description="Degraded if anything is returned, for example to somebody without access.",
+        ),
+        Widget(),
+    ] = False
+    max_age: Annotated[
+        MaxAge | None,
+        Field(
+            title="Maximum age of the newest hit",
+            description="Seconds or a duration such as 2d; the retriever has to map when chunks changed.",
+        ),
+        Widget(length=12),
+    ] = None
+    max_latency: Annotated[
+        MaxLatency | None,
+        Field(title="Maximum latency", description="Seconds or a duration such as 800ms."),
+        Widget(length=12),
+    ] = None
+    category: Annotated[Category, Field(title="Category"), Widget(choices=_CATEGORIES)] = DEFAULT_CATEGORY
+    segment: Annotated[
+        Segment | None,
+        Field(title="Segment", description="Part of the traffic that it stands for."),
+        Widget(choices=_SEGMENTS),
+    ] = None
+    tags: Annotated[
+        tuple[Tag, ...],
+        Field(title="Tags", description="Groups of the canary, such as billing, headline.", max_length=20),
+        Widget(),
+    ] = ()
+
+    @field_validator("expected_chunks", "forbidden_chunks")
+    @classmethod
+    def _each_once(cls, chunks: tuple[ChunkDocument, ...]) -> tuple[ChunkDocument, ...]:
+        again = [((place,), "is listed twice") for place in repeated_positions(c.identity for c in chunks)]
+        if again:
+            raise field_errors(again)
+        return chunks
+
+    @field_validator("forbidden_chunks")
+    @classmethod
+    def _not_expected(cls, chunks: tuple[ChunkDocument, ...], info: ValidationInfo) -> tuple[ChunkDocument, ...]:
+        expected = {c.identity for c in info.data.get("expected_chunks", ()) if c.grade >= 1}
+        both = [place for place, c in enumerate(chunks) if c.identity in expected]
+        if both:
+            raise field_errors(((place,), "is expected and forbidden at once") for place in both)
+        return chunks
+
+    @field_validator("floors")
+    @classmethod
+    def _measures(cls, floors: dict[str, float]) -> dict[str, float]:
+        """Replace aliases by the names of Coalmine."""
+        named: dict[str, float] = {}
+        wrong: list[tuple[Place, str]] = []
+        for text, value in floors.items():
+            try:
+                name = str(parse_measure(text))
+            except ValueError as error:
+                wrong.append(((text,), str(error)))
+                continue
+            if name in named:
+                wrong.append(((text,), f"{name} has a floor already"))
+            named[name] = value
+        if wrong:
+            raise field_errors(wrong)
+        return named
+
+    @model_validator(mode="after")
+    def _expect_nothing_of_empty(self) -> Self:
+        """Refuse expectations of hits together with `expect_empty`."""
+        if self.expect_empty:
+            about_hits = {
+                "expected_chunks": bool(self.expected_chunks),
+                "floors": bool(self.floors),
+                "max_age": self.max_age is not None,
+            }
+            wrong = [name for name, is_set in about_hits.items() if is_set]
+            if wrong:
+                raise field_errors(
+                    ((name,), "cannot be combined with expect_empty: nothing may be found") for name in wrong
+                )
+        return self
+
+    @field_validator("tags")
+    @classmethod
+    def _tags_once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        again = [((place,), f"the tag '{one_line(tags[place])}' is listed twice") for place in repeated_positions(tags)]
+        if again:
+            raise field_errors(again)
+        return tags
+
+    def to_domain(self) -> Canary:
+        """Return the value the domain works with."""
+        return Canary(
+            key=self.key,
+            query=self.query,
+            judgments=tuple(chunk.to_domain() for chunk in self.expected_chunks),
+            forbidden=tuple(chunk.to_domain() for chunk in self.forbidden_chunks),
+            min_relevance_score=self.min_relevance_score,
+            max_relevance_score=self.max_relevance_score,
+            floors=dict(self.floors) if self.floors else EMPTY,
+            expect_empty=self.expect_empty,
+            max_age_seconds=self.max_age,
+            max_latency_seconds=self.max_latency,
+            category=self.category,
+            segment=self.segment,
+            tags=self.tags,
+            expected_answer=self.expected_answer,
+        )
+
+    def why_undatable(self, retriever: RetrieverDocument) -> str | None:
+        """Return why the maximum age cannot be judged with this retriever; None = it can, or there is none."""
+        if self.max_age is None or retriever.response.updated is not None:
+            return None
+        return f"can never be judged: retriever '{retriever.slug}' maps no 'updated' under 'response'"
+
+
+class SuiteDocument(Document):
+    """A named set of canaries; None = not in this document (only the REST API may leave them out)."""
+
+    slug: Slug
+    canaries: Annotated[tuple[CanaryDocument, ...] | None, in_blocks(CanaryDocument)] = None
+
+    @field_validator("canaries")
+    @classmethod
+    def _keys_once(cls, canaries: tuple[CanaryDocument, ...] | None) -> tuple[CanaryDocument, ...] | None:
+        keys = [canary.key for canary in canaries or ()]
+        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
+        if again:
+            raise field_errors(again)
+        return canaries

@@ -1,0 +1,240 @@
+"""Writes documents as a canary file that reads back to the same documents; secrets become `${VARIABLES}`."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import yaml
+
+from app.alerts.documents.rule_documents import RuleDocument
+from app.base.documents.fields import INTEGER, NUMBER, Document, format_duration
+from app.base.documents.yaml_source import escape_dollars
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import (
+    CanaryDocument,
+    CheckDocument,
+    ChunkDocument,
+    HookDocument,
+    JudgeDocument,
+    RetrieverDocument,
+)
+from app.catalog.documents.secret_fields import ENDPOINTS, hook_for_readers, replaced_secrets, short_name, split_secrets
+from app.retrievers.presets import PRESETS
+
+_END: Final = "\n...\n"
+_DUMPED_AT_ONCE: Final = 1_000
+"""Canaries."""
+
+
+def write_canary_file(
+    documents: Documents,
+    *,
+    for_readers: bool = False,
+    canaries_of: Callable[[str], Iterable[CanaryDocument]] = lambda _suite: (),
+) -> str:
+    """Return the YAML text: block style, in the given order, without defaults.
+
+    Several suites become several YAML documents in one text, the last of which has everything else. Secrets become
+    variables, whose values are those of `exported_secrets`; `for_readers`, who may not define hooks, the addresses of
+    webhooks do too, see `hook_for_readers`. `canaries_of` gives those of a suite, by its slug, that are not in its
+    document: however many they are, only a block of them is in memory beside the text.
+    """
+    variables = {place: name for name, (place, _) in _variables(documents, for_readers=for_readers).items()}
+    pages = [
+        _dump({"suite": suite.slug})
+        + _dump_canaries(canaries_of(suite.slug) if suite.canaries is None else suite.canaries)
+        for suite in documents.suites
+    ]
+    if len(pages) != 1:
+        pages.append("")
+    rest: dict[str, list[dict[str, Any]]] = {
+        "retrievers": [_retriever(retriever, variables) for retriever in documents.retrievers],
+        "checks": [_check(check) for check in documents.checks],
+        "hooks": [_hook(hook, variables) for hook in documents.hooks],
+        "silences": [_lean(silence) for silence in documents.silences],
+        "judges": [_judge(judge, variables) for judge in documents.judges],
+    }
+    pages[-1] += "".join([_dump({kind: listed}) for kind, listed in rest.items() if listed])
+    return "---\n".join(page for page in pages if page)
+
+
+def _dump_canaries(canaries: Iterable[CanaryDocument]) -> str:
+    """Return the canaries of a suite, dumped in blocks: a dumper keeps a kilobyte for each until it ends."""
+    left = iter(canaries)
+    texts = ["canaries:\n"]
+    while block := [_canary(canary) for canary in islice(left, _DUMPED_AT_ONCE)]:
+        texts.append(_dump({"canaries": block}).removeprefix(texts[0]))
+    return "".join(texts) if len(texts) > 1 else ""
+
+
+def import_pages(documents: Documents) -> list[dict[str, Any]]:
+    """Return bodies for `POST /v1/import`, secrets included: one per suite, and one for the rest."""
+    pages: list[dict[str, Any]] = [
+        {"suite": suite.slug, "canaries": [canary.data() for canary in suite.canaries or ()]}
+        for suite in documents.suites
+    ]
+    rest: dict[str, Iterable[Document]] = {
+        "retrievers": documents.retrievers,
+        "checks": documents.checks,
+        "hooks": documents.hooks,
+        "silences": documents.silences,
+        "judges": documents.judges,
+    }
+    return [*pages, {kind: [document.data() for document in documents] for kind, documents in rest.items()}]
+
+
+def exported_secrets(documents: Documents) -> dict[str, str]:
+    """Return the variables of `write_canary_file` with their values, which must be set to read the file back."""
+    return {name: value for name, (_, value) in _variables(documents).items()}
+
+
+def _variables(documents: Documents, *, for_readers: bool = False) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
+    named: dict[str, tuple[tuple[str, ...], str]] = {}
+    owners: Iterable[tuple[str, HookDocument | RetrieverDocument | JudgeDocument]] = (
+        *(("retriever", retriever) for retriever in documents.retrievers),
+        *(("hook", hook) for hook in documents.hooks),
+        *(("judge", judge) for judge in documents.judges),
+    )
+    for kind, owner in owners:
+        secrets = split_secrets(owner)[1]
+        if for_readers and isinstance(owner, HookDocument) and hook_for_readers(owner.data()) != owner.data():
+            secrets["url"] = str(owner.url)
+        for secret, value in secrets.items():
+            words = (kind, owner.slug, short_name(secret))
+            base = re.sub(r"[^A-Za-z0-9]", "_", "_".join(words)).upper()
+            names = (base if count == 1 else f"{base}_{count}" for count in range(1, len(named) + 2))
+            named[next(name for name in names if name not in named)] = ((kind, owner.slug, secret), value)
+    return named
+
+
+_Variables = Mapping[tuple[str, ...], str]
+
+
+def _canary(canary: CanaryDocument) -> dict[str, Any]:
+    lean = _lean(canary)
+    for name in ("expected_chunks", "forbidden_chunks"):
+        if name in lean:
+            lean[name] = [_chunk(chunk) for chunk in getattr(canary, name)]
+    return lean
+
+
+def _chunk(chunk: ChunkDocument) -> Any:
+    lean = _lean(chunk)
+    return lean["id"] if lean.keys() == {"id"} else lean
+
+
+def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str, Any]:
+    lean = retriever.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    lean["response"] = retriever.response.model_dump(exclude_defaults=True)
+    if RetrieverDocument.model_validate(lean) != retriever:
+        lean = _explicit(retriever, lean)
+    for endpoint in (lean, *(lean.get(name) or {} for name in ENDPOINTS if name)):
+        if isinstance(endpoint.get("timeout"), float):
+            endpoint["timeout"] = format_duration(endpoint["timeout"])
+    # Request templates are anyone's JSON, in which 1.0 stays 1.0; the secrets are references, not texts to escape.
+    lean = {name: _escaped(value, whole=name not in {"request", "answer"}) for name, value in lean.items()}
+    names = split_secrets(retriever)[1]
+    lean = replaced_secrets(lean, {name: f"${{{variables['retriever', retriever.slug, name]}}}" for name in names})
+    return {name: lean[name] for name in sorted(lean, key=_order)}
+
+
+_FIRST = ("slug", "preset", "url", "options", "lookup", "auth", "tls", "request", "response", "embedding", "scorer")
+
+
+def _order(name: str) -> int:
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document with those defaults that the preset would otherwise replace by its own values."""
+    preset, full = PRESETS[retriever.preset], retriever.data()
+    whole = dict(lean)
+    for part in ("request", "response", "scorer"):
+        given = {name: full[part][name] for name in getattr(preset, part) if name != "headers"}
+        whole[part] = {**given, **lean.get(part, {})}
+    return {**whole, "lookup": full["lookup"]}
+
+
+def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
+    secrets = {
+        name: f"${{{variable}}}"
+        for (kind, slug, name), variable in variables.items()
+        if (kind, slug) == ("hook", hook.slug)
+    }
+    return {**_lean(hook), **secrets}
+
+
+def _judge(judge: JudgeDocument, variables: _Variables) -> dict[str, Any]:
+    names = split_secrets(judge)[1]
+    return replaced_secrets(_lean(judge), {name: f"${{{variables['judge', judge.slug, name]}}}" for name in names})
+
+
+def _check(check: CheckDocument) -> dict[str, Any]:
+    lean = _lean(check)
+    if check.fetch_k == max(check.k, 10):
+        del lean["fetch_k"]
+    if lean["schedule"].get("timezone") == "UTC":
+        del lean["schedule"]["timezone"]
+    if check.rules:
+        lean["rules"] = [_rule(rule) for rule in check.rules]
+    return lean
+
+
+def _rule(rule: RuleDocument) -> dict[str, Any]:
+    lean: dict[str, Any] = _escaped(rule.without_defaults(), whole=True)
+    key = lean.pop("key")
+    bare = rule.model_dump(exclude={"key"})
+    return lean if RuleDocument.model_validate(bare).key == rule.key else {"key": key, **lean}
+
+
+def _lean(document: Document) -> dict[str, Any]:
+    """Return the document without its defaults, with dollars escaped, durations and whole numbers in short form."""
+    lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for name in ("timeout", "max_age", "max_latency"):
+        if isinstance(lean.get(name), float):
+            lean[name] = format_duration(lean[name])
+    escaped: dict[str, Any] = _escaped(lean, whole=True)
+    return escaped
+
+
+def _escaped(value: Any, *, whole: bool = False) -> Any:
+    if isinstance(value, str):
+        return escape_dollars(value)
+    if isinstance(value, dict):
+        return {key: _escaped(item, whole=whole) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item, whole=whole) for item in value]
+    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc]  # which of the two base classes there is depends on the installation
+    """Quotes every text that our reader or a YAML 1.1 reader would read as another type."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Disable anchors and aliases."""
+        del data
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    """Write texts of several lines in block form."""
+    style = "|" if "\n" in text.strip("\n") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+for _pattern in (INTEGER, NUMBER):
+    _Dumper.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(f"(?:{_pattern.pattern})$"), list("-+.0123456789")
+    )
+
+
+def _dump(part: dict[str, Any]) -> str:
+    """Return a part of a page: without the mark that ends a document after a text with empty lines at its end."""
+    text = str(yaml.dump(part, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
+    return text.removesuffix(_END) + "\n" if text.endswith(_END) else text

@@ -1,0 +1,171 @@
+"""The pages of suites: the list, and one suite with its canaries and their state in every check."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.annotation.domain.views import ReachState
+from app.base.api.deps import StoreDep
+from app.base.api.request_limits import expensive
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.values import Category, Verdict
+from app.base.web.forms import Form, problems_by_field, read_form
+from app.base.web.parameters import refuse_other
+from app.base.web.rendering import render
+from app.catalog.api.definitions import wake
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import SuiteDocument
+from app.catalog.domain.suite_power import size_advice
+from app.catalog.exchange import FORMATS
+from app.catalog.pages.setup_steps import list_setup_steps
+from app.catalog.service import composition, definitions, exporting, suite_definitions
+from app.records.service import suite_views
+from app.records.service.pooled_recall_views import load_suite_recalls
+from app.records.service.suite_views import CanaryFilter
+from app.traffic.service import reach
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+FORMS: Mapping[str, str] = {
+    "coalmine": "canary file (YAML)",
+    "csv": "CSV",
+    "jsonl": "Ragas, LangSmith, Langfuse, DeepEval (JSON)",
+    "trec": "TREC topics and qrels",
+    "beir": "BEIR",
+    "quepid": "Quepid",
+    "rre": "Rated Ranking Evaluator",
+    "elasticsearch": "Elasticsearch rank_eval",
+    "opensearch": "OpenSearch judgments",
+    "llamaindex": "LlamaIndex",
+}
+"""Names of the import and export formats."""
+Word = Annotated[str, Query(max_length=200)]
+
+
+@router.get("/suites")
+def show_suites(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every suite, with a note where it is thin."""
+    return _list(request, store, Form())
+
+
+@router.post("/suites")
+async def create_suite(request: Request, store: StoreDep) -> Response:
+    """Create a suite without canaries; they are added on its page."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(_create, request, store, typed)
+
+
+@router.get("/suites/{suite}")
+def show_suite(
+    request: Request, store: StoreDep, suite: str, canary_filter: Annotated[CanaryFilter, Depends()], saved: Word = ""
+) -> HTMLResponse:
+    """Show a suite with the canaries that match a filter."""
+    return _suite(request, store, suite, canary_filter, saved=saved)
+
+
+@router.post("/suites/{suite}/archive")
+def archive_suite(request: Request, store: StoreDep, suite: str) -> Response:
+    """Archive a suite; its history stays."""
+    try:
+        definitions.archive(store, "suite", suite, now=datetime.now(UTC))
+    except ConflictError as error:
+        return _suite(request, store, suite, CanaryFilter(), refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse("/suites", status_code=303)
+
+
+@router.get("/suites/{suite}/export")
+@expensive
+def export_suite(
+    store: StoreDep, suite: str, form: Annotated[str, Query(alias="format", max_length=20)] = "coalmine"
+) -> Response:
+    """Return a suite as a file: a canary file, or another tool's; several files as a ZIP."""
+    document = exporting.load_suite_document(store, suite)
+    if form == "coalmine":
+        return _file(f"{suite}.yaml", "application/yaml", write_canary_file(Documents(suites=(document,))).encode())
+    refuse_other(form, FORMS, "format")
+    files = FORMATS[form].write(document).files
+    if len(files) == 1:
+        ((name, text),) = files.items()
+        return _file(f"{suite}-{name}", "text/plain; charset=utf-8", text.encode())
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return _file(f"{suite}-{form}.zip", "application/zip", packed.getvalue())
+
+
+def _file(name: str, kind: str, content: bytes) -> Response:
+    safe = "".join(one if one.isalnum() or one in "-_." else "-" for one in name if one.isascii())
+    return Response(content, media_type=kind, headers={"content-disposition": f'attachment; filename="{safe}"'})
+
+
+def _create(request: Request, store: Store, typed: Form) -> Response:
+    slug = typed.stripped("slug")
+    try:
+        document = parse_document(SuiteDocument, {"slug": slug})
+        suite_definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
+    except InvalidInputError as error:
+        return _list(request, store, typed, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _list(request, store, typed, problems=(Problem(path="slug", message=str(error)),), status=409)
+    return RedirectResponse(f"/suites/{quote(slug)}", status_code=303)
+
+
+def _list(
+    request: Request, store: Store, typed: Form, *, problems: tuple[Problem, ...] = (), status: int = 200
+) -> HTMLResponse:
+    return render(
+        request,
+        "catalog/suites.html",
+        size_advice=size_advice(),
+        status=status,
+        suites=suite_views.list_suites(store),
+        typed=typed,
+        wrong=problems_by_field(problems),
+    )
+
+
+def _suite(
+    request: Request,
+    store: Store,
+    slug: str,
+    canary_filter: CanaryFilter,
+    *,
+    saved: str = "",
+    refused: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    view = suite_views.load_suite_view(store, slug, canary_filter)
+    traffic = reach.load_reaches(store, slug)
+    filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
+    return render(
+        request,
+        "catalog/suite.html",
+        size_advice=size_advice(),
+        status=status,
+        slug=slug,
+        view=view,
+        canary_filter=canary_filter,
+        filters={name: value for name, value in filters.items() if value},
+        verdicts=list(Verdict),
+        every_category=list(Category),
+        forms=FORMS,
+        saved=saved,
+        setup=list_setup_steps(store, suite=slug) if saved and not view.checks else (),
+        refused=refused,
+        pooled_recall=load_suite_recalls(store, slug),
+        traffic=traffic,
+        composition=composition.load_composition(store, slug),
+        asking=any(one.reach is not None and one.reach["state"] is ReachState.ASKING for one in traffic),
+    )

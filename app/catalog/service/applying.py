@@ -1,0 +1,316 @@
+"""Applies a set of documents, from canary files or an import: the changes it would make, and making them.
+
+The documents are valid, and the canaries planned before the transaction, which writes all of them or none.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from types import MappingProxyType
+
+from app.alerts.service import transitions
+from app.alerts.silences.service import refuse_too_many
+from app.alerts.silences.validation import CheckRules, rules_of, silence_problems
+from app.base.db.engine import Connection, Store, to_us
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import (
+    CheckDocument,
+    HookDocument,
+    JudgeDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
+from app.catalog.service.changes import (
+    Change,
+    archived_change,
+    definition_change,
+    definition_content,
+    refuse_unended,
+    refused_change,
+    unended_incidents,
+    write_archive,
+)
+from app.catalog.service.document_plans import SuitePlans, plan_suites, source_of, suite_contents
+from app.catalog.service.references import (
+    API,
+    FILE,
+    answer_problems,
+    checks_in_force,
+    gives_answers,
+    hook_kinds,
+    is_file_managed,
+    missing_references,
+    references_of,
+    refuse_file_managed,
+)
+from app.catalog.service.suite_plans import NO_FLOORS, hold_suite, plan_and_write, write_suite_plan
+from app.catalog.service.suite_snapshots import SuiteOvertakenError
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions
+from app.catalog.store.definitions import Content, Definition
+from app.hooks.store import replays
+
+_Document = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
+
+
+def diff(store: Store, vault: Vault, documents: Documents, *, managed_by: str, now: datetime) -> list[Change]:
+    """Return the changes that `apply` would make. Raises what `apply` would raise.
+
+    Changes the API may not make, since a file owns the object, are listed with a note instead.
+    """
+    contents = suite_contents(documents, managed_by)
+    with store.read() as connection:
+        plans = plan_suites(connection, documents, contents, managed_by=managed_by, refuse=False)
+        return _Application(connection, vault, documents, plans, managed_by, now=now, writes=False).run()
+
+
+class OvertakenError(ConflictError):
+    """A definition was changed after the documents were completed from it."""
+
+
+def apply(
+    store: Store,
+    vault: Vault,
+    documents: Documents,
+    *,
+    managed_by: str,
+    now: datetime,
+    revisions: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    force: bool = True,
+) -> list[Change]:
+    """Save documents in one transaction; file-managed objects that no file defines any more are archived.
+
+    Raises InvalidInputError, and changes nothing, where a check of any owner would lack something it refers to, would
+    not compute a measure that a canary has a floor on, or has a rule about a canary its suite lacks. Raises
+    OvertakenError where a definition has another revision than in `revisions`, by (kind, slug): those the documents
+    were completed from. A change of a hook that leaves incidents open at its receiver says so in its note or, unless
+    `force`, raises UnendedIncidentsError.
+    """
+    contents = suite_contents(documents, managed_by)
+    plan = partial(plan_suites, documents=documents, contents=contents, managed_by=managed_by, refuse=True)
+
+    def write(plans: SuitePlans) -> list[Change]:
+        with store.write(plans.tables) as connection:
+            for (kind, slug), revision in sorted(revisions.items()):
+                definitions.hold_definition(connection, kind, slug)
+                definition = definitions.find_definition(connection, kind, slug)
+                if definition is None or definition.revision != revision:
+                    raise OvertakenError(f"{kind} '{slug}' was changed by somebody else meanwhile; try again")
+            changes = _Application(
+                connection, vault, documents, plans, managed_by, now=now, writes=True, force=force
+            ).run()
+            if managed_by == FILE or documents.checks:
+                transitions.follow_definitions(connection, now=now)
+            return changes
+
+    return plan_and_write(store, plan, write)
+
+
+class _Application:
+    """One application of documents within a transaction; unless it `writes`, it only collects the changes."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        vault: Vault,
+        documents: Documents,
+        plans: SuitePlans,
+        managed_by: str,
+        *,
+        now: datetime,
+        writes: bool,
+        force: bool = True,
+    ) -> None:
+        self._connection = connection
+        self._vault = vault
+        self._documents = documents
+        self._plans = plans
+        self._managed_by = managed_by
+        self._now = now
+        self._writes = writes
+        self._force = force
+        self._by_kind: dict[str, tuple[_Document, ...]] = {
+            "suite": documents.suites,
+            "retriever": documents.retrievers,
+            "hook": documents.hooks,
+            "judge": documents.judges,
+            "check": documents.checks,
+            "silence": documents.silences,
+        }
+        self._changes: list[Change] = []
+        self._changed: set[tuple[str, str]] = set()
+        """(kind, slug) of created and updated definitions."""
+        self._archived: dict[str, set[str]] = defaultdict(set)
+        """Slugs by kind."""
+
+    def run(self) -> list[Change]:
+        """Apply the documents, each after those it refers to. Raises SuiteOvertakenError where a plan is outdated."""
+        for slug, revision in sorted(self._plans.revisions.items()) if self._writes else ():
+            hold_suite(self._connection, slug, revision)
+        rules_before = rules_of(checks_in_force(self._connection)) if self._names_rules else []
+        for suite in self._documents.suites:
+            self._save("suite", SuiteDocument(slug=suite.slug))
+            self._save_canaries(suite.slug)
+        for kind, documents in self._by_kind.items():
+            for document in documents if kind != "suite" else ():
+                self._save(kind, document)
+        if self._managed_by == FILE:
+            self._archive_absent()
+        if self._documents.silences:
+            refuse_too_many(len(self._slugs_after("silence")))
+        problems = [*self._check_problems(), *self._silence_problems(rules_before)]
+        if problems:
+            raise InvalidInputError(problems)
+        return self._changes
+
+    @property
+    def _names_rules(self) -> bool:
+        return any(silence.rules for silence in self._documents.silences)
+
+    def _save(self, kind: str, document: _Document) -> None:
+        slug, owner = document.slug, self._managed_by
+        before = definitions.find_definition(self._connection, kind, slug)
+        content = definition_content(self._vault, document, previous=before if owner == API else None)
+        if owner == API and is_file_managed(before):
+            change = definition_change(self._vault, kind, slug, before, content, managed_by=FILE)
+            if change is None:
+                return  # equal to the file's definition
+            if self._writes or before is None:
+                refuse_file_managed(before)
+            else:
+                self._changes.append(refused_change(kind, slug, before, change.fields))
+                return
+        change = definition_change(self._vault, kind, slug, before, content, managed_by=owner)
+        if change is not None:
+            change = self._with_unended(change, before, content)
+            self._changes.append(change)
+            self._changed.add((kind, slug))
+        if not self._writes:
+            return
+        source, now = source_of(self._documents, owner, kind, slug), to_us(self._now)
+        if change is not None:
+            saved = definitions.save_definition(
+                self._connection, kind, slug, content, managed_by=owner, source=source, now=now
+            )
+            if before is not None and before.disabled_reason is not None:
+                replays.replay_unsent_resolves(self._connection, now, hook_id=saved)
+        elif before is not None and before.source != source:
+            definitions.own_definition(self._connection, before.id, managed_by=owner, source=source)
+
+    def _save_canaries(self, slug: str) -> None:
+        plan = self._plans.saved[slug]
+        self._changes += plan.changes
+        if self._writes:
+            write_suite_plan(self._connection, plan, managed_by=self._managed_by, now=to_us(self._now))
+
+    def _archive_absent(self) -> None:
+        for kind, documents in self._by_kind.items():
+            slugs = {document.slug for document in documents}
+            for row in definitions.list_definitions(self._connection, kind):
+                if row.managed_by == FILE and row.slug not in slugs:
+                    self._archived[kind].add(row.slug)
+                    changes = self._archive_changes(kind, row.slug)
+                    self._changes += [self._with_unended(change, row, None) for change in changes]
+                    if self._writes:
+                        write_archive(self._connection, row, now=to_us(self._now))
+
+    def _with_unended(self, change: Change, before: Definition | None, after: Content | None) -> Change:
+        """Return a change that says in its note which incidents it leaves open at the receiver of a hook.
+
+        Those of checks that are archived with it are not among them: their ends are sent as the hook was before.
+        """
+        sentence = None
+        if change.kind == "hook":
+            ended = self._ended_checks() if after is None else ()
+            sentence = unended_incidents(self._connection, self._vault, before, after, ended=ended)
+        if sentence is None:
+            return change
+        refuse_unended(sentence, change.name, force=self._force)
+        return replace(change, note="; ".join(filter(None, (change.note, f"WARNING: {sentence}"))))
+
+    def _ended_checks(self) -> set[str]:
+        """Return the checks that this application archives or disables."""
+        kept = {check.slug for check in self._documents.checks if check.enabled}
+        stored = definitions.list_definitions(self._connection, "check")
+        ours = {row.slug for row in stored if row.managed_by == FILE == self._managed_by}
+        return (ours | {check.slug for check in self._documents.checks}) - kept
+
+    def _archive_changes(self, kind: str, slug: str) -> Sequence[Change]:
+        if kind != "suite":
+            return [archived_change(kind, slug)]
+        if slug not in self._plans.archived:
+            raise SuiteOvertakenError  # another process has just created it from files
+        return self._plans.archived[slug]
+
+    def _check_problems(self) -> Iterator[Problem]:
+        """Yield what checks of any owner would lack afterwards."""
+        others = self._other_checks()
+        for check in self._documents.checks:
+            for problem in self._reference_problems(check):
+                yield self._placed(problem, ("check", check.slug))
+        for check in others:
+            for kind, names in references_of(check).items():
+                for name in self._archived[kind].intersection(names):
+                    used = f"{kind} '{name}' is used by check '{check.slug}' of the API"
+                    yield Problem(message=f"{used}; change or delete that first")
+        for check in [*self._documents.checks, *(other for other in others if other.suite in self._plans.saved)]:
+            suite = self._plans.floors.get(check.suite, NO_FLOORS)
+            for key, message in check.uncomputed_floors(suite):
+                problem = Problem(path="floors", message=message)
+                yield self._placed(problem, ("canary", check.suite, key), ("check", check.slug))
+            for message in check.unknown_canaries(suite.keys):
+                yield self._placed(Problem(path="rules", message=message), ("check", check.slug))
+
+    def _reference_problems(self, check: CheckDocument) -> Iterator[Problem]:
+        """Yield what a check of the documents refers to in vain."""
+        yield from missing_references(check, self._slugs_present(check))
+        yield from answer_problems(check, gives_answers=self._gives_answers(check.retriever))
+        kinds = hook_kinds(self._connection, check) | {hook.slug: hook.kind for hook in self._documents.hooks}
+        yield from (Problem(path="report.hooks", message=message) for message in check.unfit_report_hooks(kinds))
+
+    def _gives_answers(self, slug: str) -> bool:
+        """Whether a retriever gives answers afterwards."""
+        document = next((one for one in self._documents.retrievers if one.slug == slug), None)
+        return gives_answers(self._connection, slug) if document is None else document.gives_answers
+
+    def _silence_problems(self, rules_before: Collection[CheckRules]) -> Iterator[Problem]:
+        checks = [*self._documents.checks, *self._other_checks()] if self._names_rules else []
+        problems = silence_problems(
+            self._documents.silences,
+            slugs_of=self._slugs_after,
+            before=rules_before,
+            after=rules_of(checks),
+            archived=self._archived,
+            changed=self._changed,
+            now=self._now,
+        )
+        return (self._placed(problem, ("silence", silence.slug)) for silence, problem in problems)
+
+    def _other_checks(self) -> list[CheckDocument]:
+        """Return the checks that remain besides those of the documents."""
+        excluded = {check.slug for check in self._documents.checks} | self._archived["check"]
+        return [check for check in checks_in_force(self._connection) if check.slug not in excluded]
+
+    def _slugs_present(self, check: CheckDocument) -> dict[str, Collection[str]]:
+        """Return the existing slugs a check may refer to, by kind; a writing application locks those it uses."""
+        references = references_of(check)
+        if self._writes:
+            return {
+                kind: definitions.hold_definitions(self._connection, kind, names) for kind, names in references.items()
+            }
+        return {kind: self._slugs_after(kind) for kind in references}
+
+    def _slugs_after(self, kind: str) -> set[str]:
+        """Return the slugs of a kind that exist afterwards."""
+        stored = {row.slug for row in definitions.list_definitions(self._connection, kind)}
+        return (stored | {document.slug for document in self._by_kind[kind]}) - self._archived[kind]
+
+    def _placed(self, problem: Problem, *identities: tuple[str, ...]) -> Problem:
+        """Return a problem with file and line of the first of these that a file defines."""
+        places = (self._documents.sources.get(identity) for identity in identities)
+        place = next((one for one in places if one is not None), None)
+        return problem if place is None else replace(problem, file=place.file, line=place.line)

@@ -1,0 +1,174 @@
+"""Ownership of definitions and references between them: what may be changed, and what other definitions still need.
+
+A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
+"""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from app.base.db.engine import Connection
+from app.base.documents.fields import Document
+from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.domain.suite_floors import SuiteFloors
+from app.catalog.domain.suite_snapshot import UnusableSuiteError
+from app.catalog.service.suite_snapshots import SuiteOvertakenError, load_suite_in_force
+from app.catalog.store import definitions
+from app.catalog.store.definitions import Definition
+from app.catalog.store.suites import CanaryHead
+
+FILE, API = "file", "api"
+
+
+def require_references(connection: Connection, check: CheckDocument, revision: int | None) -> None:
+    """Raise InvalidInputError unless everything a check refers to exists; it is locked until the transaction ends.
+
+    The suite is cached at `revision`, see `load_suite_of`; SuiteOvertakenError where it has another by now.
+    """
+    present = {
+        kind: definitions.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()
+    }
+    problems = missing_references(check, present)
+    unfit = check.unfit_report_hooks(hook_kinds(connection, check))
+    problems += [Problem(path="report.hooks", message=message) for message in unfit]
+    if not problems:
+        suite = require(definitions.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
+        if suite.revision != revision:
+            raise SuiteOvertakenError
+        floors = load_suite_in_force(connection, suite).floors
+        problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
+        problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
+        problems += answer_problems(check, gives_answers=gives_answers(connection, check.retriever))
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def load_suite_of(connection: Connection, document: Document) -> int | None:
+    """Load the suite of a check into the cache before the transaction of `require_references`; return its revision.
+
+    None where there is none, or the document is no check.
+    """
+    if not isinstance(document, CheckDocument):
+        return None
+    suite = definitions.find_definition(connection, "suite", document.suite)
+    if suite is None:
+        return None
+    with suppress(UnusableSuiteError):
+        assert load_suite_in_force(connection, suite).floors is not None  # noqa: S101 - read for its effect
+    return suite.revision
+
+
+def require_floors(connection: Connection, suite: str, floors: SuiteFloors) -> None:
+    """Raise InvalidInputError for floors on measures that a check of the suite does not compute.
+
+    On PostgreSQL the caller has locked the suite's row, so that no other check is saved for it meanwhile.
+    """
+    if not floors.measures:
+        return
+    problems = [
+        Problem(path="floors", message=message)
+        for check in checks_in_force(connection)
+        if check.suite == suite
+        for _, message in check.uncomputed_floors(floors)
+    ]
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def refuse_used(connection: Connection, kind: str, slug: str) -> None:
+    """Raise ConflictError where a check refers to a definition.
+
+    On PostgreSQL the caller has locked the definition's row, so that a check saved meanwhile waits for it.
+    """
+    users = [check.slug for check in checks_in_force(connection) if slug in references_of(check).get(kind, ())]
+    if users:
+        raise ConflictError(f"{kind} '{slug}' is used by check {', '.join(users)}; change or delete that first")
+
+
+def refuse_named(connection: Connection, suite: str, keys: Collection[str]) -> None:
+    """Raise ConflictError where a rule of a check is about one of these canaries, which leave their suite."""
+    for check in checks_in_force(connection):
+        for rule in check.rules if check.suite == suite else ():
+            if rule.canary in keys:
+                raise ConflictError(
+                    f"canary '{suite}/{rule.canary}' is named by rule '{rule.key}' of check '{check.slug}'; "
+                    "change that first"
+                )
+
+
+def checks_in_force(connection: Connection) -> list[CheckDocument]:
+    """Return every check that is not archived."""
+    return [CheckDocument.model_validate(row.body) for row in definitions.list_definitions(connection, "check")]
+
+
+def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:
+    """Return the slugs a check refers to, by kind."""
+    of_report = check.report.hooks if check.report else ()
+    hooks = tuple(dict.fromkeys((*check.hooks, *of_report)))
+    judges = () if check.judge is None else (check.judge,)
+    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": hooks, "judge": judges}
+
+
+def missing_references(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:
+    """Return a problem for each reference of a check that is not among the present slugs of its kind."""
+    return [
+        Problem(path=_place_of(check, kind, slug), message=f"there is no {kind} '{slug}'")
+        for kind, slugs in references_of(check).items()
+        for slug in slugs
+        if slug not in present[kind]
+    ]
+
+
+def _place_of(check: CheckDocument, kind: str, slug: str) -> str:
+    """Return the field of a check that refers to a definition."""
+    if kind != "hook":
+        return kind
+    return "hooks" if slug in check.hooks else "report.hooks"
+
+
+def answer_problems(check: CheckDocument, *, gives_answers: bool) -> list[Problem]:
+    """Return a problem for everything of a check that is about answers, where its retriever gives none."""
+    found = check.without_answers(gives_answers=gives_answers)
+    return [Problem(path=field, message=message) for field, message in found]
+
+
+def gives_answers(connection: Connection, retriever: str) -> bool:
+    """Whether a stored retriever gives answers besides hits; one that is not there gives none."""
+    row = definitions.find_definition(connection, "retriever", retriever)
+    return row is not None and bool(row.body.get("answer") or row.body["response"].get("answer"))
+
+
+def hook_kinds(connection: Connection, check: CheckDocument) -> dict[str, str]:
+    """Return the kinds of the stored hooks that the reports of a check are sent to, by slug."""
+    hooks = (
+        definitions.find_definition(connection, "hook", slug) for slug in (check.report.hooks if check.report else ())
+    )
+    return {hook.slug: str(hook.body["kind"]) for hook in hooks if hook is not None}
+
+
+def require(definition: Definition | None, name: str) -> Definition:
+    """Return the definition. Raises NotFoundError where it is None or archived."""
+    if definition is None or definition.archived_at is not None:
+        raise NotFoundError(f"there is no {name}")
+    return definition
+
+
+def is_file_managed(thing: Definition | CanaryHead | None) -> bool:
+    """Whether a file owns it, and it is not archived."""
+    return thing is not None and thing.managed_by == FILE and thing.archived_at is None
+
+
+def refuse_file_managed(definition: Definition | None) -> None:
+    """Raise FileManagedError for a file-managed definition."""
+    if definition is not None and definition.managed_by == FILE and definition.archived_at is None:
+        raise FileManagedError(
+            f"{definition.kind} '{definition.slug}' is managed by {definition.source}; change it there and apply"
+        )
+
+
+def refuse_file_managed_canary(canary: CanaryHead, suite: str) -> None:
+    """Raise FileManagedError for a file-managed canary."""
+    if canary.managed_by == FILE and canary.archived_at is None:
+        raise FileManagedError(
+            f"canary '{suite}/{canary.key}' is managed by {canary.source}; change it there and apply"
+        )

@@ -1,0 +1,158 @@
+"""Encryption of secrets at rest (Fernet), and its key.
+
+A wrong key is refused when the vault is opened, not when a run needs a secret.
+"""
+
+import base64
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from app.base.db.engine import Store
+from app.base.errors import ConfigurationError
+from app.catalog.store import definitions
+
+KEY_FILE = "secret.key"
+_LEAST_KEY = 16
+_WITH_SECRETS = ("retriever", "hook", "judge")
+_UNREADABLE = "a stored secret cannot be decrypted: SECRET_KEY is not the one it was stored under"
+_STORE_AGAIN = "store the secrets again with `coalmine apply`"
+
+
+class Vault:
+    """Encrypts and decrypts JSON under the service's secret key.
+
+    `key` may be several, comma-separated: the first encrypts, all decrypt, for key rotation.
+    """
+
+    def __init__(self, key: str) -> None:
+        keys = [part.strip() for part in key.split(",") if part.strip()]
+        if not keys or any(len(part) < _LEAST_KEY for part in keys):
+            raise ConfigurationError(f"SECRET_KEY must have at least {_LEAST_KEY} characters")
+        self._first = Fernet(_derive(keys[0], b"coalmine secrets"))
+        self._fernet = MultiFernet([self._first, *[Fernet(_derive(part, b"coalmine secrets")) for part in keys[1:]]])
+        self._fingerprint_key = _derive(keys[0], b"coalmine fingerprints")
+
+    def encrypt(self, secrets: Mapping[str, object]) -> bytes | None:
+        """Return the ciphertext; None where there are no secrets."""
+        return self._fernet.encrypt(json.dumps(secrets).encode()) if secrets else None
+
+    def decrypt(self, token: bytes | None) -> dict[str, str]:
+        """Return the secrets of a ciphertext. Raises ConfigurationError where it was encrypted under another key."""
+        if token is None:
+            return {}
+        try:
+            secrets: dict[str, str] = json.loads(self._fernet.decrypt(bytes(token)))
+        except InvalidToken as error:
+            raise ConfigurationError(_UNREADABLE) from error
+        return secrets
+
+    def renew(self, token: bytes) -> bytes:
+        """Return the ciphertext re-encrypted under the first key. Raises ConfigurationError as `decrypt`."""
+        try:
+            return self._fernet.rotate(token)
+        except InvalidToken as error:
+            raise ConfigurationError(_UNREADABLE) from error
+
+    def is_under_first(self, token: bytes) -> bool:
+        """Whether the first key decrypts a ciphertext."""
+        try:
+            self._first.decrypt(bytes(token))
+        except InvalidToken:
+            return False
+        return True
+
+    def fingerprint(self, text: str) -> str:
+        """Return a keyed hash of a text: whoever has the database, but not the key, can confirm no guess of it."""
+        return hmac.digest(self._fingerprint_key, text.encode(), "sha256").hex()
+
+    def decrypt_session(self, token: bytes, seconds: int) -> Any:
+        """Return the JSON of a token no older than `seconds`. Raises InvalidToken, and ValueError for invalid JSON."""
+        return json.loads(self._fernet.decrypt(token, ttl=seconds))
+
+
+def open_vault(
+    secret_key: str | None,
+    data_dir: Path,
+    store: Store,
+    *,
+    loopback: bool,
+    keep: bool = True,
+    readable: bool = True,
+) -> Vault:
+    """Return the vault of a store, with the configured key or, on loopback, the one in `data_dir/secret.key`.
+
+    A missing one is generated and, with `keep`, written there. Raises ConfigurationError where the key of stored
+    secrets is missing and, with `readable`, where current ones are under another key.
+    """
+    require_key(secret_key, loopback=loopback)
+    path = data_dir / KEY_FILE
+    if secret_key is None and not path.exists() and _secrets(store, archived=True):
+        raise ConfigurationError(
+            f"the database holds secrets, and the key they were stored under is gone: put back {path}; "
+            f"if it is lost, set COALMINE_SECRET_KEY to a new one and {_STORE_AGAIN}"
+        )
+    vault = Vault(secret_key if secret_key is not None else _load_or_generate(path, keep=keep))
+    try:
+        for token in _secrets(store) if readable else ():
+            vault.decrypt(token)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{error}; set COALMINE_SECRET_KEY to that one (to change keys: the new one, a comma, the old one), "
+            f"put back the {KEY_FILE} that belongs to this database, or {_STORE_AGAIN}"
+        ) from error
+    return vault
+
+
+def require_key(secret_key: str | None, *, loopback: bool) -> None:
+    """Raise ConfigurationError where a key is required: beyond loopback none is generated."""
+    if secret_key is None and not loopback:
+        raise ConfigurationError(
+            "COALMINE_SECRET_KEY (or COALMINE_SECRET_KEY_FILE) is required when listening beyond loopback; "
+            'make one with: python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
+        )
+
+
+def _secrets(store: Store, *, archived: bool = False) -> list[bytes]:
+    with store.read() as connection:
+        secrets = [
+            definition.secrets
+            for kind in _WITH_SECRETS
+            for definition in definitions.list_definitions(connection, kind, archived=archived)
+        ]
+    return [token for token in secrets if token is not None]
+
+
+def generate_key() -> str:
+    """Return a random key."""
+    return base64.urlsafe_b64encode(os.urandom(32)).decode()
+
+
+def read_key(path: Path) -> str:
+    """Return the keys of a key file, comma-separated."""
+    return path.read_text(encoding="ascii").strip()
+
+
+def _load_or_generate(path: Path, *, keep: bool) -> str:
+    key = generate_key()
+    if not keep and not path.exists():
+        return key
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return read_key(path)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key + "\n")
+    return key
+
+
+def _derive(key: str, purpose: bytes) -> bytes:
+    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key.encode())
+    return base64.urlsafe_b64encode(derived)

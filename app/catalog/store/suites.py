@@ -1,0 +1,314 @@
+"""Rows of suites: canaries with all their versions, and the frozen suite versions of runs."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.base.db.engine import blocks, insert_new, read_body
+from app.base.db.row_tables import numbers, row_table
+from app.catalog.domain.suite_hashes import suite_hash
+from app.catalog.tables import canaries, canary_versions, definitions, suite_versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryHead:
+    """A canary of a suite with its current version, without its body."""
+
+    id: int
+    key: str
+    managed_by: str
+    source: str | None
+    version_id: int
+    hash: str
+    archived_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryRow(CanaryHead):
+    """A canary of a suite with its current version."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenVersion:
+    """A suite version: its canary list as (canary id, version id) in order."""
+
+    suite_id: int
+    hash: str
+    members: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedMembers:
+    """The canary list of a suite at a revision, packed as it is frozen."""
+
+    revision: int
+    hash: str
+    packed: bytes
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """The same as (canary id, version id) in order."""
+        return _unpacked(self.packed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryVersion:
+    """A version of a canary."""
+
+    canary_id: int
+    version_id: int
+    key: str
+    hash: str
+    body: Mapping[str, Any]
+
+
+def list_canaries(
+    connection: Connection,
+    suite_id: int,
+    *,
+    archived: bool = False,
+    not_of: str | None = None,
+    keys: Collection[str] | None = None,
+    ids: Collection[int] | None = None,
+    after: str = "",
+    limit: int | None = None,
+) -> list[CanaryRow]:
+    """Return the canaries of a suite in the order they came; archived ones only when asked for.
+
+    `not_of` leaves out those that this owner manages; `keys` and `ids` take only those. With `after`, at most `limit`
+    of those behind a canary in force: nothing where there is no such canary.
+    """
+    statement = _canaries(connection, suite_id, canary_versions.c.body, archived=archived, keys=keys).limit(limit)
+    if not_of is not None:
+        statement = statement.where(canaries.c.managed_by != not_of)
+    if ids is not None:
+        named = numbers(connection, "named", ["id"], [(one,) for one in ids])
+        statement = statement.where(canaries.c.id.in_(sa.select(named.c.id)))
+    if after:
+        in_force = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == after, canaries.c.archived_at.is_(None))
+        statement = statement.where(canaries.c.id > sa.select(canaries.c.id).where(in_force).scalar_subquery())
+    return [
+        CanaryRow(
+            id=row.id,
+            key=row.key,
+            managed_by=row.managed_by,
+            source=row.source,
+            version_id=row.version_id,
+            hash=row.hash,
+            body=read_body(connection, "canary", row.body),
+            archived_at=row.archived_at,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def list_canary_heads(
+    connection: Connection, suite_id: int, *, archived: bool = False, keys: Collection[str] | None = None
+) -> list[CanaryHead]:
+    """Return canaries as `list_canaries` does, without their bodies."""
+    statement = _canaries(connection, suite_id, archived=archived, keys=keys)
+    return [
+        CanaryHead(
+            id=row.id,
+            key=row.key,
+            managed_by=row.managed_by,
+            source=row.source,
+            version_id=row.version_id,
+            hash=row.hash,
+            archived_at=row.archived_at,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def _canaries(
+    connection: Connection,
+    suite_id: int,
+    *more: sa.ColumnElement[Any],
+    archived: bool,
+    keys: Collection[str] | None,
+) -> sa.Select[Any]:
+    statement = (
+        sa.select(canaries, canary_versions.c.hash, *more)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id == suite_id)
+        .order_by(canaries.c.id)
+    )
+    if not archived:
+        statement = statement.where(canaries.c.archived_at.is_(None))
+    if keys is not None:
+        wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
+        statement = statement.where(canaries.c.key.in_(sa.select(wanted.c.key)))
+    return statement
+
+
+def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | None:
+    """Return a canary of a suite by its key, archived ones included."""
+    statement = sa.select(canaries.c.id).where(canaries.c.suite_id == suite_id, canaries.c.key == key)
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def find_version_in_force(connection: Connection, suite_id: int) -> int | None:
+    """Return the id of the current suite version; None = no run has frozen it yet."""
+    return connection.execute(_IN_FORCE, {"suite": suite_id}).scalar_one_or_none()
+
+
+_IN_FORCE = (
+    sa.select(suite_versions.c.id)
+    .join(definitions, definitions.c.id == suite_versions.c.suite_id)
+    .where(suite_versions.c.suite_id == sa.bindparam("suite"), suite_versions.c.revision == definitions.c.revision)
+)
+
+
+def list_members(connection: Connection, suite_id: int) -> ListedMembers:
+    """Return the current canary list of a suite, without bodies."""
+    revision = connection.execute(sa.select(definitions.c.revision).where(definitions.c.id == suite_id)).scalar_one()
+    statement = (
+        sa.select(canaries.c.id, canaries.c.version_id, canaries.c.key, canary_versions.c.hash)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id == suite_id, canaries.c.archived_at.is_(None))
+        .order_by(canaries.c.id)
+    )
+    rows = connection.execute(statement).all()
+    return ListedMembers(
+        revision=revision,
+        hash=suite_hash([(row.key, row.hash) for row in rows]),
+        packed=np.array([(row.id, row.version_id) for row in rows], dtype="<i8").tobytes(),
+    )
+
+
+def freeze_suite(connection: Connection, suite_id: int, listed: ListedMembers, now: int) -> int | None:
+    """Freeze the canary list of a suite and return its version; None where the suite is of another revision by now.
+
+    One that another froze meanwhile stands.
+    """
+    place = sa.and_(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == listed.revision)
+    in_force = sa.select(definitions.c.revision).where(definitions.c.id == suite_id).with_for_update()
+    if connection.execute(in_force).scalar_one() != listed.revision:
+        return None
+    columns = ("suite_id", "revision", "hash", "members", "created_at")
+    insert_new(connection, suite_versions, columns, [(suite_id, listed.revision, listed.hash, listed.packed, now)])
+    return int(connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one())
+
+
+_hashes: WeakKeyDictionary[sa.Engine, dict[int, tuple[int, str]]] = WeakKeyDictionary()
+"""Cache by database and suite id: (revision, hash); the hash of a revision never changes."""
+
+
+def current_hashes(connection: Connection, revisions: Mapping[int, int]) -> dict[int, str]:
+    """Return the hashes of the current canary lists of suites by suite id, equal to those of frozen versions.
+
+    `revisions` are those of the suites as this transaction sees them; of each the canaries are read once.
+    """
+    known = _hashes.setdefault(connection.engine, {})
+    missing = [suite for suite, revision in revisions.items() if known.get(suite, (0, ""))[0] != revision]
+    found = _hash_lists(connection, missing) if missing else {}
+    known.update({suite: (revisions[suite], digest) for suite, digest in found.items()})
+    return {suite: found[suite] if suite in found else known[suite][1] for suite in revisions}
+
+
+def _hash_lists(connection: Connection, suite_ids: Sequence[int]) -> dict[int, str]:
+    statement = (
+        sa.select(canaries.c.suite_id, canaries.c.key, canary_versions.c.hash)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id.in_(suite_ids), canaries.c.archived_at.is_(None))
+        .order_by(canaries.c.id)
+    )
+    members: dict[int, list[tuple[str, str]]] = {suite_id: [] for suite_id in suite_ids}
+    for row in connection.execute(statement):
+        members[row.suite_id].append((row.key, row.hash))
+    return {suite_id: suite_hash(listed) for suite_id, listed in members.items()}
+
+
+def frozen_version(connection: Connection, version_id: int) -> FrozenVersion:
+    """Return a frozen canary list."""
+    row = connection.execute(sa.select(suite_versions).where(suite_versions.c.id == version_id)).one()
+    return FrozenVersion(suite_id=row.suite_id, hash=row.hash, members=_unpacked(row.members))
+
+
+def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> Iterator[CanaryVersion]:
+    """Return versions of canaries, in no particular order; by one statement, however many they are."""
+    wanted = numbers(connection, "wanted", ["id"], [(version_id,) for version_id in version_ids])
+    statement = (
+        sa.select(
+            canary_versions.c.canary_id,
+            canary_versions.c.id,
+            canaries.c.key,
+            canary_versions.c.hash,
+            canary_versions.c.body,
+        )
+        .join_from(wanted, canary_versions, canary_versions.c.id == wanted.c.id)
+        .join(canaries, canaries.c.id == canary_versions.c.canary_id)
+    )
+    for row in connection.execute(statement):
+        yield CanaryVersion(
+            canary_id=row.canary_id,
+            version_id=row.id,
+            key=row.key,
+            hash=row.hash,
+            body=read_body(connection, "canary", row.body),
+        )
+
+
+def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]:
+    """Return a frozen canary list as (canary id, version id) alone."""
+    packed = connection.execute(sa.select(suite_versions.c.members).where(suite_versions.c.id == version_id))
+    return _unpacked(packed.scalar_one())
+
+
+def places_of(
+    connection: Connection, version_ids: Iterable[int], keys: Iterable[str]
+) -> dict[int, dict[str, tuple[int, int]]]:
+    """Return (position, canary id) of canaries in a few suite versions, by version and key.
+
+    Those that are not in a list are left out of it.
+    """
+    columns = (suite_versions.c.id, suite_versions.c.suite_id, suite_versions.c.members)
+    packed = connection.execute(sa.select(*columns).where(suite_versions.c.id.in_(sorted(version_ids)))).all()
+    found: dict[int, dict[str, tuple[int, int]]] = {one.id: {} for one in packed}
+    for block in blocks(sorted(keys)):
+        suites = sorted({one.suite_id for one in packed})
+        named = sa.select(canaries).where(canaries.c.suite_id.in_(suites), canaries.c.key.in_(block))
+        for canary in connection.execute(named).all():
+            for one in packed:
+                places = np.flatnonzero(np.frombuffer(one.members, dtype="<i8")[::2] == canary.id).tolist()
+                found[one.id].update((canary.key, (place, canary.id)) for place in places)
+    return found
+
+
+def keys_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
+    """Return the keys of canaries by the ids of their versions."""
+    found: dict[int, str] = {}
+    for block in blocks(sorted(set(version_ids))):
+        named = sa.select(canary_versions.c.id, canaries.c.key).join(
+            canaries, canaries.c.id == canary_versions.c.canary_id
+        )
+        found.update(dict(connection.execute(named.where(canary_versions.c.id.in_(block))).all()))
+    return found
+
+
+def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
+    """Return the queries of versions of canaries."""
+    return {version_id: body["query"] for version_id, body in bodies_of(connection, version_ids).items()}
+
+
+def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the bodies of versions of canaries."""
+    wanted = sorted(set(version_ids))
+    found: dict[int, dict[str, Any]] = {}
+    for block in blocks(wanted):
+        held = sa.select(canary_versions.c.id, canary_versions.c.body).where(canary_versions.c.id.in_(block))
+        rows = connection.execute(held)
+        found.update((row.id, read_body(connection, "canary", row.body)) for row in rows)
+    return found
+
+
+def _unpacked(packed: bytes) -> list[tuple[int, int]]:
+    return [(canary, version) for canary, version in np.frombuffer(packed, "<i8").reshape(-1, 2).tolist()]

@@ -1,1 +1,0 @@
-"""The commands of `coalmine`, by subject; `cli` puts them together."""

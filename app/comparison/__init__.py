@@ -1,0 +1,1 @@
+"""Two runs or checks compared: pairs, significance, verdict."""

@@ -1,0 +1,153 @@
+"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown.
+
+Keys, queries, slugs and index versions are hostile here: they are shown literally and cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.base.documents.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
+from app.base.number_text import change_text
+from app.base.values import Verdict
+from app.catalog.domain.judgment_sources import labelled
+from app.comparison.documents.comparison_sentences import A_AND_B, claim_text
+from app.comparison.domain.outcomes import Side
+from app.comparison.domain.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
+
+_SHOWN: Final = 80
+_SMALLEST: Final = 0.001
+_NO_WINNER: Final = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonReport:
+    """A comparison, and the canaries that each side wins by most."""
+
+    view: ComparisonView
+    losses: Sequence[ComparedCanary]
+    """Those that score higher in A, the largest difference first."""
+    wins: Sequence[ComparedCanary]
+    """Those that score higher in B, likewise."""
+
+
+def comparison_markdown(report: ComparisonReport) -> str:
+    """Return a comparison as GitHub-flavoured Markdown."""
+    parts = [f"# {prose(comparison_headline(report.view))}"]
+    notes = comparison_notes(report.view)
+    if notes:
+        parts.append("\n".join(f"- {prose(note)}" for note in notes))
+    parts += [table_markdown(table) for table in comparison_tables(report)]
+    return "\n\n".join(parts) + "\n"
+
+
+def comparison_headline(view: ComparisonView) -> str:
+    """Return the sentence of a comparison with a capital letter and a full stop."""
+    return _sentence(view["sentence"])
+
+
+def comparison_notes(view: ComparisonView) -> list[str]:
+    """Return the sentences beside the headline: what recall may have lost, what differs, who is not compared."""
+    notes = [one["sentence"] for one in view["cautions"]]
+    if len(view["by_category"]) > 1:
+        # A service of an earlier release says nothing of recall within categories.
+        parts = ((part["category"], one) for part in view["by_category"] for one in part.get("cautions", ()))
+        notes += [f"{category.replace('_', ' ')}: {one['sentence']}" for category, one in parts]
+    notes += view["differences"]
+    notes += [one["sentence"] for one in view["excluded"]]
+    return [_sentence(note) for note in notes]
+
+
+def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
+    """Return the tables of a comparison that have rows: sides, primary measures, categories, losses and wins."""
+    view = report.view
+    own = view["a"]["self_judged"] or view["b"]["self_judged"]
+    labels = {one["measure"]: labelled(one["measure"], self_judged=own) for one in view["primary"]}
+    sides = Table(
+        title="Compared",
+        columns=("", "check", "run", "retriever", "index version", "k", "fetch_k", "verdict"),
+        rows=(_side("A", view["a"]), _side("B", view["b"])),
+        quoted=frozenset({1, 2, 3, 4}),
+    )
+    measures = Table(
+        title=f"Primary measures, canaries: {view['canaries']}",
+        columns=("measure", "A", "B", "difference", "95 % interval", "p, corrected", "result"),
+        rows=tuple((labels[one["measure"]], *_measure(one)) for one in view["primary"]),
+    )
+    categories = Table(
+        title="Categories",
+        columns=("category", "canaries", "higher", *(labels[one["measure"]] for one in view["primary"])),
+        rows=tuple(
+            (
+                one["category"],
+                str(one["canaries"]),
+                _NO_WINNER if one["winner"] is None else one["winner"].upper(),
+                *(_change(measure["difference"]) for measure in one["measures"]),
+            )
+            for one in view["by_category"]
+        ),
+    )
+    canaries = tuple(_canaries(view, side, rows) for side, rows in ((Side.A, report.losses), (Side.B, report.wins)))
+    return tuple(table for table in (sides, measures, categories, *canaries) if table.rows)
+
+
+def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:
+    index = UNDEFINED if run["index_version"] is None else shorten(run["index_version"], _SHOWN)
+    texts = (run["check"], run["id"], run["retriever"])
+    numbers = (str(run["k"]), str(run["fetch_k"]), str(run["verdict"] or Verdict.UNKNOWN))
+    return (name, *map(plain, texts), index, *numbers)
+
+
+def _measure(one: ComparedMeasure) -> tuple[str, ...]:
+    interval = UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}"
+    return (
+        number(one["a"]),
+        number(one["b"]),
+        _change(one["difference"]),
+        interval,
+        _p_value(one["corrected_p"]),
+        claim_text(one["claim"], one["winner"], names=A_AND_B),
+    )
+
+
+def _canaries(view: ComparisonView, side: Side, rows: Sequence[ComparedCanary]) -> Table:
+    total = view["wins"]["a" if side is Side.A else "b"]
+    shown = f", the first {len(rows)}" if total > len(rows) else ""
+    return Table(
+        title=f"Higher in {side.upper()} by {view['ordered_by']}: {total}{shown}",
+        columns=("canary", "query", "A", "B", "difference", "rank in A", "rank in B"),
+        rows=tuple(
+            (
+                plain(one["key"]),
+                shorten(one["query"], _SHOWN),
+                number(one["a"]),
+                number(one["b"]),
+                _change(one["difference"]),
+                _rank(one["rank_a"]),
+                _rank(one["rank_b"]),
+            )
+            for one in rows
+        ),
+        quoted=frozenset({0, 1}),
+    )
+
+
+def _sentence(text: str) -> str:
+    line = plain(text)
+    return f"{line[:1].upper()}{line[1:]}."
+
+
+def _rank(rank: int | None) -> str:
+    return "not found" if rank is None else str(rank)
+
+
+def _p_value(p: float | None) -> str:
+    return f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p)
+
+
+def _signed(difference: float | None) -> str:
+    return number(None) if difference is None else f"{difference:+.3f}"
+
+
+def _change(difference: float | None) -> str:
+    return number(None) if difference is None else change_text(difference)

@@ -1,0 +1,232 @@
+"""Views of comparisons, as JSON on the wire: of two runs or checks as A and B, and of two runs as before and now."""
+
+from typing_extensions import TypedDict
+
+from app.base.values import Category, Outcome, Reason, Verdict
+from app.base.views import TimeText
+from app.comparison.domain.outcomes import Claim, ComparisonVerdict, Side
+from app.comparison.domain.pairs import Exclusion
+from app.comparison.domain.run_diff import Change
+
+
+class ComparedMeasure(TypedDict):
+    """A measure over the compared canaries; `difference` is B less A, or now less before."""
+
+    measure: str
+    canaries: int
+    a: float | None
+    b: float | None
+    difference: float | None
+    low: float | None
+    """Of the 95 % interval; null below 10 canaries, and where all differ by the same."""
+    high: float | None
+    p: float | None
+    """Of the paired randomisation test; null below 10 canaries."""
+    corrected_p: float | None
+    """Corrected over the primary measures; null where the measure is not one of them."""
+    claim: Claim | None
+    """Null where the measure is not primary: nothing is claimed of it."""
+    winner: Side | None
+    """Null where no difference is claimed."""
+
+
+class RecallLoss(TypedDict):
+    """The recall that may have been lost beside the claimed gain of a top-heavy measure."""
+
+    measure: str
+    winner: Side
+    recall: str
+    loss: float
+    sentence: str
+
+
+class ComparedCategory(TypedDict):
+    """The primary measures of a category, which decide nothing about the whole."""
+
+    category: Category
+    canaries: int
+    verdict: ComparisonVerdict
+    winner: Side | None
+    measures: list[ComparedMeasure]
+    cautions: list[RecallLoss]
+    """What recall may have lost beside claimed gains of top-heavy measures."""
+
+
+class ExcludedCanaries(TypedDict):
+    """Canaries that are not compared, and why; the first 20 keys."""
+
+    reason: Exclusion
+    canaries: int
+    keys: list[str]
+    sentence: str
+
+
+class ComparisonDecision(TypedDict):
+    """What is decided about two runs."""
+
+    verdict: ComparisonVerdict
+    sentence: str
+    cautions: list[RecallLoss]
+    canaries: int
+    """Number of compared canaries."""
+    excluded: list[ExcludedCanaries]
+    k: int
+    """The smaller k of both, to which recall, precision and coverage are compared."""
+    depth: int
+    """The smaller number of hits that were asked for, to which all other measures are compared."""
+    primary: list[ComparedMeasure]
+    exploratory: list[ComparedMeasure]
+    by_category: list[ComparedCategory]
+
+
+class RunOutline(TypedDict):
+    """One of the two runs, with its versions."""
+
+    id: str
+    check: str
+    suite: str
+    retriever: str
+    finished_at: TimeText | None
+    index_version: str | None
+    verdict: Verdict | None
+    suite_hash: str | None
+    config_hash: str | None
+    measures_version: str | None
+    self_judged: bool
+    """Whether all judgments are of its retriever's own first hits, so that R@k is near 1 whatever it misses."""
+
+
+class Sides(TypedDict):
+    """A number in both runs; null where a run has none."""
+
+    before: float | None
+    now: float | None
+    difference: float | None
+
+
+class PairedSides(Sides):
+    """A measure over the compared canaries: the difference with its interval and p value."""
+
+    canaries: int
+    low: float | None
+    high: float | None
+    confidence: float | None
+    p: float | None
+    """P value of the difference."""
+
+
+class MeasureDifference(Sides):
+    """A measure of the runs, and the same over pairs of canaries."""
+
+    paired: PairedSides | None
+
+
+class CategoryDifference(TypedDict):
+    """A category in both runs."""
+
+    health_score: Sides
+    coverage: Sides
+
+
+class SideResult(TypedDict):
+    """A canary in one run."""
+
+    verdict: Verdict
+    outcome: Outcome
+    reasons: list[Reason]
+    rank: int | None
+    """Of the first expected chunk."""
+    top_score: float | None
+    measures: dict[str, float | None]
+
+
+class CanaryDifference(TypedDict):
+    """A canary in both runs; null where a run did not ask it."""
+
+    key: str
+    query: str
+    category: Category
+    tags: list[str]
+    change: Change
+    difference: float | None
+    """Of the measure canaries are ordered by."""
+    rbo: float | None
+    """Rank-biased overlap of the two rankings, from 0 to 1."""
+    before: SideResult | None
+    now: SideResult | None
+
+
+class ComparedRunOutline(RunOutline):
+    """One of two compared runs, with how it is judged and the reference it was asked for by."""
+
+    reference: str
+    """`run:ID` or `check:SLUG`, as asked."""
+    k: int
+    fetch_k: int
+
+
+class ComparedCanary(TypedDict):
+    """A compared canary, by the measure canaries are ordered by."""
+
+    key: str
+    query: str
+    category: Category
+    tags: list[str]
+    winner: Side | None
+    """Null where the scores are equal."""
+    a: float | None
+    b: float | None
+    difference: float | None
+    rank_a: int | None
+    """Of the first expected chunk; null = not found."""
+    rank_b: int | None
+
+
+class CanaryWins(TypedDict):
+    """Number of canaries that score higher in A, higher in B, and the same."""
+
+    a: int
+    b: int
+    ties: int
+
+
+class ComparisonView(ComparisonDecision):
+    """Two runs or checks compared, the largest losses of B first."""
+
+    a: ComparedRunOutline
+    b: ComparedRunOutline
+    differences: list[str]
+    """Differences of configuration and suite, in sentences."""
+    ordered_by: str
+    wins: CanaryWins
+    items: list[ComparedCanary]
+
+
+class ComparisonPage(ComparisonView):
+    """The same with the place of the next page."""
+
+    next: str | None
+
+
+class RunDiff(TypedDict):
+    """Comparison of two runs, the worst canaries first."""
+
+    before: RunOutline
+    now: RunOutline
+    comparable: bool
+    differences: list[str]
+    """Differences of configuration and suite, in sentences."""
+    changes: dict[Change, int]
+    """Number of canaries by change."""
+    decision: ComparisonDecision
+    """A is the run before, B the run now."""
+    measures: dict[str, MeasureDifference]
+    categories: dict[str, CategoryDifference]
+    ordered_by: str
+    items: list[CanaryDifference]
+
+
+class RunDiffPage(RunDiff):
+    """The same with the place of the next page."""
+
+    next: str | None

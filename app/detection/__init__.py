@@ -1,0 +1,1 @@
+"""Whether canaries fail more than before: baselines, the detector, habits, replay."""

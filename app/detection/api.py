@@ -1,0 +1,68 @@
+"""What a check is compared with, over REST: show it, pin a run, accept the present, move along again."""
+
+from datetime import UTC, datetime
+
+from fastapi import APIRouter, Depends, Request
+
+from app.alerts.service import suggested_rules
+from app.base.api.bodies import Content, OptionalContent
+from app.base.api.deps import StoreDep, refuse_unknown_parameters
+from app.base.api.schemas import BaselineRequest, NotNormalRequest
+from app.base.documents.validation_messages import parse_document
+from app.catalog.api.definitions import body_schema
+from app.detection.domain.views import BaselineView, SuggestedRules
+from app.detection.service import baselines, habits
+
+router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(refuse_unknown_parameters)])
+
+
+@router.get("/checks/{slug}/baseline")
+def get_baseline(store: StoreDep, slug: str) -> BaselineView:
+    """Show the baseline of a check: who chose it, its runs, and the state of the detector."""
+    return baselines.show(store, slug)
+
+
+@router.put("/checks/{slug}/baseline", openapi_extra=body_schema(BaselineRequest))
+def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) -> BaselineView:
+    """Pin a run, `{"run": "812"}`, or accept the present as normal, `{"accept": true, "note": "new index"}`.
+
+    Accepting resolves the alerts that compare with a baseline at once, and restarts learning. A pinned run takes effect
+    with the next run: drops are measured against it, and the detector uses the baseline learned up to it.
+    """
+    choice = parse_document(BaselineRequest, body)
+    by, note, now = request.state.identity.name, choice.note, _now()
+    if choice.run is not None:
+        baselines.pin(store, slug, choice.run, by=by, note=note, now=now)
+    else:
+        baselines.accept(store, slug, by=by, note=note, now=now)
+    return baselines.show(store, slug)
+
+
+@router.delete("/checks/{slug}/baseline", status_code=204)
+def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
+    """Let the baseline follow the runs again; no change where it does already."""
+    baselines.follow(store, slug, by=request.state.identity.name, now=_now())
+
+
+@router.post("/checks/{slug}/habits/{habit}/not-normal", openapi_extra=body_schema(NotNormalRequest, required=False))
+def call_not_normal(store: StoreDep, request: Request, slug: str, habit: str, body: OptionalContent) -> BaselineView:
+    """Call a habit not normal: from the next run on its episodes are alarms again. Who said so, and when, is kept.
+
+    `habits` of the baseline lists them with their ids.
+    """
+    note = parse_document(NotNormalRequest, {} if body is None else body).note
+    habits.refuse(store, slug, habit, by=request.state.identity.name, note=note, now=_now())
+    return baselines.show(store, slug)
+
+
+@router.get("/checks/{slug}/suggested-rules")
+def get_suggested_rules(store: StoreDep, slug: str) -> SuggestedRules:
+    """Suggest bounds from the baseline: the 1 % quantile of its runs less 0.02, with the rule and the lines of YAML.
+
+    Empty, with a note, until there is a baseline. `watched_by` is the rule that bounds the measure already.
+    """
+    return suggested_rules.suggest(store, slug)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

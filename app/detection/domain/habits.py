@@ -1,0 +1,286 @@
+"""Habits: alarms that closed by themselves and came back alike. They are shown, and nobody is paged for them.
+
+An alarm is *quiet* while it is one more episode of a learned habit: the same canaries fail, each with an answer seen in
+earlier episodes, with the same index version, and for no longer than the bound. Where one of these ends, the alarm is
+raised with the reason, and stays raised until it closes. No baseline is learned of either kind.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.base.counts import counted
+from app.detection.domain.learning import CALM_RATE, usual_count
+from app.detection.domain.sentences import habit_reason, habit_sentence
+from app.detection.domain.values import (
+    UNMEASURED,
+    Baseline,
+    Change,
+    Episode,
+    Habit,
+    HabitReading,
+    Habits,
+    Key,
+    Observation,
+    Reading,
+    Settings,
+    State,
+)
+
+LEARNED: Final = 2
+"""Episodes after which a habit is learned: the next one is quiet."""
+LONGER: Final = 2
+"""An episode may last this many times the longest one before: times between two switches scatter. Of 22 histories of a
+replica not seen before, 11 alarmed more than twice with 1, 6 with 2, 4 with 4 (benchmarks/detection_habits.py)."""
+LONGEST: Final = 100
+"""An alarm of more runs did not close by itself: somebody repaired what was broken. It is no episode."""
+MOST_HABITS: Final = 8
+MOST_CANARIES: Final = 64
+"""An alarm about more canaries is no episode."""
+MOST_ANSWERS: Final = 4
+"""Of one canary; further ones are not remembered, so they never count as seen."""
+
+_ALIKE: Final = 0.5
+"""Least share of common canaries, among those of both, in two episodes of one habit."""
+_MOST_FAILING: Final = 0.5
+"""Share of the watched canaries; where more fail nobody wants to hear of a habit."""
+
+
+def heed_habits(
+    habits: Habits,
+    state: State,
+    baseline: Baseline | None,
+    observation: Observation,
+    reading: Reading,
+    settings: Settings,
+) -> tuple[Habits, Reading]:
+    """Return what is known of habits after a run, and the reading as people get it.
+
+    `state` and `reading` are those after the run, the reading as the accounts say it; `baseline` is that the run was
+    compared with. A new index version makes all habits forgotten.
+    """
+    before = habits.episode
+    if reading.good and before is not None and not before.raised:  # its end is no news, whatever came with it
+        if reading.change is Change.CLOSED:
+            return _closed(habits, before), _quiet(habits, before, reading, watched=len(state.keys))
+        return habits, _quiet(habits, before, reading, watched=len(state.keys))
+    version = observation.index_version
+    moved = version is not None and habits.version not in {None, version}
+    if version is not None and version != habits.version:
+        habits = replace(habits, known=() if moved else habits.known, version=version)
+    if reading.change is Change.CLOSED:
+        return habits if before is None else _closed(habits, before), reading
+    if not state.open:
+        return habits, reading
+    run = _Run(state, baseline, observation, reading)
+    # Where another release followed the alarm so far, people have heard of it.
+    episode = before or Episode(raised=reading.change is not Change.OPENED)
+    if not reading.good:
+        episode = _gone_on(episode, run)
+    if not episode.raised:
+        why = _NEW_INDEX if moved and before is not None else _why_raised(episode, habits.known, run, settings)
+        habit = _match(episode, habits.known, run) if why is None else None
+        episode = replace(episode, raised=habit is None, why=why or "", habit=habit.id if habit else None)
+    habits = replace(habits, episode=episode)
+    if not episode.raised:
+        return habits, _quiet(habits, episode, reading, watched=len(state.keys))
+    opened = before is not None and not before.raised
+    reason = f"{reading.reason.removesuffix('.')}; {episode.why}." if episode.why else reading.reason
+    return habits, replace(reading, change=Change.OPENED if opened else reading.change, reason=reason)
+
+
+def habit_id(answers: Mapping[Key, Sequence[int]]) -> str:
+    """Return the identity of a habit by its first episode: 16 hexadecimal digits."""
+    text = repr(sorted((str(key), sorted(some)) for key, some in answers.items()))
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def answer_fingerprint(ids: Sequence[str]) -> int:
+    """Return what identifies an answer: its chunks in their order, without their scores, in 63 bits."""
+    text = "\x1f".join(ids)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+NO_HITS: Final = answer_fingerprint(())
+"""Of an answer without a hit, which is the same whatever broke."""
+
+
+def is_learned(habit: Habit) -> bool:
+    """Whether a further episode would be quiet."""
+    return habit.times >= LEARNED
+
+
+def bound_of(habit: Habit) -> int:
+    """Return how many runs an episode of a habit may last."""
+    return min(LONGER * habit.longest, LONGEST)
+
+
+_NEW_INDEX: Final = "a habit until now, but the index version changed"
+
+
+class _Run:
+    """What habits compare of a run; answers are read only where they are asked for."""
+
+    def __init__(self, state: State, baseline: Baseline | None, observation: Observation, reading: Reading) -> None:
+        self.length = state.since
+        self.watched = len(state.keys)
+        self._observation = observation
+        self._failing: NDArray[np.bool_] = (state.last == 1) & (observation.lost != UNMEASURED)
+        self._usual = baseline.usual if baseline is not None else (usual_count(state.counts), len(state.keys))
+        self._places: dict[Key, int] = {key: place for place, key in enumerate(state.keys)}
+        suspects = [one.position for one in reading.culprits if one.fails]
+        if not suspects and baseline is not None:  # an account of a group or of the whole check raised it
+            calm = baseline.known & (baseline.rates[:, 0] < CALM_RATE)
+            suspects = np.flatnonzero((self._failing & calm).any(axis=0)).tolist()
+        self.suspects: list[Key] = [state.keys[place] for place in suspects]
+        """Failing canaries that the alarm is about."""
+
+    def failing(self, keys: Collection[Key]) -> list[Key]:
+        """Those of these canaries that were measured and are lost or worse."""
+        known = [key for key in keys if key in self._places]
+        return [key for key in known if self._failing[:, self._places[key]].any()]
+
+    def answers(self, keys: Sequence[Key]) -> dict[Key, int | None]:
+        """Fingerprints of what these canaries answered; None = not known."""
+        return dict(zip(keys, self._observation.fingerprints([self._places[key] for key in keys]), strict=True))
+
+    def is_usual_without(self, keys: Collection[Key]) -> bool:
+        """Whether no more canaries than usual fail beside these."""
+        others = np.ones(self._failing.shape[1], np.bool_)
+        others[[self._places[key] for key in keys if key in self._places]] = False
+        return not ((self._failing & others).sum(axis=1) > self._usual).any()
+
+
+def _gone_on(episode: Episode, run: _Run) -> Episode:
+    """Return the episode with the canaries and answers of one more bad run."""
+    if len({*episode.answers, *run.suspects}) > MOST_CANARIES:
+        return replace(episode, runs=run.length, answers={}, wide=True)
+    if episode.wide:
+        return replace(episode, runs=run.length)
+    failing = run.failing({**episode.answers, **dict.fromkeys(run.suspects)})
+    merged = dict(episode.answers)
+    for key, answer in run.answers(failing).items():
+        merged[key] = _with(merged.get(key, ()), () if answer is None else (answer,))
+    return replace(episode, runs=run.length, answers=merged)
+
+
+def _with(seen: tuple[int, ...], more: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((*seen, *more)))[:MOST_ANSWERS]
+
+
+def _match(episode: Episode, known: Sequence[Habit], run: _Run) -> Habit | None:
+    """Return the learned habit that a run is one more episode of; the newest first."""
+    mine = [habit for habit in reversed(known) if is_learned(habit)]
+    if episode.habit is not None:
+        mine = [habit for habit in mine if habit.id == episode.habit]
+    return next((habit for habit in mine if _resembles(habit, run, going_on=episode.habit is not None)), None)
+
+
+def _resembles(habit: Habit, run: _Run, *, going_on: bool) -> bool:
+    """Whether a run concerns the canaries of a habit, at its beginning at least half of them."""
+    failing = run.failing(habit.answers)
+    return going_on or 2 * len(failing) >= len(habit.answers)
+
+
+def _why_raised(episode: Episode, known: Sequence[Habit], run: _Run, settings: Settings) -> str | None:
+    """Clause on why an alarm that resembles a habit is raised; "" = it resembles none, None = it stays quiet."""
+    refused = [one for one in known if one.id in settings.refused_habits and _resembles(one, run, going_on=False)]
+    habit = refused[-1] if refused else _match(episode, known, run)  # refused whatever it answers by now
+    if habit is None:
+        return ""
+    but = "somebody called that not normal" if refused else _difference(habit, run)
+    return None if but is None else f"{habit_sentence(_reading_of(habit, runs=run.length))}, but {but}"
+
+
+def _difference(habit: Habit, run: _Run) -> str | None:
+    """Return what sets an alarm apart from a habit; None = nothing does."""
+    failing = run.failing(habit.answers)
+    if len(failing) > _MOST_FAILING * run.watched:
+        return f"more than half of the {run.watched} canaries fail"
+    if run.length > bound_of(habit):
+        return f"this lasts longer: {counted(run.length, 'run')}, where {bound_of(habit)} are the most"
+    if not habit.answers.keys() >= {*run.suspects}:
+        return "other canaries fail, too"
+    if not run.is_usual_without(habit.answers):
+        return "more canaries than usual fail beside these"
+    answers = run.answers(failing)
+    if NO_HITS in answers.values():
+        return "an answer is empty"
+    new = [key for key, answer in answers.items() if answer not in habit.answers[key]]
+    return f"{counted(len(new), 'answer')} of this run {'is' if len(new) == 1 else 'are'} new" if new else None
+
+
+def _closed(habits: Habits, episode: Episode) -> Habits:
+    """Habits after the run that ends an episode."""
+    known = _remembered(habits.known, episode) if _teaches(habits.known, episode) else habits.known
+    return replace(habits, known=known, episode=None)
+
+
+def _teaches(known: Sequence[Habit], episode: Episode) -> bool:
+    """Whether an episode is remembered. One that was set apart is only where it differed by a little more time.
+
+    What lasted much longer was repaired by somebody, and what was called not normal, or failed otherwise, is no habit.
+    """
+    if not episode.answers or episode.wide or episode.runs > LONGEST:
+        return False
+    if not episode.why:
+        return True
+    habit = next((one for one in reversed(known) if is_learned(one) and _is_alike(one, episode)), None)
+    return habit is not None and episode.runs <= LONGER * bound_of(habit)
+
+
+def _remembered(known: Sequence[Habit], episode: Episode) -> tuple[Habit, ...]:
+    """Habits with one more episode, the one it belongs to last."""
+    habit = next((one for one in reversed(known) if _is_alike(one, episode)), None)
+    if habit is None:
+        new = Habit(id=habit_id(episode.answers), answers=episode.answers, times=1, longest=episode.runs)
+        return (*known, new)[-MOST_HABITS:]
+    answers = {**habit.answers}
+    for key, seen in episode.answers.items():
+        if key in answers or len(answers) < MOST_CANARIES:
+            answers[key] = _with(answers.get(key, ()), seen)
+    # Only what people heard of says how long an episode may last: quiet ones would let the bound grow unseen.
+    longest = max(habit.longest, episode.runs) if episode.raised else habit.longest
+    again = replace(habit, answers=answers, times=habit.times + 1, longest=longest)
+    return (*(one for one in known if one is not habit), again)
+
+
+def _is_alike(habit: Habit, episode: Episode) -> bool:
+    """Whether an episode is one of a habit: half of the canaries in common, and they answer as they did."""
+    if episode.habit == habit.id:
+        return True
+    common = habit.answers.keys() & episode.answers.keys()
+    if not common or len(common) < _ALIKE * len(habit.answers.keys() | episode.answers.keys()):
+        return False
+    return all({*episode.answers[key]} <= {*habit.answers[key]} for key in common)
+
+
+def _quiet(habits: Habits, episode: Episode, reading: Reading, *, watched: int) -> Reading:
+    """Return the reading of a run of a quiet episode: no alarm, and the habit."""
+    habit = next(one for one in habits.known if one.id == episode.habit)
+    quiet = replace(
+        reading,
+        open=False,
+        change=None,
+        severity=None,
+        culprits=(),
+        groups=(),
+        habit=_reading_of(habit, runs=episode.runs),
+    )
+    return replace(quiet, reason=habit_reason(quiet, watched=watched))
+
+
+def _reading_of(habit: Habit, *, runs: int) -> HabitReading:
+    """Return a habit as a run shows it, its own episode counted."""
+    return HabitReading(
+        id=habit.id,
+        keys=tuple(habit.answers),
+        answers=1 + max(map(len, habit.answers.values())),
+        times=habit.times + 1,
+        runs=runs,
+        bound=bound_of(habit),
+    )

@@ -1,0 +1,328 @@
+"""Views of baselines, detectors and their evidence, as JSON on the wire; parts that a run stores as they are stored."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from app.base.values import RuleKind, Severity
+from app.base.views import TimeText
+
+
+class Action(StrEnum):
+    """Kinds of choice of a baseline."""
+
+    ACCEPTED = "accepted"
+    PINNED = "pinned"
+    MOVING = "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineChoice:
+    """A choice of a baseline by people."""
+
+    action: Action
+    run: str | None
+    """The run that was pinned."""
+    after_run: str | None
+    """The newest ended run of that moment."""
+    at: TimeText
+    by: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedBaseline:
+    """Of which runs a baseline was learned."""
+
+    runs: int
+    deterministic: bool
+    first_run: str
+    last_run: str
+    at: TimeText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpView:
+    """Progress of learning until there is a baseline."""
+
+    summary: str
+    identical_runs: int
+    identical_runs_needed: int
+    runs: int
+    runs_needed: int
+    note: str | None
+
+
+class StoredCulprit(TypedDict):
+    """A canary the detector named."""
+
+    key: str
+    signal: Literal["lost", "worse"]
+    evidence: float | None
+
+
+class StoredCulprits(TypedDict):
+    """How many canaries the detector named, and the strongest of them."""
+
+    total: int
+    named: list[StoredCulprit]
+
+
+class DriftKind(StrEnum):
+    """What became of scores and rankings since the baseline."""
+
+    NONE = "none"
+    SCORES = "scores"
+    RANKINGS = "scores_and_rankings"
+    UNKNOWN = "unknown"
+
+
+class StoredDrift(TypedDict):
+    """How far the scores of first hits are from their baseline."""
+
+    kind: DriftKind
+    reason: str
+    median_z: float | None
+    overlap: float | None
+    canaries: int
+
+
+class IndexChange(TypedDict):
+    """The first change of the index version since a fault began; `run` came with it."""
+
+    run: str
+    before: str
+    now: str
+
+
+class StoredFirstRun(TypedDict):
+    """The run that a guard compares with until there is a baseline."""
+
+    run: str
+    coverage: float | None
+
+
+class StoredDrop(TypedDict, total=False):
+    """A `Difference` to the baseline, or only `unknown`: why there is none."""
+
+    unknown: str
+    pairs: int
+    before: float
+    now: float
+    difference: float
+    low: float
+    high: float
+    confidence: float
+
+
+class StoredHabit(TypedDict):
+    """A habit during one more episode of it: no alarm, and nobody is notified."""
+
+    id: str
+    canaries: list[str]
+    total: int
+    """Number of its canaries, of which 50 at most are named."""
+    answers: int
+    """Between so many answers they switch, the usual one included."""
+    times: int
+    """Number of episodes, this one included."""
+    runs: int
+    """From the first bad run of this episode to the last."""
+    bound: int
+    """It may last so many runs; then it is an alarm."""
+
+
+class StoredReading(TypedDict, total=False):
+    """What there is to say of a run besides its columns; what is empty is absent."""
+
+    reason: str
+    scopes: dict[str, float]
+    severity: Severity | None
+    change: str | None
+    good: int
+    groups: list[str]
+    warming: str
+    anew: str
+    """Why the detector began anew with what it measures."""
+    unknown: int
+    usual: list[int]
+    index_change: IndexChange | None
+    drops: dict[str, StoredDrop]
+    """By rule key."""
+    drop_p: dict[str, float]
+    """Corrected p values of the drops by rule key; absent where an earlier release ended the run."""
+    drift: StoredDrift | None
+    first: StoredFirstRun | None
+    culprits: StoredCulprits
+    habit: StoredHabit | None
+    alerted: bool
+    """Whether a standing alert kept baselines from being learned of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorView:
+    """Reading of the detector of a check for the newest run."""
+
+    run: str
+    evidence: float | None
+    scopes: dict[str, float]
+    """What the evidence is the average of."""
+    threshold: float
+    """An alarm is raised at so much evidence."""
+    open: bool
+    since_run: str | None
+    severity: Severity | None
+    reason: str | None
+    lost: int | None
+    worse: int | None
+    """One that is lost is usually worse, too, and counted in both."""
+    usual: list[int] | None
+    """The 99 % quantiles of `lost` and `worse`."""
+    unknown: int
+    groups: list[str]
+    culprits: StoredCulprits
+    drift: StoredDrift | None
+    habit: StoredHabit | None
+    """Of which this run is an episode; then no alarm is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HabitRefusal:
+    """Who called a habit not normal."""
+
+    at: TimeText
+    by: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HabitView:
+    """Alarms that closed by themselves and were alike."""
+
+    id: str
+    canaries: list[str]
+    """Those that are still part of the suite."""
+    answers: int
+    """Between so many answers they switch, the usual one included."""
+    times: int
+    longest: int
+    """Runs of the longest episode."""
+    bound: int
+    """An episode of more runs is an alarm."""
+    learned: bool
+    """Whether the next episode is shown without an alarm."""
+    refused: HabitRefusal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineView:
+    """Baseline of a check: the choice, the learned runs, and the state of its detector."""
+
+    check: str
+    mode: Literal["pinned", "moving"]
+    run: str | None
+    since: BaselineChoice | None
+    pending: bool
+    """The newest choice takes effect with the next run."""
+    learned: LearnedBaseline | None
+    warm_up: WarmUpView | None
+    waits: str | None
+    """Why nothing is learned at the moment."""
+    detector: DetectorView | None
+    habits: list[HabitView]
+    """The one seen last comes first."""
+    choices: list[BaselineChoice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalRange:
+    """Between which values a measure lay in 98 % of the runs the baseline in force was learned from."""
+
+    low: float
+    mean: float
+    high: float
+    runs: int
+    first_run: str
+    last_run: str
+
+
+class BoundLine(TypedDict):
+    """A bound of a rule, as charts draw it."""
+
+    rule: str
+    severity: Severity
+    bad: Literal["below", "above"]
+    value: float
+    by: NotRequired[float]
+    """Of a drop: how far below the mean of what is usual."""
+
+
+class SuggestedBound(TypedDict):
+    """Where a suggested rule alerts."""
+
+    below: float
+
+
+class SuggestedRuleBody(TypedDict):
+    """A suggested rule, as documents write it."""
+
+    kind: Literal[RuleKind.THRESHOLD]
+    measure: str
+    critical: SuggestedBound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedRule:
+    """A bound that no run of the baseline was below, with the rule for it."""
+
+    measure: str
+    below: float
+    usual_low: float
+    runs: int
+    rule: SuggestedRuleBody
+    yaml: str
+    watched_by: str | None
+    """The rule that bounds the measure already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedRules:
+    """Rules suggested for a check from its baseline; empty, with a note, until there is one."""
+
+    check: str
+    note: str | None
+    revision: int
+    managed_by: str
+    guide: str | None
+    """Which measure comes first for the check's use, and why; None where it has none."""
+    rules: list[SuggestedRule]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePoint:
+    """The run of a stretch with most evidence of harm."""
+
+    at: TimeText
+    run: str
+    runs: int
+    evidence: float | None
+    """None while the detector was still learning what is usual."""
+    lost: int | None
+    worse: int | None
+    open: bool
+
+
+EvidenceSeries = TypedDict(
+    "EvidenceSeries",
+    {
+        "check": str,
+        "from": TimeText,
+        "to": TimeText,
+        "since": TimeText,
+        "threshold": float,
+        "points": list[EvidencePoint],
+    },
+)
+"""The evidence of harm a detector had after each run, against the line it alarms at."""

@@ -1,0 +1,333 @@
+"""What a check's detector makes of a run that is about to end, and how that is written with it.
+
+`run_detector` reads and decides, outside of the transaction that ends the run; `save_detection` writes inside it, and
+`save_detector` after its alerts are known, since baselines are never learned of runs during which one stands.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.alerts.service.baseline_latency import latency_of_baseline
+from app.base.db.engine import Connection, cached, to_us
+from app.base.values import RuleKind
+from app.detection.domain import Baseline, Key, Observation, Reading, pack_baseline, unpack_baseline
+from app.detection.domain.guard import FirstRun, first_run
+from app.detection.domain.views import Action, IndexChange, StoredDrift
+from app.detection.service import detector_reports, score_drift
+from app.detection.service.baseline_means import Means, means_of_runs, unpack_means
+from app.detection.service.detectors import (
+    Detector,
+    DetectorMeasures,
+    EndingRun,
+    Learned,
+    MeasuredRun,
+    advance,
+    answer_fingerprints,
+    close_of,
+    learn_on,
+    lost_of,
+    stored_learnable,
+)
+from app.detection.store import detectors, habit_refusals
+from app.detection.store.detectors import BaselineRow, ChoiceRow, DetectionRow, DetectorRow
+from app.scoring.drops import NO_BASELINE, Column, drops
+from app.scoring.measures import MEASURES_VERSION
+from app.scoring.run_inputs import RunInputs
+
+_BASELINE_BYTES: Final = 100
+"""Of a canary, beside its failures."""
+_ROW_BYTES: Final = 300
+
+
+class OvertakenError(Exception):
+    """Somebody changed what the detector is compared with, or it took in another run, since it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorStep:
+    """What the detector made of a run, and all that is to be written with it."""
+
+    before: DetectorRow | None
+    choice: ChoiceRow | None
+    refusals: frozenset[str] | None
+    """Habits that people called not normal; None = it has no habits, so they were not read."""
+    row: DetectionRow
+    regressed: NDArray[np.intp]
+    """Positions of the canaries that an open alarm names and that fail in this run."""
+    pinned: Learned | None
+    well: tuple[Detector, Learned | None] | None
+    """The detector after this run if it may be learned of, with what was learned; None = it may not, whatever else."""
+    otherwise: Detector
+    means: bytes
+    """Of the runs of the baseline that was learned, packed; empty where none was."""
+    learned_latency: float | None
+    """Of the runs of the baseline that was learned, in seconds; see `latency_of_baseline`."""
+
+
+def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
+    """Return what the detector makes of a measured run; None where no canary of it is watched."""
+    return _step(connection, run) if run.inputs.watched.keys else None
+
+
+def save_detection(connection: Connection, step: DetectorStep | None, *, now: datetime) -> int | None:
+    """Write what the detector made of the run that is being ended; gives the baseline it was compared with.
+
+    Raises OvertakenError.
+    """
+    if step is None:
+        return None
+    check_id, row = step.row.check_id, step.row
+    if not detectors.is_at(connection, check_id, step.before, step.choice):
+        raise OvertakenError
+    if step.refusals is not None and step.refusals != _refused(connection, check_id):
+        raise OvertakenError
+    if step.pinned is not None:
+        row = replace(row, baseline_id=_save(connection, check_id, step.pinned, step, now))
+    detectors.save_detection(connection, row)
+    if row.since_run is not None:
+        detectors.unlearn(connection, check_id, row.since_run)
+    return row.baseline_id
+
+
+def save_detector(connection: Connection, step: DetectorStep | None, *, baseline_id: int | None, now: datetime) -> None:
+    """Keep the detector as it is after the run, and what it learned, now that the alerts of the check are known."""
+    if step is None:
+        return
+    check_id, run_id = step.row.check_id, step.row.run_id
+    detector = step.otherwise
+    if step.well is not None:
+        if detector_reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body):
+            # For replays, which have no alerts: other runs were learned of until an alarm reached back.
+            detectors.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
+        else:
+            detector, learned = step.well
+            if learned is not None:
+                baseline_id = _save(connection, check_id, learned, step, now)
+    detectors.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
+
+
+def _step(connection: Connection, run: EndingRun) -> DetectorStep:
+    check_id, run_id, inputs, panel = run.check_id, run.id, run.inputs, run.inputs.panel
+    before = detectors.find_detector(connection, check_id)
+    choice = detectors.newest_choice(connection, check_id)
+    held = None if before is None else _unpacked(connection, before)
+    refusals = _refusals(connection, check_id, held)
+    measured_run = _measured_run(connection, run, choice, refusals)
+    learnable = stored_learnable(connection)
+    step = advance(connection, held, measured_run, learnable)
+    reading = step.reading
+    well = None if reading.is_of_alarm else learn_on(connection, step, measured_run, learnable, eligible=True)
+    learned = step.pinned or (well[1] if well is not None else None)
+    since_run = _since(connection, check_id, run_id, reading)
+    usual = None if before is None else before.baseline_latency
+    in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
+    compared, why_none = _before(connection, inputs, choice, in_force)
+    body = detector_reports.body_of(
+        reading,
+        [inputs.canaries[position].key for position in panel.watched] if reading.culprits else (),
+        since_run=since_run,
+        index_change=_index_change(connection, run, since_run),
+        drops=drops(
+            inputs.yardstick.rules,
+            k=inputs.yardstick.k,
+            categories=panel.categories,
+            before=compared,
+            no_baseline_reason=why_none,
+            now=lambda name: run.tally.scores([name])[:, 0],
+        ),
+        drift=_drift(connection, run, in_force),
+        anew=step.detector.anew,
+        first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
+    )
+    if reading.habit is not None:
+        body = {**body, "habit": detector_reports.habit_body(reading.habit, _names(run))}
+    learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
+    return DetectorStep(
+        before=before,
+        choice=choice,
+        refusals=refusals,
+        row=DetectionRow(
+            run_id=run_id,
+            check_id=check_id,
+            baseline_id=in_force,
+            evidence=reading.evidence,
+            lost=reading.lost,
+            worse=reading.worse,
+            open=reading.open,
+            since_run=since_run,
+            learns=well is not None,
+            body=body,
+            baseline_latency=learned_latency if step.pinned is not None else usual,
+        ),
+        regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
+        pinned=step.pinned,
+        well=well,
+        otherwise=learn_on(connection, step, measured_run, learnable, eligible=False)[0],
+        means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
+        learned_latency=learned_latency,
+    )
+
+
+def _first_run(
+    connection: Connection, measured_run: MeasuredRun, before: DetectorRow | None, held: Detector | None
+) -> FirstRun:
+    """Run that a guard compares this one with, which may be itself; no baseline stands."""
+    measured = measured_run.observation.lost[measured_run.observation.lost >= 0]
+    now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
+    if before is None or held is None or held.measures != measured_run.measures:
+        return now
+    last = detectors.detections_of(connection, [before.run_id]).get(before.run_id)
+    stored = None if last is None else detector_reports.first_run_of(last.body)
+    return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
+
+
+def _refusals(connection: Connection, check_id: int, held: Detector | None) -> frozenset[str] | None:
+    return None if held is None or not held.follower.habits.known else _refused(connection, check_id)
+
+
+def _refused(connection: Connection, check_id: int) -> frozenset[str]:
+    return frozenset(row.habit for row in habit_refusals.list_refusals(connection, check_id))
+
+
+def _names(run: EndingRun) -> dict[Key, str]:
+    """Keys of the watched canaries by their identity in the detector."""
+    keys = [run.inputs.canaries[position].key for position in run.inputs.panel.watched.tolist()]
+    return dict(zip(run.inputs.watched.keys, keys, strict=True))
+
+
+def _measured_run(
+    connection: Connection, run: EndingRun, choice: ChoiceRow | None, refusals: frozenset[str] | None
+) -> MeasuredRun:
+    measures = DetectorMeasures.of(run.inputs.yardstick)
+    watched = run.inputs.panel.watched
+    hits, quality = run.tally.scores([measures.hit, measures.quality])[watched].T
+    hits = np.where(run.tally.lost_texts[watched], 0.0, hits)
+    return MeasuredRun(
+        check_id=run.check_id,
+        run_id=run.id,
+        measures=measures,
+        members=run.inputs.watched,
+        observation=Observation(
+            lost=lost_of(hits),
+            ndcg=quality,
+            answers=partial(_fingerprints, connection, run, measures.depth),
+            index_version=run.index_version,
+        ),
+        close=close_of(run.inputs.yardstick.rules),
+        choice=choice,
+        refused_habits=refusals or frozenset(),
+    )
+
+
+def _fingerprints(connection: Connection, run: EndingRun, depth: int, positions: Sequence[int]) -> Sequence[int | None]:
+    """Identities of what the watched canaries at these positions answered; read only while an alarm is open."""
+    ranking_ids = [run.ranking_ids[place] for place in run.inputs.panel.watched[list(positions)].tolist()]
+    return answer_fingerprints(connection, ranking_ids, depth)
+
+
+def _unpacked(connection: Connection, row: DetectorRow) -> Detector:
+    def baseline(open_: bool) -> Baseline | None:  # noqa: FBT001 - as unpacked calls it
+        if row.baseline_id is None:
+            return None
+        read = partial(_baseline, connection, row.baseline_id, failures=open_)
+        return cached(connection, ("baseline", row.baseline_id, open_), read)
+
+    return Detector.unpacked(row.body, baseline)
+
+
+def _baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[Baseline, int]:
+    """Return a baseline and its size in bytes."""
+    baseline = unpack_baseline(*detectors.body_of_baseline(connection, baseline_id, failures=failures))
+    size = len(baseline.keys) * _BASELINE_BYTES + (0 if baseline.failures is None else baseline.failures.nbytes)
+    return baseline, size
+
+
+def _means(body: bytes) -> tuple[Means | None, int]:
+    """Return means and their size in bytes."""
+    means = unpack_means(body)
+    return means, 0 if means is None else len(means.versions) + len(means.means)
+
+
+def _since(connection: Connection, check_id: int, run_id: int, reading: Reading) -> int | None:
+    """Give the run with which the fault of an alarm or a habit that stands, or that just closed, began."""
+    if not reading.is_of_alarm:
+        return None
+    if reading.since <= 1:
+        return run_id
+    return detectors.nth_newest_run(connection, check_id, reading.since - 1) or run_id
+
+
+def _index_change(connection: Connection, run: EndingRun, since_run: int | None) -> IndexChange | None:
+    if since_run is None:
+        return None
+    marks = detectors.marks_since(connection, run.check_id, since_run)
+    return detector_reports.index_change_of(marks, since_run, run.id, run.index_version)
+
+
+def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> StoredDrift | None:
+    if baseline_id is None:
+        return None
+    read = partial(_baseline_row, connection, baseline_id)
+    baseline = cached(connection, ("baseline row", baseline_id), read)
+    if baseline is None:
+        return None
+    return score_drift.drift_of(
+        connection,
+        run.check_id,
+        run.inputs,
+        run.ranking_ids,
+        run.held_since,
+        first_run=baseline.first_run,
+        last_run=baseline.last_run,
+    )
+
+
+def _baseline_row(connection: Connection, baseline_id: int) -> tuple[BaselineRow | None, int]:
+    return detectors.find_baseline(connection, baseline_id), _ROW_BYTES
+
+
+def _before(
+    connection: Connection, inputs: RunInputs, choice: ChoiceRow | None, baseline_id: int | None
+) -> tuple[Column | None, str]:
+    """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline.
+
+    Where that is unknown, the second says why.
+    """
+    if not any(rule.kind is RuleKind.DROP for rule in inputs.yardstick.rules):
+        return None, NO_BASELINE
+    if choice is not None and choice.action == Action.PINNED:
+        kept = cached(
+            connection, ("pinned", choice.id), lambda: _means(detectors.means_of_choice(connection, choice.id))
+        )
+        if kept is None:
+            return None, "the pinned run has been forgotten"
+        if (kept.k, kept.measures_version) != (inputs.yardstick.k, MEASURES_VERSION):
+            return None, f"the pinned run was judged otherwise (k {kept.k}, measures {kept.measures_version})"
+    elif baseline_id is not None:
+        kept = cached(connection, ("means", baseline_id), lambda: _means(detectors.means_of(connection, baseline_id)))
+    else:
+        kept = None
+    return (None, NO_BASELINE) if kept is None else (kept.column_of(inputs.version_ids), "")
+
+
+def _save(connection: Connection, check_id: int, learned: Learned, step: DetectorStep, now: datetime) -> int:
+    body, failures = pack_baseline(learned.baseline)
+    return detectors.save_baseline(
+        connection,
+        check_id=check_id,
+        first_run=learned.run_ids[0],
+        last_run=learned.run_ids[-1],
+        runs=learned.baseline.runs,
+        deterministic=learned.baseline.deterministic,
+        learned_at=to_us(now),
+        body=body,
+        failures=failures,
+        means=step.means,
+        median_latency=step.learned_latency,
+    )

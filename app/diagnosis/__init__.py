@@ -1,0 +1,1 @@
+"""Why results changed: causes, renamed chunks, retrieval quality."""

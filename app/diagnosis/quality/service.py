@@ -1,0 +1,235 @@
+"""Quality report of a check: the checklist of the domain, filled from stored rows. It only reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.base.counts import counted
+from app.base.db.engine import Connection, Store, to_us
+from app.base.errors import NotFoundError
+from app.base.values import Canary
+from app.catalog.domain.suite_power import reach
+from app.catalog.service import lookup
+from app.catalog.service.judgment_sources import is_self_judged
+from app.detection.store import ranking_heads
+from app.diagnosis.domain.views import QualityReport, QualitySection
+from app.diagnosis.quality.domain.boundaries import chunk_boundaries
+from app.diagnosis.quality.domain.chunks import chunk_quality
+from app.diagnosis.quality.domain.embedding import embedding_quality
+from app.diagnosis.quality.domain.evidence import Answered, Section, chunks_of, spread_over
+from app.diagnosis.quality.domain.precision import precision
+from app.diagnosis.quality.domain.recall import recall
+from app.diagnosis.quality.domain.suite import suite_reach
+from app.diagnosis.quality.domain.trend import DAYS, slow_drift
+from app.diagnosis.quality.domain.vocabulary import vocabulary
+from app.records import documents as shapes
+from app.records.service import score_details
+from app.records.store import canary_states, results, series
+from app.records.store.canary_states import StateRow
+from app.records.store.results import RunRow
+from app.records.store.rollups import DAY
+from app.scoring.evaluation import Yardstick
+from app.scoring.matching import Match
+
+MOST_CANARIES: Final = 500
+MOST_HITS: Final = 5_000
+"""Canaries and hits evaluated at most, evenly spaced over the suite."""
+MOST_CHARACTERS: Final = 10_000_000
+"""Of retrieved and expected texts together; where they are longer, fewer canaries are evaluated."""
+READ_OF_ONE: Final = 20_000
+"""Characters of one text that are evaluated."""
+_FEWEST_CANARIES = 50
+_BLOCK = 10
+"""Canaries whose answers are read at once."""
+_STEP = 0.618033988749895
+"""The golden ratio's: stepping by it, any number of first steps is spread over the whole (Weyl 1916)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """Inputs of a report, read from rows."""
+
+    run: RunRow
+    canaries: tuple[Canary, ...]
+    """All of the suite."""
+    yardstick: Yardstick
+    answered: tuple[Answered, ...]
+    """The evaluated ones."""
+    most_characters: int | None
+    """The limit of characters, where canaries were left out for it."""
+    measured: int
+    """Number of canaries with a stored answer, evaluated or not."""
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    changed: str | None
+    self_judged: bool
+
+
+def report(
+    store: Store,
+    slug: str,
+    *,
+    now: datetime,
+    most_canaries: int = MOST_CANARIES,
+    most_characters: int = MOST_CHARACTERS,
+) -> QualityReport:
+    """Evaluate the checklist for a check, by the last answer of each canary, or of a sample of many canaries.
+
+    Very long texts reduce the sample, to at least one canary; the notes state it. So a report takes seconds and some
+    tens of megabytes at most. Raises NotFoundError where there is no such check, or no run of it has probed anything.
+    """
+    with store.read() as connection:
+        evidence = _read(connection, slug, now, most_canaries, most_characters)
+    answered, yardstick = evidence.answered, evidence.yardstick
+    chunks = chunks_of(answered)
+    sections = (
+        suite_reach(reach(evidence.canaries)),
+        chunk_quality(chunks),
+        embedding_quality(evidence.run.embedder),
+        recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k, self_judged=evidence.self_judged),
+        precision(answered, yardstick.scorer),
+        vocabulary(answered, chunks, k=yardstick.k),
+        chunk_boundaries(answered),
+        slow_drift(evidence.series, changed=evidence.changed),
+    )
+    return {
+        "check": slug,
+        "run": str(evidence.run.id),
+        "at": shapes.time_text(evidence.run.finished_at),
+        "k": yardstick.k,
+        "fetch_k": yardstick.fetch_k,
+        "canaries": {
+            "total": len(evidence.canaries),
+            "measured": evidence.measured,
+            "looked_at": len(answered),
+        },
+        "chunks": {"looked_at": len(chunks)},
+        "notes": _notes(evidence),
+        "sections": [_shape(section) for section in sections],
+    }
+
+
+def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, most_characters: int) -> _Evidence:
+    check = lookup.find_check(connection, slug)
+    row = results.newest_ended(connection, check.id)
+    if row is None or row.suite_version_id is None:
+        raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
+    inputs = score_details.inputs_of_run(connection, row)
+    states = canary_states.states_at(connection, check.id, row.id)
+    measured = [
+        (canary, state)
+        for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)
+        if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
+    ]
+    most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // inputs.yardstick.fetch_k))
+    sampled = [measured[place] for place in spread_over(len(measured), most)]
+    answered, cut = _answered(connection, sampled, most_characters)
+    start = to_us(now - timedelta(days=DAYS))
+    return _Evidence(
+        run=row,
+        canaries=inputs.canaries,
+        yardstick=inputs.yardstick,
+        answered=answered,
+        most_characters=most_characters if cut else None,
+        measured=len(measured),
+        series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
+        changed=_changed(connection, row, start),
+        self_judged=is_self_judged(
+            connection, inputs.suite.judgment_sources, inputs.retriever.slug, depth=inputs.yardstick.fetch_k
+        ),
+    )
+
+
+def _answered(
+    connection: Connection, sampled: Sequence[tuple[Canary, StateRow]], most_characters: int
+) -> tuple[tuple[Answered, ...], bool]:
+    """Read answers within the limit of characters, evenly spaced, and whether some were left out.
+
+    In blocks, so that at most one block is read in vain.
+    """
+    order = sorted(range(len(sampled)), key=lambda place: place * _STEP % 1)
+    taken: dict[int, Answered] = {}
+    room = most_characters
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        rankings = results.read_rankings(connection, [sampled[place][1].ranking_id for place in block])
+        for place in block:
+            canary, state = sampled[place]
+            ranking = rankings[state.ranking_id]
+            one = Answered(canary=canary, ranking=ranking, match=Match.from_bytes(state.matched))
+            room -= _characters(one)
+            if room < 0 and taken:
+                return tuple(taken[place] for place in sorted(taken)), True
+            taken[place] = one
+    return tuple(taken[place] for place in sorted(taken)), False
+
+
+def _characters(one: Answered) -> int:
+    texts = [*one.ranking.texts, *(judgment.text for _, judgment in one.expected)]
+    return sum(min(len(text), READ_OF_ONE) for text in texts if text is not None)
+
+
+def _series(
+    connection: Connection, check_id: int, yardstick: Yardstick, start: int, end: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Read daily means of coverage and NDCG, as (day, mean)."""
+    names = {str(measure) for measure in yardstick.measures}
+    ndcg = "NDCG@10" if "NDCG@10" in names and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004 - the 10 of the name
+    day, source = DAY * 1_000_000, series.Source(check_id=check_id)
+    first = start - start % day
+    return {
+        name: [
+            (point.at / day, point.mean)
+            for point in series.series_of_rollups(connection, source, name, first, end, seconds=DAY)
+        ]
+        for name in ("coverage", ndcg)
+    }
+
+
+def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
+    first = ranking_heads.first_suite(connection, row.check_id, start)
+    if first is None or first == row.suite_version_id:
+        return None
+    return "the suite has changed since, so part of it may be another question"
+
+
+def _notes(evidence: _Evidence) -> list[str]:
+    """Return the notes on what the report leaves out; sentences without their full stop."""
+    notes: list[str] = []
+    unmeasured = len(evidence.canaries) - evidence.measured
+    if unmeasured:
+        notes.append(f"no answer is known of {counted(unmeasured, 'canary')} of {len(evidence.canaries):,}")
+    if len(evidence.answered) < evidence.measured:
+        text = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are evaluated"
+        notes.append(f"{text}, evenly spaced over the suite")
+    if evidence.most_characters is not None:
+        text = f"texts are so long that canaries were left out: {evidence.most_characters:,} characters are evaluated"
+        notes.append(f"{text}, of one text the first {READ_OF_ONE:,}")
+    if evidence.run.failed:
+        text = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
+        notes.append(f"{text}; their answers of before are evaluated")
+    return notes
+
+
+def _shape(section: Section) -> QualitySection:
+    return {
+        "name": section.name,
+        "verdict": section.mark,
+        "reason": section.reason,
+        "numbers": _numbers(section.numbers),
+        "groups": {name: _numbers(numbers) for name, numbers in section.groups.items()},
+        "examples": [
+            {"canary": one.canary, "chunk": one.chunk, "told": one.note, "text": one.text} for one in section.examples
+        ],
+        "advice": section.advice,
+        "histogram": None
+        if section.histogram is None
+        else {
+            "edges": [shapes.number(edge) for edge in section.histogram.edges],
+            "counts": {kind: list(counts) for kind, counts in section.histogram.counts.items()},
+        },
+    }
+
+
+def _numbers(numbers: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
+    return {name: value if isinstance(value, int) else shapes.number(value) for name, value in numbers.items()}

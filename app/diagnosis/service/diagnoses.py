@@ -1,0 +1,271 @@
+"""Diagnoses of degraded canaries after a run: asks the retriever a few questions, and stores causes and proposals.
+
+The questions and rules are in the domain. No question is asked within a transaction; diagnoses and proposals are
+written in one, which also releases the deliveries that waited for them. Diagnoses on request are in `on_demand`.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+
+from app.base.db.engine import Connection, Store, to_us
+from app.base.errors import InvalidInputError, NotFoundError
+from app.base.values import Answer, Cause, Judgment, RunStatus, Verdict
+from app.catalog.documents.canary_documents import JudgmentDocument
+from app.catalog.service.lookup import find_check
+from app.catalog.store import definitions, suites
+from app.diagnosis.documents.judgment_patch import judgment_name
+from app.diagnosis.domain.causes import classify
+from app.diagnosis.domain.questions import questions
+from app.diagnosis.domain.values import Diagnosis, Reanchor
+from app.diagnosis.domain.views import DiagnosisView, ReanchorState
+from app.diagnosis.service import reanchoring
+from app.diagnosis.service.bulk_reanchoring import diagnose_renamed
+from app.diagnosis.service.cases import Subject, worth_asking
+from app.diagnosis.service.returned_chunks import outdate_overtaken
+from app.diagnosis.store import diagnoses as stored
+from app.diagnosis.store.diagnoses import DiagnosisRow
+from app.records import documents as shapes
+from app.records.store import results
+from app.records.store.results import RunRow
+from app.retrievers.domain.retrievers import Probe
+from app.retrievers.service.diagnosis_queries import ReportProgress, TimeBudget, ask_questions
+from app.runs.service.plans import Planner
+from app.runs.service.run_causes import renaming_cause
+from app.scoring.run_inputs import RunInputs
+
+logger = logging.getLogger("coalmine.diagnosis")
+
+PATIENCE: Final = timedelta(seconds=30)
+"""Longest wait of a run's deliveries for causes."""
+MOST_CANARIES: Final = 10
+"""Per run."""
+SECONDS: Final = 25.0
+"""Of questions after a run; the rest of `PATIENCE` is for reading and writing."""
+LONGEST_TEXT: Final = 4_000
+"""Characters of each text that is stored with a proposal."""
+_DIGEST = 16
+_ENOUGH = 3
+"""Questions; the most conclusive ones come first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Result of the diagnoses of a run, for the worker."""
+
+    run_id: int
+    causes: tuple[str, ...]
+    released: int
+    """Number of deliveries that had waited for it."""
+
+
+def after_run(
+    planner: Planner,
+    probe: Probe,
+    run: RunRow,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+    most: int = MOST_CANARIES,
+    seconds: float = SECONDS,
+) -> Outcome | None:
+    """Diagnose the canaries that a run degraded, and release the deliveries that wait for it; None = nothing to do.
+
+    Nothing is asked after an unknown run: its retriever may be overloaded.
+    """
+    store = planner.store
+    found, subjects, inputs = _find_subjects(planner, run, most=most, now=clock())
+    if inputs is not None and subjects:
+        try:
+            budget = TimeBudget.of(seconds, clock, stopping)
+            found += ask_about(probe, inputs, subjects, budget, run_id=f"{run.id}-diagnosis")
+        except InvalidInputError as error:  # of this retriever's configuration: rare, as the run could use it
+            logger.warning("diagnosis_impossible", extra={"run": run.id, "check": run.check, "detail": str(error)})
+    if not found:
+        released = release(store, run.id, now=clock())
+        return Outcome(run_id=run.id, causes=(), released=released) if released else None
+    now = clock()
+    with store.write() as connection:
+        if results.find_run(connection, run.id) is not None:
+            for one, diagnosis in found:
+                save_diagnosis(connection, run, one, diagnosis, at=to_us(now), by=None)
+            end_decided_proposals(connection, run.check_id, at=to_us(now))
+            outdate_overtaken(connection, run, {one.canary_id for one, _ in found}, at=to_us(now))
+        released = stored.release_deliveries(connection, run.id, to_us(now))
+    return Outcome(run_id=run.id, causes=tuple(str(one.cause) for _, one in found), released=released)
+
+
+def release(store: Store, run_id: int, *, now: datetime) -> int:
+    """Release the deliveries of a run that wait for a diagnosis; returns how many."""
+    with store.read() as connection:
+        if not stored.opened_at_run(connection, run_id):
+            return 0
+    with store.write() as connection:
+        return stored.release_deliveries(connection, run_id, to_us(now))
+
+
+def show(store: Store, slug: str, key: str) -> DiagnosisView:
+    """Read the last diagnosis of a canary. Raises NotFoundError where there is none."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
+        if canary_id is None:
+            raise NotFoundError(f"check '{slug}' has no canary '{key}'")
+        found = stored.last_diagnosis(connection, check.id, canary_id)
+        if found is None:
+            raise NotFoundError(
+                f"canary '{key}' of check '{slug}' has no diagnosis yet; POST to this URL to diagnose it"
+            )
+        return diagnosis_view(connection, slug, key, found)
+
+
+def _find_subjects(
+    planner: Planner, run: RunRow, *, most: int, now: datetime
+) -> tuple[list[tuple[Subject, Diagnosis]], list[Subject], RunInputs | None]:
+    """Diagnoses from rows alone, and the canaries to ask about; no inputs where there is nothing to do."""
+    if run.status == RunStatus.FAILED or run.verdict == Verdict.UNKNOWN:
+        return [], [], None
+    with planner.store.read() as connection:
+        cause = renaming_cause(connection, run)
+        if not run.degraded and cause is None:
+            return [], [], None
+        inputs = planner.inputs(connection, run)
+        from_rows = [] if cause is None else diagnose_renamed(connection, run, inputs, cause)
+        without = {one.canary_id for one, _ in from_rows}
+        renamed = cause is not None
+        subjects = worth_asking(connection, run, inputs, limit=most, now=now, renamed=renamed, without=without)
+    return from_rows, subjects, inputs
+
+
+def ask_about(
+    probe: Probe,
+    inputs: RunInputs,
+    subjects: Sequence[Subject],
+    budget: TimeBudget,
+    *,
+    run_id: str,
+    anyway: bool = False,
+    progress: ReportProgress = lambda _answered, _of: None,
+) -> list[tuple[Subject, Diagnosis]]:
+    """Diagnose these canaries; those with too few answers for a cause are left out, unless `anyway`."""
+    question_lists = [questions(one.case) for one in subjects]
+    keyed = [(one.case.canary.key, asked) for one, asked in zip(subjects, question_lists, strict=True)]
+    answers = ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, progress=progress)
+    return [
+        (one, classify(one.case, asked, got))
+        for one, asked, got in zip(subjects, question_lists, answers, strict=True)
+        if anyway or _is_conclusive(got)
+    ]
+
+
+def _is_conclusive(answers: Sequence[Answer | None]) -> bool:
+    """Whether the answers suffice for a cause: the first questions were answered, or all failed.
+
+    The others only confirm it; without the first ones, missing chunks would be taken for outranked ones.
+    """
+    put = [answer for answer in answers if answer is not None]
+    failed = bool(put) and all(answer.ranking is None for answer in put)
+    return failed or all(answer is not None for answer in answers[:_ENOUGH])
+
+
+def save_diagnosis(
+    connection: Connection, run: RunRow, one: Subject, found: Diagnosis, *, at: int, by: str | None
+) -> int:
+    """Store a diagnosis and its proposals; returns its id."""
+    ranks = {"persistent": found.persistent, "rank_before": found.rank_before, "rank_now": found.rank_now}
+    diagnosis_id = stored.save_diagnosis(
+        connection,
+        check_id=run.check_id,
+        canary_id=one.canary_id,
+        canary_version_id=one.version_id,
+        run_id=run.id,
+        ranking_id=one.ranking_id,
+        at=at,
+        requested_by=by,
+        cause=found.cause,
+        reason=found.reason,
+        evidence={**found.evidence, **ranks},
+    )
+    for proposal in found.reanchors:
+        _propose(connection, run, one, proposal, diagnosis_id=diagnosis_id, at=at)
+    return diagnosis_id
+
+
+def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor, *, diagnosis_id: int, at: int) -> None:
+    """Store a proposal for a judgment, unless the same was proposed or rejected before.
+
+    It replaces an open proposal for the same judgment: the index changed again.
+    """
+    judgment = _document(found.judgment).data()
+    try:
+        proposals = [{**_document(one).data(), "source": found.judgment.source} for one in found.proposals]
+    except ValueError:  # an id of the retriever that no canary may have
+        return
+    name = judgment_name(_document(found.judgment))
+    earlier = [
+        row
+        for row in stored.proposals_of(connection, [one.canary_id], ("proposed", "rejected"))
+        if judgment_name(JudgmentDocument.model_validate(row.judgment)) == name
+    ]
+    if any(list(row.proposals) == proposals for row in earlier):
+        return
+    waiting = [row.id for row in earlier if row.state == ReanchorState.PROPOSED]
+    stored.decide_reanchors(connection, waiting, state=ReanchorState.OUTDATED, at=at, by=None)
+    stored.propose(
+        connection,
+        diagnosis_id=diagnosis_id,
+        check_id=run.check_id,
+        canary_id=one.canary_id,
+        canary_version_id=one.version_id,
+        hash=blake2b(name.encode(), digest_size=_DIGEST).digest(),
+        judgment=judgment,
+        proposals=proposals,
+        similarity=found.similarity,
+        texts={"old": found.passage[:LONGEST_TEXT], "new": [one.text[:LONGEST_TEXT] for one in found.chunks]},
+        created_at=at,
+    )
+
+
+def end_decided_proposals(connection: Connection, check_id: int, *, at: int) -> None:
+    """End the open proposals of a check that edits of its canaries decided."""
+    check = definitions.definition_by_id(connection, check_id)
+    reanchoring.end_decided(connection, check_id, check.body["suite"], at=at)
+
+
+def _document(judgment: Judgment) -> JudgmentDocument:
+    return JudgmentDocument(
+        id=judgment.id,
+        document=judgment.document,
+        text=judgment.text,
+        grade=judgment.grade,
+        source=judgment.source,
+    )
+
+
+def diagnosis_view(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:
+    """Return a stored diagnosis as JSON on the wire."""
+    evidence = found.evidence.copy()
+    proposed = [
+        row
+        for row in stored.proposals_of(connection, [found.canary_id], ("proposed",))
+        if row.check_id == found.check_id
+    ]
+    return DiagnosisView(
+        id=str(found.id),
+        check=slug,
+        key=key,
+        run_id=str(found.run_id),
+        at=shapes.time_text(found.at),
+        requested_by=found.requested_by,
+        cause=Cause(found.cause),
+        reason=found.reason,
+        persistent=evidence.pop("persistent", None),
+        rank_before=evidence.pop("rank_before", None),
+        rank_now=evidence.pop("rank_now", None),
+        evidence=evidence,
+        reanchors=[str(row.id) for row in proposed],
+    )

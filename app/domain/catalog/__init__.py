@@ -1,1 +1,0 @@
-"""Definitions: suites, canaries, retrievers, checks, hooks, keys and secrets; without I/O."""

@@ -1,1 +1,0 @@
-"""Why a canary degraded: what to ask the retriever again, what its answers mean, and what they mean together."""

@@ -1,1 +1,0 @@
-"""Live traffic: shadow, experiments, interleaving and promotion, decided without I/O."""

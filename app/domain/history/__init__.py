@@ -1,1 +1,0 @@
-"""History of runs, results and measures: gaps and views; without I/O."""

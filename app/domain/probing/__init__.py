@@ -1,1 +1,0 @@
-"""Asking retrievers, and reading what they answer: decided without I/O."""

@@ -1,1 +1,0 @@
-"""Evaluation of runs: matching, measures, verdicts, aggregates; without I/O."""

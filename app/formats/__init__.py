@@ -1,1 +1,0 @@
-"""Text in, values out: canary files, reports and the documents both the files and the API speak."""

@@ -1,1 +1,0 @@
-"""Rules, alerts, incidents and silences: as text."""

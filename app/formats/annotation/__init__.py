@@ -1,1 +1,0 @@
-"""Annotation as text: documents of tasks, CSV of annotations, lines of corpora."""

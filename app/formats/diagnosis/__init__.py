@@ -1,1 +1,0 @@
-"""Why canaries degraded, and how good retrieval is: as text."""

@@ -1,1 +1,0 @@
-"""Live traffic as text: documents of experiments, exposures and outcomes."""

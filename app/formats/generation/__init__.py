@@ -1,1 +1,0 @@
-"""Documents of the judges of generated answers."""

@@ -1,1 +1,0 @@
-"""Run reports as JSON, Markdown, JUnit and HTML."""

@@ -1,0 +1,1 @@
+"""What people get: the outbox, texts, webhook, Slack, PagerDuty, Alertmanager, mail, Apprise."""

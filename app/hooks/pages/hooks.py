@@ -1,0 +1,297 @@
+"""Pages of hooks: the list, one hook with its deliveries and a test, and the form."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.alerts.service import alert_views
+from app.base.api.csrf import takes_form
+from app.base.api.deps import StoreDep, VaultDep, needs
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
+from app.base.values import DeliveryState
+from app.base.web import alert_words
+from app.base.web.document_forms import FormField
+from app.base.web.forms import Form, is_partial, problems_by_field, read_form, read_revision, with_revision
+from app.base.web.parameters import refuse_other
+from app.base.web.rendering import render
+from app.catalog.api.definitions import only_reads, wake
+from app.catalog.documents.documents import HookDocument
+from app.catalog.documents.secret_fields import secret_names
+from app.catalog.pages.setup_steps import list_setup_steps
+from app.catalog.service import definitions
+from app.catalog.service.references import FILE
+from app.catalog.service.vault import Vault
+from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS
+from app.hooks.domain.views import DeliveryView
+from app.hooks.pages import hook_fields
+from app.hooks.service import dead_letters, deliveries, hook_views
+from app.records import documents as shapes
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_RECENT = 10
+_FORCE = "force"
+"""Button of the form that saves though incidents stay open at the present receiver."""
+_SOON = timedelta(seconds=30)
+_EVERY, _EVERY_WHILE_WAITING = 1, 15  # seconds
+
+
+@router.get("/hooks")
+def show_hooks(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every hook: destination, checks that use it, and delivery counts."""
+    return render(
+        request,
+        "hooks/hooks.html",
+        hooks=hook_views.list_hooks(store, _now(), for_readers=only_reads(request)),
+        kinds=hook_fields.KINDS,
+    )
+
+
+@router.get("/hooks/{slug}")
+def show_hook(
+    request: Request,
+    store: StoreDep,
+    slug: str,
+    test: Annotated[str, Query(max_length=18)] = "",
+    saved: Annotated[str, Query(max_length=3)] = "",
+) -> HTMLResponse:
+    """Show a hook with its newest deliveries and the result of a test that was just sent.
+
+    After a save the next steps are shown, and the name in its address is resolved, to warn of one that is not allowed.
+    """
+    return _hook(request, store, slug, test=test, saved=bool(saved))
+
+
+@router.post("/hooks/{slug}/test")
+@needs(Scope.ADMIN)
+def test_hook(request: Request, store: StoreDep, slug: str) -> Response:
+    """Send a test message, like every alert."""
+    try:
+        delivery_id = deliveries.send_test(store, slug, now=_now())
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse(f"/hooks/{quote(slug)}?test={delivery_id}#test", status_code=303)
+
+
+@router.post("/hooks/{slug}/replay")
+def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
+    """Replay all dead deliveries of a hook, except those overtaken by a later notification."""
+    try:
+        done = dead_letters.replay_all(store, slug, now=_now())
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    wake(request)
+    return _hook(request, store, slug, replayed={"replayed": done.replayed, "overtaken": done.overtaken})
+
+
+@router.get("/new-hook")
+def show_new(request: Request, kind: str = "") -> HTMLResponse:
+    """Show the form of a new hook, after a choice of its kind."""
+    if kind:
+        refuse_other(kind, HOOK_KINDS, "kind")
+    return _form(request, Form(texts={"kind": kind}), kind=kind)
+
+
+@router.post("/new-hook/address")
+@takes_form(fields=hook_fields.MOST_FIELDS)
+@needs(Scope.ADMIN)
+async def judge_address(request: Request) -> HTMLResponse:
+    """Warn of a typed address that is not allowed; nothing is resolved or stored."""
+    form = await read_form(request)
+    return render(request, "hooks/_reach.html", warnings=_warnings(request, form, form.stripped("kind")))
+
+
+@router.post("/new-hook")
+@takes_form(fields=hook_fields.MOST_FIELDS)
+@needs(Scope.ADMIN)
+async def make_hook(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Create a hook; problems are shown beside the fields."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_made, request, store, vault, form))
+
+
+@router.get("/hooks/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the form of a stored hook, without its secret."""
+    found = definitions.find(store, hook_views.KIND, slug)
+    stored = hook_views.for_reader(found, for_readers=only_reads(request))
+    form = with_revision(hook_fields.typed(stored.body), stored.revision)
+    return _form(request, form, kind=stored.body["kind"], stored=stored)
+
+
+@router.post("/hooks/{slug}/edit")
+@takes_form(fields=hook_fields.MOST_FIELDS)
+@needs(Scope.ADMIN)
+async def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Change a hook; an empty secret keeps the stored one."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_changed, request, store, vault, slug, form))
+
+
+@router.post("/hooks/{slug}/archive")
+@needs(Scope.ADMIN)
+def archive_hook(
+    request: Request, store: StoreDep, vault: VaultDep, slug: str, *, force: Annotated[bool, Query()] = False
+) -> Response:
+    """Archive a hook that no check uses; asks first while incidents are open at its receiver."""
+    try:
+        definitions.archive_hook(store, vault, slug, now=_now(), force=force)
+    except UnendedIncidentsError as error:
+        return _hook(request, store, slug, unended=error.finding, status=409)
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    return RedirectResponse("/hooks", status_code=303)
+
+
+def _made(request: Request, store: Store, vault: Vault, form: Form) -> Response:
+    kind, slug = form.stripped("kind"), form.stripped("slug")
+    try:
+        refuse_other(kind, HOOK_KINDS, "kind")
+        body = hook_fields.document(form, kind, slug, None)
+        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), only_new=True)
+    except InvalidInputError as error:
+        return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
+    except ConflictError as error:
+        taken = (Problem(path="slug", message=str(error)),)
+        return _form(request, form, kind=kind, problems=taken, status=409)
+    return _saved(request, slug)
+
+
+def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form) -> Response:
+    stored = definitions.find(store, hook_views.KIND, slug)
+    again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
+    try:
+        body = hook_fields.document(form, stored.body["kind"], slug, stored.body)
+        revision = read_revision(form)
+        force = bool(form.get(_FORCE))
+        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=revision, force=force)
+    except InvalidInputError as error:
+        return again(problems=error.problems, status=422)
+    except UnendedIncidentsError as error:
+        return again(unended=error.finding, status=409)
+    except ConflictError as error:
+        return again(problems=(Problem(message=str(error)),), status=409)
+    wake(request)
+    return _saved(request, slug)
+
+
+def _saved(request: Request, slug: str) -> Response:
+    address = f"/hooks/{quote(slug)}?saved=yes"
+    if is_partial(request):
+        return Response(headers={"hx-redirect": address})
+    return RedirectResponse(address, status_code=303)
+
+
+def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
+    request: Request,
+    store: Store,
+    slug: str,
+    *,
+    test: str = "",
+    refused: str = "",
+    replayed: Mapping[str, int] | None = None,
+    saved: bool = False,
+    unended: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    state = request.app.state
+    line = hook_views.find_hook(store, slug, _now(), for_readers=only_reads(request))
+    recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
+    tested = _test(store, slug, test) if test else None
+    has_checks = saved and bool(definitions.list_all(store, "check"))
+    return render(
+        request,
+        "hooks/hook.html",
+        status=status,
+        line=line,
+        hook=line.definition,
+        fields=[one for one in _own_fields(line.definition.body["kind"]) if not one.widget.secret],
+        secrets=secret_names(line.definition.body) if line.definition.secrets is not None else [],
+        meaning=hook_fields.KINDS[line.definition.body["kind"]],
+        recent=recent,
+        test=tested,
+        refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], _now()),
+        meanings=alert_words.DELIVERY_STATES,
+        refused=refused,
+        unended=unended,
+        warnings=hook_views.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
+        replayed=replayed,
+        saved=saved,
+        has_checks=has_checks,
+        setup=list_setup_steps(store) if saved and not has_checks else (),
+    )
+
+
+def _refresh_seconds(shown: Sequence[DeliveryView], now: datetime) -> int | None:
+    """Seconds until the shown deliveries may change; None = they will not."""
+    pending = [one for one in shown if one["state"] == DeliveryState.PENDING]
+    due = [datetime.fromisoformat(one["next_attempt_at"] or "") for one in pending if one["waits_for"] is None]
+    if due and min(due) - now < _SOON:
+        return _EVERY
+    return _EVERY_WHILE_WAITING if pending else None
+
+
+def _test(store: Store, slug: str, test: str) -> DeliveryView:
+    """Find a test message of this hook. Raises NotFoundError for any other delivery."""
+    view = alert_views.delivery(store, shapes.id_number(test, "delivery"))
+    if view["hook"] != slug or view["type"] != deliveries.TEST_MESSAGE:
+        raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
+    return view
+
+
+def _form(
+    request: Request,
+    form: Form,
+    *,
+    kind: str,
+    stored: Any = None,
+    problems: tuple[Problem, ...] = (),
+    unended: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    shown = hook_fields.fields(kind).keys()
+    wrong = problems_by_field(problems, shown)
+    return render(
+        request,
+        "hooks/hook_form.html",
+        status=200 if is_partial(request) else status,
+        kinds=hook_fields.KINDS,
+        kind=kind,
+        name=hook_fields.fields(kind)["slug"],
+        fields=_own_fields(kind),
+        addresses=hook_fields.ADDRESSES,
+        optional=kind in OPTIONAL_SECRETS,
+        has_secret=stored is not None and stored.secrets is not None,
+        stored=stored,
+        from_file=stored is not None and stored.managed_by == FILE,
+        typed=form,
+        wrong=wrong,
+        problems=[message for path, messages in wrong.items() if path not in shown for message in messages],
+        any_problem=bool(problems),
+        unended=unended,
+        warnings=_warnings(request, form, kind),
+    )
+
+
+def _own_fields(kind: str) -> list[FormField]:
+    """Fields of a kind, without name and kind."""
+    return [one for path, one in hook_fields.fields(kind).items() if path not in ("slug", "kind")]
+
+
+def _warnings(request: Request, form: Form, kind: str) -> list[str]:
+    """Why a hook could not reach the typed address, unless it is a name; see `hook_warnings`."""
+    hook = {"kind": kind, "url": form.stripped("url"), "host": form.stripped("host")}
+    return hook_views.hook_warnings(request.app.state.hook_policy, hook)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

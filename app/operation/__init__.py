@@ -1,0 +1,1 @@
+"""The service itself: serve, worker, health, self monitoring, retention."""

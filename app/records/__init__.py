@@ -1,0 +1,1 @@
+"""What was: runs, results, rankings, states, series, and their views."""

@@ -1,0 +1,329 @@
+"""Builds the views of a run, a result and a report, for the API, saved files and the gate.
+
+Absent measurements are None, never 0; times are RFC 3339 in UTC.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, overload
+
+from app.base.errors import NotFoundError
+from app.base.values import (
+    Answer,
+    Canary,
+    EmbedderChange,
+    Judgment,
+    Outcome,
+    Ranking,
+    Reason,
+    RunStatus,
+    Trigger,
+    Verdict,
+)
+from app.base.views import TimeText
+from app.records.domain.run_views import (
+    HitView,
+    JudgmentView,
+    ReportDocument,
+    ResultView,
+    RunDetails,
+    RunDocument,
+    SliceView,
+)
+from app.retrievers.domain.relevance import is_external, score_relevance
+from app.retrievers.domain.retrievers import Scorer
+from app.retrievers.domain.views import StoredFinding
+from app.scoring.evaluation import forbidden_ranks, newest_age
+from app.scoring.matching import Match, Prepared, missing_judgments
+
+Moment = datetime | int
+"""An aware time, or microseconds since 1970 as the store keeps them."""
+
+_STARTERS: Mapping[str, str] = {
+    Trigger.SCHEDULE: "the schedule",
+    Trigger.API: "the API",
+    Trigger.UPDATE: "an index update",
+    Trigger.CLI: "the command line",
+    Trigger.PAGE: "a button on a page",
+}
+_DIGITS = 6
+WORST: Final = 10
+"""Number of worst canaries in a report."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
+
+
+def starter(trigger: str) -> str:
+    """Return what started a run, for a sentence with "started by"."""
+    return _STARTERS.get(trigger, trigger)
+
+
+@overload
+def time_text(moment: Moment) -> TimeText: ...
+@overload
+def time_text(moment: Moment | None) -> TimeText | None: ...
+def time_text(moment: Moment | None) -> TimeText | None:
+    """Return a time as RFC 3339 in UTC."""
+    if moment is None:
+        return None
+    if isinstance(moment, int):
+        moment = _EPOCH + timedelta(microseconds=moment)
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def id_number(opaque: str, kind: str) -> int:
+    """Return an id from its text. Raises NotFoundError for an invalid one."""
+    if not _ID.fullmatch(opaque):
+        raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
+    return int(opaque)
+
+
+def number(value: float | None) -> float | None:
+    """Return a rounded number; None for NaN."""
+    return None if value is None or math.isnan(value) else round(value, _DIGITS)
+
+
+def rounded(value: float) -> float:
+    """Return a rounded number."""
+    return round(value, _DIGITS)
+
+
+def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return rounded numbers; None for NaN."""
+    return {name: number(value) for name, value in values.items()}
+
+
+def slice_shape(part: SliceView) -> SliceView:
+    """Return the view of the aggregates of a category or tag."""
+    return {
+        "canaries": part["canaries"],
+        "measured": part["measured"],
+        "health_score": number(part["health_score"]),
+        "coverage": number(part["coverage"]),
+        "measures": numbers(part["measures"]),
+    }
+
+
+def run_shape(  # noqa: PLR0913 - everything known of one run
+    *,
+    id: str,  # noqa: A002 - the name on the wire
+    check: str,
+    suite: str,
+    retriever: str,
+    trigger: str,
+    index_version: str | None,
+    status: str,
+    scheduled_for: Moment | None,
+    started_at: Moment | None,
+    finished_at: Moment | None,
+    verdict: str | None,
+    reasons: Sequence[str],
+    counts: Mapping[str, int | None],
+    means: Mapping[str, float | None],
+    body: RunDetails,
+    embedder: StoredFinding | None = None,
+    suite_hash: str | None,
+    config_hash: str | None,
+    measures_version: str | None,
+    self_judged: bool | None = None,
+) -> RunDocument:
+    """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
+
+    `body` is the JSON stored beside the row, `embedder` the finding on one; `self_judged`: see `judgment_sources`.
+    """
+    means = {name: value for name, value in means.items() if "/" not in name}
+    return {
+        "id": id,
+        "check": check,
+        "suite": suite,
+        "retriever": retriever,
+        "trigger": Trigger(trigger),
+        "index_version": index_version,
+        "status": RunStatus(status),
+        "scheduled_for": time_text(scheduled_for),
+        "started_at": time_text(started_at),
+        "finished_at": time_text(finished_at),
+        "verdict": None if verdict is None else Verdict(verdict),
+        "reasons": list(reasons),
+        "health_score": number(means.get("health_score")),
+        "coverage": number(means.get("coverage")),
+        "degraded_share": number(means.get("degraded_share")),
+        "degraded_queries": [canary["query"] for canary in body.get("degraded", ())],
+        "canaries": {
+            "total": counts.get("total"),
+            "measured": counts.get("measured"),
+            "failed": counts.get("failed"),
+            "undefined": counts.get("undefined"),
+            "degraded": counts.get("degraded"),
+        },
+        "measures": numbers({name: value for name, value in means.items() if name not in _OWN}),
+        "categories": {name: slice_shape(part) for name, part in body.get("categories", {}).items()},
+        "tags": {name: slice_shape(part) for name, part in body.get("tags", {}).items()},
+        "suite_hash": suite_hash,
+        "config_hash": config_hash,
+        "measures_version": measures_version,
+        "probes": body.get("probes", {}),
+        "probes_by_step": body.get("probes_by_step", {}),
+        "unmeasured": body.get("unmeasured"),
+        "latency_seconds": body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
+        "embedder": finding_shape(embedder),
+        "self_judged": self_judged,
+    }
+
+
+_OWN = ("health_score", "coverage", "degraded_share")
+
+
+def finding_shape(stored: StoredFinding | None) -> StoredFinding | None:
+    """Return the view of a run's finding on the embedder; None where there is none."""
+    if stored is None:
+        return None
+    return {
+        "outcome": Outcome(stored["outcome"]),
+        "http_status": stored["http_status"],
+        "kind": None if stored["kind"] is None else EmbedderChange(stored["kind"]),
+        "reason": stored["reason"],
+        "dimensions": stored["dimensions"],
+        "pairs": stored["pairs"],
+    }
+
+
+def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
+    canary: Canary,
+    probe: Answer,
+    *,
+    ranking: Ranking | None = None,
+    prepared: Prepared | None = None,
+    match: Match | None = None,
+    measures: Mapping[str, float | None] | None = None,
+    top_score: float | None = None,
+    reasons: Sequence[Reason] = (),
+    scorer: Scorer | None = None,
+    k: int,
+    asked_at: datetime | None = None,
+    since_run: str | None = None,
+    rbo: float | None = None,
+) -> ResultView:
+    """Return the view of one canary's part of a run: with evidence where its probe measured, else with the failure.
+
+    `probe` is how it ended; `ranking` has the hits. The age of its hits is counted up to `asked_at`, the start of the
+    run; `rbo` is the overlap of its ranking with the baseline's.
+    """
+    measured = probe.outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
+    shape: ResultView = {
+        "key": canary.key,
+        "query": canary.query,
+        "category": canary.category,
+        "tags": list(canary.tags),
+        "outcome": probe.outcome,
+        "step": probe.step,
+        "http_status": probe.http_status,
+        "detail": probe.detail,
+        "latency_seconds": number(probe.latency_seconds),
+        "verdict": _verdict(measured=measured, reasons=reasons),
+        "reasons": list(reasons) if measured else [],
+        "top_score": number(top_score) if measured else None,
+        "any_match": None,
+        "measures": numbers(measures or {}),
+        "ranking": [],
+        "missing": [],
+        "k": k,
+        "min_relevance_score": canary.min_relevance_score,
+        "max_relevance_score": canary.max_relevance_score,
+        "floors": dict(canary.floors),
+        "expect_empty": canary.expect_empty,
+        "forbidden_chunks": len(canary.forbidden),
+        "max_age_seconds": canary.max_age_seconds,
+        "max_latency_seconds": canary.max_latency_seconds,
+        "age_seconds": None,
+        "forbidden_ranks": [],
+        "since_run": since_run,
+        "rbo": number(rbo),
+    }
+    if ranking is not None and match is not None and prepared is not None and measured:
+        first = match.first_relevant
+        shape["any_match"] = first is not None and first <= k
+        shape["ranking"] = ranking_shape(ranking, match, canary.judgments, scorer)
+        shape["missing"] = [judgment_shape(judgment) for judgment in missing_judgments(prepared, match, k)]
+        shape["age_seconds"] = number(newest_age(ranking, k, asked_at)) if asked_at is not None else None
+        if Reason.FORBIDDEN in reasons:
+            shape["forbidden_ranks"] = forbidden_ranks(canary, ranking)
+    return shape
+
+
+def ranking_shape(
+    ranking: Ranking, match: Match, judgments: Sequence[Judgment], scorer: Scorer | None
+) -> list[HitView]:
+    """Return the views of the hits of a ranking, with the judgment each matches."""
+    levels = match.levels
+    return [
+        {
+            "rank": position + 1,
+            "id": ranking.ids[position],
+            "document": ranking.documents[position],
+            "text": ranking.texts[position],
+            "score": ranking.scores[position],
+            "updated": _moment_text(ranking.updated[position]) if ranking.updated is not None else None,
+            "relevance": number(_relevance(scorer, ranking, position)) if scorer else None,
+            "judgment": judgment_shape(judgments[match.judgment[position]]) if match.judgment[position] >= 0 else None,
+            "level": levels[position],
+            "grade": match.grade[position] if levels[position] else None,
+        }
+        for position in range(len(ranking))
+    ]
+
+
+def _relevance(scorer: Scorer, ranking: Ranking, position: int) -> float | None:
+    if is_external(scorer):
+        return ranking.relevance if position == 0 else None
+    return score_relevance(scorer, ranking.scores[position])
+
+
+def _moment_text(seconds: float | None) -> str | None:
+    """Return a retriever's seconds since 1970 as RFC 3339; None for values beyond the calendar."""
+    try:
+        return None if seconds is None else time_text(_EPOCH + timedelta(seconds=seconds))
+    except (OverflowError, ValueError):
+        return None
+
+
+def judgment_shape(judgment: Judgment) -> JudgmentView:
+    """Return the view of a judgment, without the fields it does not set."""
+    shape: JudgmentView = {"grade": judgment.grade}
+    if judgment.text is not None:
+        shape = {"text": judgment.text, **shape}
+    if judgment.document is not None:
+        shape = {"document": judgment.document, **shape}
+    return shape if judgment.id is None else {"id": judgment.id, **shape}
+
+
+def report_shape(
+    run: RunDocument, results: Sequence[ResultView], *, worst: int = WORST, everything: bool = False
+) -> ReportDocument:
+    """Return a report: the run, its worst canaries and, with `everything`, all results."""
+    shape: ReportDocument = {"run": run, "worst": worst_first(results)[:worst]}
+    if everything:
+        shape["results"] = list(results)
+    return shape
+
+
+def worst_first(results: Sequence[ResultView]) -> list[ResultView]:
+    """Return the results that are not healthy: failed probes, then canaries by reasons and lowest relevance."""
+    bad = [result for result in results if result["verdict"] != Verdict.HEALTHY]
+    return sorted(
+        bad,
+        key=lambda result: (
+            result["verdict"] != Verdict.UNKNOWN,
+            -len(result["reasons"]),
+            1.0 if result["top_score"] is None else result["top_score"],
+            result["key"],
+        ),
+    )
+
+
+def _verdict(*, measured: bool, reasons: Sequence[Reason]) -> Verdict:
+    if not measured:
+        return Verdict.UNKNOWN
+    return Verdict.DEGRADED if reasons else Verdict.HEALTHY

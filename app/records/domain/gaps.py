@@ -1,0 +1,88 @@
+"""Gaps in a time series, where charts draw no line. Times are microseconds since 1970."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from statistics import median
+from typing import Final
+
+from app.catalog.domain.schedules import EPOCH, TICK, Schedule, next_due
+
+_LONG_GAP_FACTOR: Final = 2.5
+_NEIGHBOURS: Final = 5
+"""Points to either side from which the usual distance is taken: schedules change."""
+
+
+class GapReason(StrEnum):
+    """Reason of a gap."""
+
+    NOT_MEASURED = "not_measured"
+    """Runs ended, but none measured it, or their verdict is unknown."""
+    NO_RUNS = "no_runs"
+    """No run ended, though some were due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The time that a point of a series covers; for a single run only the moment it ended."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A period without a measurement, between two points or the ends of the chart."""
+
+    start: int
+    end: int
+    why: GapReason
+    runs: tuple[int, ...] = ()
+    """Ids of the runs that ended in it."""
+
+
+def find_gaps(
+    points: Sequence[Span], unmeasured: Sequence[tuple[int, int]], schedule: Schedule, *, start: int, end: int
+) -> list[Gap]:
+    """Return the gaps between points in order of time, and around them; `unmeasured` runs are (time, id) in order.
+
+    Without an unmeasured run there is a gap if no point follows by the second instant that was due, as for the rule
+    `no_data`, and the distance is well above that of the points nearby. Before the first point only unmeasured runs
+    count.
+    """
+    moments = [at for at, _ in unmeasured]
+    edges = [
+        (before.end, after.start)
+        for before, after in zip(
+            [Span(start=start, end=start), *points], [*points, Span(start=end, end=end)], strict=True
+        )
+    ]
+    result: list[Gap] = []
+    for place, (left, right) in enumerate(edges):
+        inside = unmeasured[bisect_left(moments, left) : bisect_right(moments, right)]
+        if inside:
+            runs = tuple(run for _, run in inside)
+            result.append(Gap(start=left, end=right, why=GapReason.NOT_MEASURED, runs=runs))
+        elif (
+            place > 0
+            and right - left > _LONG_GAP_FACTOR * _usual_distance(edges, place)
+            and _overdue(schedule, left, right)
+        ):
+            result.append(Gap(start=left, end=right, why=GapReason.NO_RUNS))
+    return result
+
+
+def _usual_distance(edges: Sequence[tuple[int, int]], place: int) -> float:
+    """Return the median distance of the points around an edge, without the ends of the period."""
+    near = [
+        *edges[max(1, place - _NEIGHBOURS) : place],
+        *edges[place + 1 : min(place + 1 + _NEIGHBOURS, len(edges) - 1)],
+    ]
+    return median(right - left for left, right in near) if near else 0.0
+
+
+def _overdue(schedule: Schedule, left: int, right: int) -> bool:
+    after = EPOCH + timedelta(microseconds=left)
+    return (next_due(schedule, next_due(schedule, after)) - EPOCH) // TICK < right

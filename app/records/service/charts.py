@@ -1,0 +1,297 @@
+"""Data of charts: a measure of a check over time, and the states of a canary. Nothing here writes."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.alerts.service import normal_range
+from app.base.db.engine import Connection, Store
+from app.base.documents.fields import one_line
+from app.base.errors import InvalidInputError, NotFoundError, Problem
+from app.base.values import Severity, Verdict
+from app.catalog.domain.judgment_sources import recall_label
+from app.catalog.service.lookup import find_check, schedule_of
+from app.catalog.store import definitions, suites
+from app.records import documents as shapes
+from app.records.domain.gaps import Gap, GapReason, Span, find_gaps
+from app.records.domain.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
+from app.records.service import run_views
+from app.records.service.result_views import named_numbers
+from app.records.service.score_details import find_rescoring
+from app.records.store import canary_states, results
+from app.records.store import series as stored
+from app.scoring.measures import mean_name, parse_measure
+from app.scoring.tally import unpack_reasons
+
+MAX_POINTS = 2_000
+_HOUR, _DAY = 3_600, 86_400
+_MICRO = 1_000_000
+_ALERTS = 200
+_MOST_GAPS = 50
+
+
+def series(
+    store: Store,
+    slug: str,
+    *,
+    measure: str,
+    category: str | None,
+    start: int,
+    end: int,
+    points: int,
+    version: str | None = None,
+) -> MeasureSeries:
+    """Return a measure of a check over time in at most `points` points: single runs, hours or days.
+
+    With a measures `version`, of the runs re-scored as it. `usual` and `lines` are today's normal range and bounds,
+    `marks` changes of the index version.
+    """
+    measure = _stored_name(measure)
+    name = f"{category}/{measure}" if category else measure
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rescoring = find_rescoring(connection, check.id, version)
+        source = stored.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
+        stored_series = _load_series(connection, source, name, start, end, points)
+        empty = find_gaps(
+            [
+                Span(start=one.at, end=one.at + stored_series.seconds * _MICRO)
+                for one in stored_series.points
+                if not one.unknown
+            ],
+            sorted(
+                [*stored_series.silent, *[(one.at, one.first_run or 0) for one in stored_series.points if one.unknown]]
+            ),
+            schedule_of(check.body),
+            start=start,
+            end=end,
+        )
+        reasons = _reasons(connection, source, empty, stored_series)
+        known = normal_range.usual(connection, source, name)
+        marks = stored.list_marks(connection, check.id, start, end)
+        alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
+    if not stored_series.points:
+        _require_stored(store, check.id, name, category)
+    return {
+        "check": slug,
+        "measure": measure,
+        "category": category,
+        "measures_version": None if rescoring is None else rescoring.name,
+        "self_judged": _is_self_judged(store, slug, measure, version),
+        "from": shapes.time_text(start),
+        "to": shapes.time_text(end),
+        "seconds": stored_series.seconds or None,
+        "points": [_point(point) for point in thin_points(stored_series.points, points, empty)],
+        "marks": [IndexMark(at=shapes.time_text(at), index_version=version) for at, version in marks],
+        "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
+        "usual": known,
+        "lines": normal_range.lines(check.body, measure, category, known),
+        "alerts": [
+            SeriesAlert(
+                id=str(one.id),
+                rule=one.rule,
+                severity=Severity(one.severity),
+                opened_at=shapes.time_text(one.opened_at),
+                resolved_at=shapes.time_text(one.resolved_at),
+            )
+            for one in alerts
+        ],
+    }
+
+
+def _is_self_judged(store: Store, slug: str, measure: str, version: str | None) -> bool | None:
+    """Whether a measure is recall that is self-judged by the newest run, which only then is read; None = there is none.
+
+    As pages say it of the same check.
+    """
+    if not recall_label(measure, self_judged=True):
+        return False
+    try:
+        return run_views.health(store, slug, version=version)["self_judged"]
+    except NotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredSeries:
+    """Stored points of a period."""
+
+    points: list[stored.Point]
+    silent: list[tuple[int, int]]
+    """Single runs that measured nothing, as (time, id)."""
+    seconds: int
+    """Time covered by a point; 0 = a single run."""
+
+
+def _load_series(
+    connection: Connection, source: stored.Source, name: str, start: int, end: int, points: int
+) -> _StoredSeries:
+    hours = (end - start) / (_HOUR * _MICRO)
+    most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
+    few = stored.count_runs(connection, source, start, end, at_most=most) <= most
+    if few and start >= stored.kept_since(connection, source):
+        single, silent = stored.series_of_runs(connection, source, name, start, end)
+        return _StoredSeries(points=single, silent=silent, seconds=0)
+    seconds = _HOUR if hours <= MAX_POINTS else _DAY
+    summed = stored.series_of_rollups(connection, source, name, start, end, seconds=seconds)
+    return _StoredSeries(points=summed, silent=[], seconds=seconds)
+
+
+def _reasons(
+    connection: Connection, source: stored.Source, empty: Sequence[Gap], stored_series: _StoredSeries
+) -> Sequence[GapReason | None]:
+    """Return the reason of each gap; None = not known any more.
+
+    Hourly sums do not distinguish runs that measured nothing from no runs; the runs do, as long as they are stored.
+    """
+    if not stored_series.seconds or not empty:
+        return [gap.why for gap in empty]
+    stored_measures = stored.kept_since(connection, source)
+    recent_gaps = [gap for gap in empty[:_MOST_GAPS] if gap.start >= stored_measures]
+    with_runs = stored.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in recent_gaps])
+    known = {
+        gap.start: GapReason.NOT_MEASURED if place in with_runs else GapReason.NO_RUNS
+        for place, gap in enumerate(recent_gaps)
+    }
+    return [known.get(gap.start) for gap in empty]
+
+
+def _gap(gap: Gap, why: GapReason | None, *, single: bool) -> SeriesGap:
+    return {
+        "from": shapes.time_text(gap.start),
+        "to": shapes.time_text(gap.end),
+        "why": why,
+        "runs": len(gap.runs) if single else None,
+        "first_run": str(gap.runs[0]) if gap.runs else None,
+        "last_run": str(gap.runs[-1]) if gap.runs else None,
+    }
+
+
+def _point(point: stored.Point) -> SeriesPoint:
+    return SeriesPoint(
+        at=shapes.time_text(point.at),
+        mean=shapes.number(point.mean),
+        min=shapes.number(point.min),
+        max=shapes.number(point.max),
+        runs=point.runs,
+        first_run=None if point.first_run is None else str(point.first_run),
+        last_run=None if point.last_run is None else str(point.last_run),
+        unknown=point.unknown,
+    )
+
+
+def stored_measures(store: Store, slug: str) -> dict[str, list[str]]:
+    """Return the measures that the newest run of a check stored, by category ("" = all canaries)."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        newest = results.newest_ended(connection, check.id)
+    stored_measures: dict[str, list[str]] = {}
+    for name in newest.aggregates if newest is not None else ():
+        category, _, measure = name.rpartition("/")
+        stored_measures.setdefault(category, []).append(measure)
+    return stored_measures
+
+
+def _stored_name(measure: str) -> str:
+    """Return the name under which a measure's mean is stored; aliases are accepted."""
+    if "/" in measure:  # how a category's numbers are named inside
+        raise InvalidInputError(
+            [Problem(path="measure", message="must be a measure alone; a category goes into 'category'")]
+        )
+    try:
+        return mean_name(parse_measure(measure))
+    except ValueError:
+        return measure
+
+
+def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> CanaryHistory:
+    """Return the states of a canary in a check, newest first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
+        if canary_id is None:
+            raise NotFoundError(f"check '{slug}' has no canary '{key}'")
+        states = canary_states.timeline(connection, check.id, canary_id, limit=limit)
+        ends = [state.last_run for state in states if state.last_run is not None]
+        times = results.run_times(connection, [*(state.first_run for state in states), *ends])
+        rankings = results.read_rankings(connection, [state.ranking_id for state in states])
+        names = {layout: results.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
+    return CanaryHistory(
+        check=slug,
+        key=key,
+        items=[
+            {
+                "verdict": Verdict.DEGRADED if state.reasons else Verdict.HEALTHY,
+                "reasons": list(unpack_reasons(state.reasons)),
+                "first_run": str(state.first_run),
+                "from": shapes.time_text(times.get(state.first_run)),
+                "last_run": str(state.last_run) if state.last_run is not None else None,
+                "until": shapes.time_text(times.get(state.last_run)) if state.last_run is not None else None,
+                "top_score": shapes.number(state.top_score),
+                "measures": shapes.numbers(named_numbers(names[state.layout_id], state.vector)),
+                "ranking": list(rankings[state.ranking_id].ids),
+            }
+            for state in states
+        ],
+    )
+
+
+def _require_stored(store: Store, check_id: int, name: str, category: str | None) -> None:
+    """Raise InvalidInputError, listing the stored measures, if the newest run stored none of this name."""
+    with store.read() as connection:
+        row = results.newest_ended(connection, check_id)
+    if row is None or not row.aggregates or name in row.aggregates:
+        return
+    prefix = f"{category}/" if category else ""
+    stored_measures = [
+        one.removeprefix(prefix) for one in row.aggregates if one.startswith(prefix) and ("/" in one) == bool(prefix)
+    ]
+    message = (
+        f"there are: {', '.join(stored_measures)}"
+        if stored_measures
+        else f"its suite has no canary of the category {category}"
+    )
+    message = f"'{one_line(name.removeprefix(prefix))}' is not kept for this check; {message}"
+    raise InvalidInputError([Problem(path="measure", message=message)])
+
+
+def thin_points(stored_series: Sequence[stored.Point], points: int, empty: Sequence[Gap] = ()) -> list[stored.Point]:
+    """Return at most `points` points, neighbours joined; across a gap only if there are more gaps than points.
+
+    Unknown runs are left out where any points are joined.
+    """
+    if len(stored_series) <= points:
+        return list(stored_series)
+    known = [point for point in stored_series if not point.unknown] or list(stored_series)
+    parts = _split_at(known, [gap.start for gap in empty])
+    if len(parts) > points:
+        parts = [known]
+    size = -(-len(known) // points)
+    while sum(-(-len(part) // size) for part in parts) > points:
+        size += 1
+    return [_join_points(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
+
+
+def _split_at(stored_series: Sequence[stored.Point], starts: Sequence[int]) -> list[Sequence[stored.Point]]:
+    """Return the points split where gaps begin."""
+    parts: list[Sequence[stored.Point]] = []
+    begin = 0
+    for place in sorted({bisect_right([point.at for point in stored_series], start) for start in starts}):
+        parts.append(stored_series[begin:place])
+        begin = place
+    return [part for part in (*parts, stored_series[begin:]) if part]
+
+
+def _join_points(block: Sequence[stored.Point]) -> stored.Point:
+    count = sum(point.runs for point in block)
+    return stored.Point(
+        at=block[0].at,
+        mean=sum(point.mean * point.runs for point in block) / count,
+        min=min(point.min for point in block),
+        max=max(point.max for point in block),
+        runs=count,
+        first_run=block[0].first_run,
+        last_run=block[-1].last_run,
+        unknown=block[0].unknown and len(block) == 1,
+    )

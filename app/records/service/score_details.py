@@ -1,0 +1,210 @@
+"""Runs, their inputs and their canary states, as recorded or with the numbers of a re-scoring; read only."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from app.base.db.engine import Connection
+from app.base.errors import InvalidInputError, NotFoundError, Problem
+from app.base.values import Canary
+from app.catalog.service.run_inputs import load_inputs
+from app.catalog.service.suite_snapshots import load_corrected
+from app.records import documents as shapes
+from app.records.store import canary_states, rescored_runs, rescoring, results
+from app.records.store.canary_states import StateRow
+from app.records.store.rescored_runs import RescoredRun
+from app.records.store.rescoring import Rescoring
+from app.records.store.results import RunRow
+from app.retrievers.domain.relevance import judged_relevance
+from app.retrievers.domain.retrievers import Scorer, ScorerKind
+from app.scoring.matching import Match
+from app.scoring.measures import MEASURES_VERSION
+from app.scoring.run_inputs import RunInputs
+from app.scoring.tally import RELEVANCE
+from app.scoring.views import RescoringSide, RescoringView
+
+_RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescoredVersion:
+    """The numbers of a run in a re-scoring."""
+
+    rescoring: Rescoring
+    run: RescoredRun
+
+
+def load_version(connection: Connection, row: RunRow, version: str | None) -> tuple[RunRow, RescoredVersion | None]:
+    """Return a run with its numbers of a measures version, as recorded where `version` is None.
+
+    Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
+    """
+    rescoring = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
+    if rescoring is None:
+        return row, None
+    run = rescored_runs.find_run(connection, rescoring.id, row.id)
+    if run is None:
+        goes_on = rescoring.finished_at is None
+        why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"
+        raise NotFoundError(f"run '{row.id}' is not in measures version {rescoring.name}{why}")
+    names = results.layout_names(connection, run.layout_id)
+    return _rescored_row(row, rescoring, run, names), RescoredVersion(rescoring=rescoring, run=run)
+
+
+def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
+    """Return the runs of a re-scoring with its numbers, newest first, with ids below `before`."""
+    rows = results.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
+    judged = rescored_runs.find_runs(connection, found.id, [row.id for row in rows])
+    names = {layout: results.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
+    versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
+    hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}
+    return [
+        replace(_rescored_row(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
+        for row in rows
+        if (run := judged.get(row.id)) is not None
+    ]
+
+
+def _rescored_row(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
+    return replace(
+        row,
+        verdict=run.verdict,
+        reasons=list(run.reasons),
+        total=run.total,
+        measured=run.measured,
+        failed=run.failed,
+        undefined=run.undefined,
+        degraded=run.degraded,
+        degraded_positions=run.degraded_positions,
+        aggregates=results.named_aggregates(names, run.aggregates),
+        layout_id=run.layout_id,
+        measures_version=found.name,
+    )
+
+
+def find_rescoring(
+    connection: Connection, check_id: int, version: str | None, *, plain: str | None = MEASURES_VERSION
+) -> Rescoring | None:
+    """Return the re-scoring that a measures version of a check names; None for no version and for the plain one.
+
+    Raises InvalidInputError where there is none.
+    """
+    if version is None or version == plain:
+        return None
+    match = _RESCORED.fullmatch(version)
+    found = rescoring.find(connection, int(match[1])) if match else None
+    if found is None or found.check_id != check_id or found.name != version:
+        names_there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
+        names = ", ".join([plain or MEASURES_VERSION, *reversed(names_there)])
+        raise InvalidInputError(
+            [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {names}")]
+        )
+    return found
+
+
+def inputs_of_run(connection: Connection, row: RunRow, rescored: RescoredVersion | None = None) -> RunInputs:
+    """Return the inputs of a run, with the judgments of a re-scoring where one is given.
+
+    Raises NotFoundError where it has not started.
+    """
+    if row.versions is None:
+        raise NotFoundError(f"run '{row.id}' has not started")
+    judged_by = None if rescored is None else rescored.rescoring.suite_version_id
+    return load_inputs(connection, row.versions, judged_by=judged_by)
+
+
+def states_of(
+    connection: Connection, row: RunRow, inputs: RunInputs, rescored: RescoredVersion | None = None
+) -> dict[int, StateRow]:
+    """Return the state of each canary at a run, by canary id.
+
+    In a re-scoring `first_run` is still the first run with this ranking. Where the run could not measure relevance the
+    state has none, even if an earlier run of the same state measured it.
+    """
+    states = canary_states.states_at(connection, row.check_id, row.id)
+    for position in results.unscored_at(connection, row.id):
+        canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
+        if canary_id in states:
+            states[canary_id] = without_relevance(states[canary_id])
+    if rescored is None:
+        return states
+    layout = rescored.run.scores_layout_id
+    versions = {member.canary_id: member.version_id for member in inputs.suite.members}
+    rankings = {
+        canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states
+    }
+    scores = results.scores_of(connection, rankings.values(), layout)
+    reasons = _degraded(rescored.run)
+    found: dict[int, StateRow] = {}
+    for position, member in enumerate(inputs.suite.members):
+        score = scores.get(rankings.get(member.canary_id, (0, 0)))
+        if score is None:
+            continue
+        state, (matched, vector) = states[member.canary_id], score
+        found[member.canary_id] = replace(
+            state,
+            canary_version_id=member.version_id,
+            layout_id=layout,
+            matched=matched,
+            vector=vector,
+            reasons=reasons.get(position, 0),
+            top_score=_top_score(inputs.yardstick.scorer, state, matched, inputs.canaries[position]),
+        )
+    return found
+
+
+def without_relevance(state: StateRow) -> StateRow:
+    """Return a state without its relevance and the reasons that depend on it."""
+    return replace(state, top_score=None, reasons=state.reasons & ~RELEVANCE)
+
+
+def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
+    """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
+    before, after = (found.summary["before"], found.summary["after"]) if found.summary else (None, None)
+    return {
+        "id": str(found.id),
+        "check": found.check,
+        "measures_version": found.name,
+        "suite_hash": found.suite_hash,
+        "since": shapes.time_text(found.since),
+        "status": _status(found),
+        "created_at": shapes.time_text(found.created_at),
+        "finished_at": shapes.time_text(found.finished_at),
+        "progress": {"runs_done": done, "runs_total": total},
+        "note": found.note,
+        "failure": found.failure,
+        "before": _side(before),
+        "after": _side(after),
+    }
+
+
+def _status(found: Rescoring) -> Literal["queued", "running", "finished", "failed"]:
+    if found.finished_at is not None:
+        return "finished" if found.failure is None else "failed"
+    return "queued" if found.claimed_by is None else "running"
+
+
+def _side(stored: RescoringSide | None) -> RescoringSide | None:
+    if stored is None:
+        return None
+    return {
+        **stored,
+        "coverage": shapes.number(stored["coverage"]),
+        "health_score": shapes.number(stored["health_score"]),
+    }
+
+
+def _degraded(run: RescoredRun) -> dict[int, int]:
+    places = np.frombuffer(run.degraded_positions or b"", dtype="<u4").tolist()
+    return dict(zip(places, np.frombuffer(run.degraded_reasons or b"", dtype="<u2").tolist(), strict=True))
+
+
+def _top_score(scorer: Scorer, state: StateRow, matched: bytes, canary: Canary) -> float | None:
+    """Return the relevance of the first hit; only the scorer `judged` depends on judgments."""
+    if scorer.kind is not ScorerKind.JUDGED:
+        return state.top_score
+    best = max((judgment.grade for judgment in canary.judgments), default=0)
+    return judged_relevance(Match.from_bytes(matched).grade, best)

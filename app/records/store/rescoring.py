@@ -1,0 +1,319 @@
+"""Re-scorings in rows: what was requested, which runs are left to be judged anew, and who is at it.
+
+What came of it is in rescored.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from app.base.db.engine import NOW, Moment, blocks, insert_one
+from app.base.db.packed import stored_summary, unpack_latencies, unpacked_positions
+from app.base.jobs.jobs import at_hand, defer
+from app.base.jobs.values import JobKind, NewJob
+from app.catalog.tables import definitions, suite_versions
+from app.records.rescoring_tables import rescored_runs, rescorings
+from app.records.run_tables import runs
+from app.records.store.shards import Failure
+from app.records.tables import run_probes
+from app.retrievers.domain.views import ProbeSummary, StoredFinding
+from app.retrievers.tables import embedder_findings, run_embedders
+from app.scoring.run_inputs import RunVersions
+from app.scoring.views import RescoringTotals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescoring:
+    """A re-scoring of a check's runs by the judgments of one suite version."""
+
+    id: int
+    check_id: int
+    check: str
+    suite_version_id: int
+    suite_hash: str
+    measures_version: str
+    """The definitions of the measures; see `name`."""
+    since: int | None
+    created_at: int
+    finished_at: int | None
+    note: str | None
+    summary: RescoringTotals | None
+    claimed_by: str | None
+    attempts: int
+    """How often in a row it was begun and did not get on, the present attempt included."""
+    failure: str | None
+    """Why it was given up; None = it was not."""
+
+    @property
+    def name(self) -> str:
+        """The version that names its numbers."""
+        return f"{self.measures_version}.r{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRun:
+    """A run to be judged anew: what it worked with, and what does not depend on judgments."""
+
+    id: int
+    versions: RunVersions
+    started_at: int
+    finished_at: int
+    status: str
+    verdict: str
+    reasons: Sequence[str]
+    embedder: StoredFinding | None
+    latencies: bytes
+    paces: bytes | None
+    probes: ProbeSummary | None
+    """What its probes come to; None = a release before did not store it."""
+    failures: bytes | None
+    unscored: bytes | None
+
+    @property
+    def failed(self) -> dict[int, Failure]:
+        """How the probes ended that did not measure, by position."""
+        return msgspec.msgpack.decode(self.failures, type=dict[int, Failure]) if self.failures else {}
+
+    @property
+    def latency_seconds(self) -> NDArray[np.float16]:
+        """How long the probes took, by position."""
+        return unpack_latencies(self.latencies, self.paces)
+
+    @property
+    def unscored_at(self) -> list[int]:
+        """The positions at which relevance could not be measured."""
+        return unpacked_positions(self.unscored)
+
+
+def ask(
+    connection: Connection,
+    *,
+    check_id: int,
+    suite_version_id: int,
+    measures_version: str,
+    since: int | None,
+    now: int,
+) -> int:
+    """Give the re-scoring of a check by a suite version, new or begun before; there is work left if runs are."""
+    whose = {"check_id": check_id, "suite_version_id": suite_version_id, "measures_version": measures_version}
+    made = insert_one(connection, rescorings, **whose, since=since, created_at=now)
+    if made is not None:
+        defer_rescoring(connection, made)
+        return made
+    place = sa.and_(*[rescorings.c[name] == value for name, value in whose.items()])
+    row = connection.execute(sa.select(rescorings.c.id, rescorings.c.since).where(place).with_for_update()).one()
+    mine = rescorings.c.id == row.id
+    if row.since is not None and (since is None or since < row.since):
+        connection.execute(sa.update(rescorings).where(mine).values(since=since))
+    rescoring = find(connection, row.id)
+    if rescoring is not None and (
+        rescoring.failure or (rescoring.finished_at is not None and _left(connection, rescoring))
+    ):
+        restart(connection, row.id)
+    return int(row.id)
+
+
+def restart(connection: Connection, rescoring_id: int) -> None:
+    """Let a re-scoring at which nobody is go on at once, as if no attempt had failed."""
+    free = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.claimed_by.is_(None))
+    values = {"finished_at": None, "failure": None, "attempts": 0, "lease_until": None}
+    connection.execute(sa.update(rescorings).where(free).values(**values))
+    defer_rescoring(connection, rescoring_id)
+
+
+def defer_rescoring(connection: Connection, rescoring_id: int) -> None:
+    """Have a re-scoring carried on."""
+    defer(connection, [NewJob(JobKind.RESCORING, rescoring_id)])
+
+
+def forgotten(connection: Connection, now: int) -> set[int]:
+    """Give the re-scorings at which nobody is although there is work left, and about which no job is."""
+    found = set(connection.execute(sa.select(rescorings.c.id).where(_free(now))).scalars())
+    return found - at_hand(connection, (JobKind.RESCORING,), now) if found else found
+
+
+def find(connection: Connection, rescoring_id: int) -> Rescoring | None:
+    """Find a re-scoring by its id."""
+    row = connection.execute(_RESCORING.where(rescorings.c.id == rescoring_id)).one_or_none()
+    return _rescoring(row) if row else None
+
+
+def list_all(
+    connection: Connection, check_id: int, *, before: int | None = None, limit: int | None = None
+) -> list[Rescoring]:
+    """List the re-scorings of a check, newest first, those with an id below `before`."""
+    statement = _RESCORING.where(rescorings.c.check_id == check_id).order_by(rescorings.c.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(rescorings.c.id < before)
+    return [_rescoring(row) for row in connection.execute(statement)]
+
+
+def under_way(connection: Connection, rescoring_ids: Collection[int]) -> set[int]:
+    """Give those of these re-scorings that have runs left to judge."""
+    ids: set[int] = set()
+    for block in blocks(sorted(rescoring_ids)):
+        left = sa.select(rescorings.c.id).where(rescorings.c.id.in_(block), rescorings.c.finished_at.is_(None))
+        ids.update(connection.execute(left).scalars())
+    return ids
+
+
+def progress(connection: Connection, rescoring: Rescoring) -> tuple[int, int]:
+    """Say how many runs are re-scored, and of how many."""
+    mine = sa.select(sa.func.count()).select_from(rescored_runs).where(rescored_runs.c.rescoring_id == rescoring.id)
+    done = int(connection.execute(mine).scalar_one())
+    if rescoring.finished_at is not None and rescoring.failure is None:
+        return done, done
+    matching = sa.select(sa.func.count()).select_from(runs).where(_wanted(rescoring))
+    return done, max(done, int(connection.execute(matching).scalar_one()))
+
+
+def waiting(connection: Connection, *, now: int, only: int | None = None) -> int | None:
+    """Find a re-scoring with work left at which nobody is; or `only` this one."""
+    statement = _waiting() if only is None else _waiting().where(rescorings.c.id == only)
+    return connection.execute(statement, {"now": now}).scalar_one_or_none()
+
+
+@cache
+def _waiting() -> sa.Select[Any]:
+    return sa.select(rescorings.c.id).where(_free(NOW)).order_by(rescorings.c.id).limit(1)
+
+
+def claim(
+    connection: Connection, rescoring_id: int, *, owner: str, now: int, lease_until: int, but: str | None = None
+) -> bool:
+    """Take a re-scoring at which nobody is; False where it is finished, or somebody was faster.
+
+    With `but`, also from whoever has it, unless his name begins so.
+    """
+    free = sa.and_(rescorings.c.id == rescoring_id, _free(now))
+    if but is not None:
+        left = sa.and_(rescorings.c.claimed_by.is_not(None), ~rescorings.c.claimed_by.startswith(but, autoescape=True))
+        unfinished = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.finished_at.is_(None))
+        free = sa.and_(unfinished, sa.or_(_free(now), left))
+    values = {"claimed_by": owner, "lease_until": lease_until, "attempts": rescorings.c.attempts + 1}
+    return connection.execute(sa.update(rescorings).where(free).values(**values)).rowcount == 1
+
+
+def renew(connection: Connection, rescoring_id: int, *, owner: str, lease_until: int) -> bool:
+    """Say that this one is still at it and gets on; False where another has taken over."""
+    held = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.claimed_by == owner)
+    values = {"lease_until": lease_until, "attempts": 0}
+    return connection.execute(sa.update(rescorings).where(held).values(**values)).rowcount == 1
+
+
+def release(connection: Connection, owner: str) -> None:
+    """Let go of what this one is at, so that it goes on elsewhere or later."""
+    held = sa.and_(rescorings.c.claimed_by == owner, rescorings.c.finished_at.is_(None))
+    attempts = sa.case((rescorings.c.attempts > 0, rescorings.c.attempts - 1), else_=0)  # this one has not failed
+    connection.execute(sa.update(rescorings).where(held).values(claimed_by=None, lease_until=None, attempts=attempts))
+
+
+def put_off(connection: Connection, rescoring_id: int, *, owner: str, until: int) -> None:
+    """Let go of a re-scoring that nobody is to take before `until`."""
+    held = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.claimed_by == owner)
+    connection.execute(sa.update(rescorings).where(held).values(claimed_by=None, lease_until=until))
+
+
+def fail(connection: Connection, rescoring_id: int, *, owner: str, failure: str, now: int) -> None:
+    """Give a re-scoring up; what it has re-scored stays."""
+    held = sa.and_(rescorings.c.id == rescoring_id, rescorings.c.claimed_by == owner)
+    values = {"finished_at": now, "failure": failure, "claimed_by": None, "lease_until": None}
+    connection.execute(sa.update(rescorings).where(held).values(**values))
+
+
+def finish(
+    connection: Connection, rescoring: Rescoring, totals: RescoringTotals, *, note: str | None, now: int
+) -> bool:
+    """Say that no run is left; False where more have been requested meanwhile."""
+    row = connection.execute(
+        sa.select(rescorings.c.since).where(rescorings.c.id == rescoring.id).with_for_update()
+    ).one()
+    if row.since != rescoring.since:
+        return False
+    values = {"finished_at": now, "note": note, "claimed_by": None, "lease_until": None, "attempts": 0}
+    values["summary"] = json.dumps(totals)
+    connection.execute(sa.update(rescorings).where(rescorings.c.id == rescoring.id).values(**values))
+    return True
+
+
+def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit: int) -> list[PendingRun]:
+    """Read runs that are not re-scored yet, in the order they ran, those with an id above `after`."""
+    statement = (
+        sa.select(
+            runs,
+            embedder_findings.c.body.label("embedder"),
+            run_probes.c.latencies,
+            run_probes.c.paces,
+            run_probes.c.failures,
+            run_probes.c.unscored,
+        )
+        .outerjoin(run_probes, run_probes.c.run_id == runs.c.id)
+        .outerjoin(run_embedders, run_embedders.c.run_id == runs.c.id)
+        .outerjoin(embedder_findings, embedder_findings.c.id == run_embedders.c.finding_id)
+        .where(_wanted(rescoring), _not_yet(rescoring.id), runs.c.id > after)
+        .order_by(runs.c.id)
+        .limit(limit)
+    )
+    return [
+        PendingRun(
+            id=row.id,
+            versions=RunVersions(row.suite_version_id, row.check_version_id, row.retriever_version_id),
+            started_at=row.started_at,
+            finished_at=row.finished_at,
+            status=row.status,
+            verdict=row.verdict,
+            reasons=json.loads(row.reasons) if row.reasons else (),
+            embedder=json.loads(row.embedder) if row.embedder else None,
+            latencies=row.latencies or b"",
+            paces=row.paces,
+            probes=stored_summary(row.probes, row.figures, row.measured),
+            failures=row.failures,
+            unscored=row.unscored,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+_RESCORING = (
+    sa.select(rescorings, definitions.c.slug.label("check"), suite_versions.c.hash.label("suite_hash"))
+    .join(definitions, definitions.c.id == rescorings.c.check_id)
+    .join(suite_versions, suite_versions.c.id == rescorings.c.suite_version_id)
+)
+
+
+def _rescoring(row: Any) -> Rescoring:
+    values = {name: getattr(row, name) for name in Rescoring.__dataclass_fields__}
+    return Rescoring(**{**values, "summary": json.loads(row.summary) if row.summary else None})
+
+
+def _free(now: Moment) -> sa.ColumnElement[bool]:
+    lapsed = sa.or_(rescorings.c.lease_until.is_(None), rescorings.c.lease_until < now)
+    return sa.and_(rescorings.c.finished_at.is_(None), lapsed)
+
+
+def _wanted(rescoring: Rescoring) -> sa.ColumnElement[bool]:
+    """Say which runs a re-scoring is of: those that ended, measured or not, since then."""
+    ended = sa.and_(
+        runs.c.check_id == rescoring.check_id,
+        runs.c.status.in_(("finished", "partial")),
+        sa.or_(runs.c.aggregates.is_not(None), runs.c.figures.is_not(None)),
+    )
+    return ended if rescoring.since is None else sa.and_(ended, runs.c.finished_at >= rescoring.since)
+
+
+def _not_yet(rescoring_id: int) -> sa.ColumnElement[bool]:
+    done = sa.exists().where(rescored_runs.c.rescoring_id == rescoring_id, rescored_runs.c.run_id == runs.c.id)
+    return ~done
+
+
+def _left(connection: Connection, rescoring: Rescoring) -> bool:
+    statement = sa.select(runs.c.id).where(_wanted(rescoring), _not_yet(rescoring.id)).limit(1)
+    return connection.execute(statement).first() is not None

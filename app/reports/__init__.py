@@ -1,0 +1,1 @@
+"""What people look at: the status page, pages of runs and canaries, reports, badges, Prometheus."""

@@ -1,0 +1,212 @@
+"""Tables of the means of a run for a report: at every cut-off, over whole rankings, by category, with intervals.
+
+An undefined number is shown as a dash, never as 0.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from app.alerts.domain.answer_rules import marked_name
+from app.base.counts import counted
+from app.base.documents.plain_text import Table, number, plain
+from app.base.values import ROUNDING
+from app.catalog.domain.judgment_sources import labelled, self_judged_lines
+from app.scoring.measures import RECALL_BY
+
+CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
+"""The order of rows in the table over k; others follow."""
+ERR_SCALE: Final = "ERR has a scale of its own: a perfect answer of grade 1 has 0.125, one of grade 3 0.875"
+"""What is said wherever ERR is shown, without a full stop."""
+INTERVAL_NOTE: Final = (
+    "in parentheses the 95 % interval over the canaries (bootstrap), "
+    "none below 10 canaries and where all score the same"
+)
+_WORTH_A_NOTE: Final = 0.3
+"""Least difference between recall by passage and by id that gets a note."""
+_NO_INTERVALS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def lead_line(report: Mapping[str, Any]) -> str:
+    """Return the numbers to read first, `NDCG@10 0.812 (0.750 to 0.871), R@5 0.900`; "" where there are none."""
+    return ", ".join(" ".join(filter(None, one)) for one in lead_numbers(report))
+
+
+def lead_numbers(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return name, mean and interval ("" = none) of the measures to read first; none of a report without a guide."""
+    run, guide = report["run"], report.get("guide")
+    if guide is None or not run["canaries"]["measured"]:
+        return []
+    own = run.get("self_judged")
+    return [
+        (labelled(name, self_judged=own), *_estimate(run, name, _intervals(report)).partition("\n")[::2])
+        for name in dict.fromkeys((guide["measure"], guide["recall"]))
+    ]
+
+
+def measure_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of measures of the whole run and by category; those at every cut-off of each are apart."""
+    run = report["run"]
+    if not run["canaries"]["measured"]:
+        return []
+    intervals, guide, confirmed = _intervals(report), report.get("guide"), report.get("confirmed", ())
+    return [
+        cutoff_table(run, intervals, guide, self_judged=run.get("self_judged")),
+        whole_table(run, intervals, confirmed=confirmed),
+        category_table(run, report),
+    ]
+
+
+def category_cutoff_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return a table of measures by cut-off for each category that has any, where there are several categories."""
+    categories = report["run"].get("categories") or {}
+    if len(categories) < 2 or not report["run"]["canaries"]["measured"]:  # noqa: PLR2004 - one alone is the run itself
+        return []
+    intervals = report.get("intervals", {}).get("categories", {})
+    tables = []
+    for name, part in categories.items():
+        if any("@" in measure and value is not None for measure, value in part["measures"].items()):
+            own = report["run"].get("self_judged")
+            table = cutoff_table(part, intervals.get(name, _NO_INTERVALS), report.get("guide"), self_judged=own)
+            title = plain(name).replace("_", " ")
+            tables.append(Table(title=title, columns=table.columns, rows=table.rows))
+    return [table for table in tables if table.rows]
+
+
+def recall_lines(run: Mapping[str, Any]) -> list[str]:
+    """Return what to know of the recall of a run: that it is self-judged, that chunks have other ids."""
+    own = self_judged_lines(str(run.get("retriever")), self_judged=run.get("self_judged"))
+    return [*own, *recall_gap_lines(run["measures"])]
+
+
+def recall_gap_lines(measures: Mapping[str, Any]) -> list[str]:
+    """Return a line where recall by passage is well above recall by id at the deepest k: the chunks have other ids."""
+    depths = [
+        name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
+    ]
+    if not depths:
+        return []
+    deepest = max(depths, key=int)
+    by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
+    if by_passage is None or by_passage - by_id < _WORTH_A_NOTE - ROUNDING:
+        return []
+    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts have other ids"]
+
+
+def pooled_recall_lines(recalls: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line on the estimate at the deepest k of each retriever, with its interval and what it is a share of."""
+    deepest: dict[str, Mapping[str, Any]] = {}
+    for one in recalls:
+        if one["value"] is not None and one["k"] >= deepest.get(one["retriever"], one)["k"]:
+            deepest[one["retriever"]] = one
+    return [
+        f"pooled recall@{one['k']} of {one['retriever']} {one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f}) "
+        f"{one['frame']}, by {counted(one['queries'], 'query')} of task {one['task']}"
+        for one in deepest.values()
+    ]
+
+
+def cutoff_table(
+    run: Mapping[str, Any],
+    intervals: Mapping[str, Any] = _NO_INTERVALS,
+    guide: Mapping[str, Any] | None = None,
+    *,
+    self_judged: bool | None = None,
+) -> Table:
+    """Return the means of the measures with a cut-off, one row per measure and one column per k.
+
+    `guide`: its measure comes first, then recall, which is labelled where it is `self_judged`. Those of `RECALL_BY`
+    have a row only where they are defined.
+    """
+    cells: dict[str, dict[int, Any]] = {}
+    for name, value in run["measures"].items():
+        base, at, k = name.partition("@")
+        if at and k.isdigit():
+            cells.setdefault(base, {})[int(k)] = value
+    for name in RECALL_BY:
+        if all(value is None for value in cells.get(name, {}).values()):
+            cells.pop(name, None)
+    ks = sorted({k for row in cells.values() for k in row})
+    # Columns beyond fetch_k are always empty and left out, unless all are.
+    ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
+    lead = () if guide is None else (guide["measure"].partition("@")[0], guide["recall"].partition("@")[0])
+    order = [name for name in dict.fromkeys((*lead, *CUT_MEASURES, *cells)) if name in cells]
+    rows = tuple(
+        (labelled(name, self_judged=self_judged), *(_estimate(run, f"{name}@{k}", intervals) for k in ks))
+        for name in order
+    )
+    notes = [INTERVAL_NOTE] * bool(intervals) + [ERR_SCALE] * ("ERR" in cells)
+    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows, note="; ".join(notes))
+
+
+def whole_table(
+    run: Mapping[str, Any], intervals: Mapping[str, Any] = _NO_INTERVALS, *, confirmed: Collection[str] = ()
+) -> Table:
+    """Return the means of the measures over the whole ranking; those of a judge are marked unless `confirmed`."""
+    whole = [
+        (marked_name(name, confirmed), _estimate(run, name, intervals)) for name in run["measures"] if "@" not in name
+    ]
+    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
+
+
+def category_table(run: Mapping[str, Any], report: Mapping[str, Any] = _NO_INTERVALS) -> Table:
+    """Return one row per category, where there are several: canaries, health score, coverage and uncut measures.
+
+    With the guide of a report its measure and recall come before the others.
+    """
+    categories = run.get("categories") or {}
+    guide = report.get("guide") or {}
+    intervals = report.get("intervals", {}).get("categories", {})
+    lead = [guide[name] for name in ("measure", "recall") if name in guide]
+    names = [name for part in categories.values() for name in part["measures"] if "@" not in name]
+    columns = tuple(dict.fromkeys([*lead, *names]))
+    rows = tuple(
+        (
+            plain(category),
+            str(part["canaries"]),
+            *(number(part[name]) for name in ("health_score", "coverage")),
+            *(_estimate(part, name, intervals.get(category, _NO_INTERVALS)) for name in columns),
+        )
+        for category, part in categories.items()
+        if len(categories) > 1
+    )
+    heads = (labelled(name, self_judged=run.get("self_judged")) for name in columns)
+    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *heads), rows=rows)
+
+
+def composition_table(report: Mapping[str, Any]) -> Table:
+    """Return the canaries by category and segment with targets, and notes on unusual numbers of expected chunks.
+
+    Without segments where no canary states its own; no rows where there is nothing to note then.
+    """
+    found = report.get("composition") or {"categories": [], "segments": [], "notes": []}
+    segments = [one["segment"] for one in found["segments"]] if any(s["canaries"] for s in found["segments"]) else []
+    note = "; ".join(map(plain, found["notes"]))
+    if not segments and not note:
+        return Table(title="Composition", columns=(), rows=())
+    rows = [
+        (
+            plain(one["category"]),
+            *(str(one["segments"][name]) for name in segments),
+            str(one["not_stated"] if segments else one["not_stated"] + sum(one["segments"].values())),
+        )
+        for one in found["categories"]
+    ]
+    if segments:
+        rows.append(("all", *(str(one["canaries"]) for one in found["segments"]), str(found["not_stated"])))
+        rows.append(("to have at least", *(str(one["target"]) for one in found["segments"]), ""))
+    columns = ("category", *segments, "not stated" if segments else "canaries")
+    return Table(title="Composition", columns=columns, rows=tuple(rows), note=note)
+
+
+def _intervals(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = report.get("intervals", {}).get("run", _NO_INTERVALS)
+    return found
+
+
+def _estimate(run: Mapping[str, Any], name: str, intervals: Mapping[str, Any]) -> str:
+    """Return a mean and, where there is one, its interval on a line of its own."""
+    value, interval = run["measures"].get(name), intervals.get(name)
+    if value is None or interval is None:
+        return number(value)
+    return f"{number(value)}\n({number(interval['low'])} to {number(interval['high'])})"

@@ -1,0 +1,295 @@
+"""Renders a report, the plain `{run, worst, results?}` of `shapes`, as Markdown, JUnit XML, JSON or tables.
+
+Queries, ids and retrieved texts may be hostile: none of them can become markup, a mention or a control sequence.
+An undefined number is shown as a dash, never as 0.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from app.base.counts import counted
+from app.base.documents.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
+from app.base.values import Category, Outcome, Reason, Verdict
+from app.reports.documents.report_changes import change_lines, change_tables
+from app.reports.documents.report_measures import (
+    category_cutoff_tables,
+    composition_table,
+    lead_line,
+    measure_tables,
+    pooled_recall_lines,
+    recall_lines,
+)
+from app.retrievers.domain.probe_failures import outcome_word
+from app.runs.documents import not_returned, why_degraded
+
+_SHOWN_FAILURES = 5
+_NOT_WAITED_FOR = " (not sent, or aborted)"
+
+
+def report_markdown(report: Mapping[str, Any]) -> str:
+    """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
+    run = report["run"]
+    parts = [
+        f"# {prose(headline(run))}",
+        *(f"- {prose(str(reason))}" for reason in run.get("reasons") or ()),
+    ]
+    notes = [*failure_lines(report), *note_lines(report)]
+    if notes:
+        parts += ["", *(f"- {prose(line)}" for line in notes)]
+    for line in (*lead_lines(report), counts_line(run), *change_lines(report)):
+        parts += ["", prose(line)]
+    for table in (*change_tables(report), *report_tables(report), *_category_sections(report)):
+        parts += ["", table_markdown(table)]
+    return "\n".join(parts) + "\n"
+
+
+def _category_sections(report: Mapping[str, Any]) -> list[Table]:
+    """Return the measures of each category at every cut-off, in reports that have intervals."""
+    if "intervals" not in report:
+        return []
+    return [replace(table, title=f"Measures: {table.title}") for table in category_cutoff_tables(report)]
+
+
+def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    """Return a report, or a list of them, as indented JSON in its own order; ValueError for a number JSON lacks."""
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def report_junit(*reports: Mapping[str, Any]) -> str:
+    """Return the reports as JUnit XML: a suite each, its verdict as the first test case, then one per canary.
+
+    The canaries are those of `results`, or else of `worst`. There are failures exactly where the verdict is degraded:
+    the verdict, and the degraded canaries, beside a saved report those newly degraded. What is degraded without being
+    a failure has its reasons as output. A canary that was not measured is an error, whatever the verdict, and so is an
+    unknown verdict; a canary without expectations is skipped.
+    """
+    suites = "".join([f"\n{_junit_suite(report)}" for report in reports])
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>{suites}\n</testsuites>\n'
+
+
+def _junit_suite(report: Mapping[str, Any]) -> str:
+    """Return a suite as indented XML. Its results are gone through once, and kept as text alone: they may be many."""
+    run = report["run"]
+    name = str(run.get("check") or run["suite"])
+    tally = Counter[str]()
+    seconds = 0.0
+    degraded = run.get("verdict") == Verdict.DEGRADED
+    comparison = report.get("comparison")
+    failing = {one["key"] for one in comparison["newly_degraded"]} if comparison is not None else None
+    cases: list[str] = [_verdict_case(name, run, tally)]
+    for result in report["results"] if "results" in report else report["worst"]:
+        latency = result.get("latency_seconds") or 0.0
+        seconds += latency
+        case = ET.Element(
+            "testcase",
+            classname=_xml(f"{name}.{result['category']}"),
+            name=_xml(str(result["key"])),
+            time=f"{latency:.3f}",
+        )
+        kind, message = _junit_outcome(result)
+        if kind == "failure" and not (degraded and (failing is None or result["key"] in failing)):
+            already = "degraded in the baseline too" if degraded else "degraded by its own limits"
+            ET.SubElement(case, "system-out").text = _xml(f"{already}: {message}")
+        elif kind is not None:
+            tally[kind] += 1
+            element = ET.SubElement(case, kind, message=_xml(message))
+            if kind != "skipped":
+                element.set("type", ",".join(result["reasons"]) or str(result["outcome"]))
+                element.text = _xml("\n".join(_evidence(result)))
+        cases.append(_indented(case, 2))
+    suite = ET.Element("testsuite", name=_xml(name), tests=str(len(cases)), time=f"{seconds:.3f}")
+    if run.get("started_at"):
+        suite.set("timestamp", str(run["started_at"]))
+    for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(tally[kind]))
+    start = _indented(suite, 1)
+    return "\n".join([f"{start.removesuffix(' />')}>", *cases, "  </testsuite>"])
+
+
+def _verdict_case(name: str, run: Mapping[str, Any], tally: Counter[str]) -> str:
+    """Return the verdict of a run as a test case, and count it."""
+    case = ET.Element("testcase", classname=_xml(name), name="verdict", time="0.000")
+    verdict = run.get("verdict")
+    reasons = "\n".join(plain(str(reason)) for reason in run.get("reasons") or ())
+    kind = None if verdict == Verdict.HEALTHY else "failure" if verdict == Verdict.DEGRADED else "error"
+    if kind is not None:
+        tally[kind] += 1
+        message = reasons.split("\n", 1)[0] or str(verdict or run["status"])
+        ET.SubElement(case, kind, message=_xml(message), type=str(verdict or run["status"])).text = _xml(reasons)
+    elif reasons:
+        ET.SubElement(case, "system-out").text = _xml(reasons)
+    return _indented(case, 2)
+
+
+def _indented(element: ET.Element, level: int) -> str:
+    """Return an element as XML, indented as one at this level."""
+    ET.indent(element, level=level)
+    return f"{'  ' * level}{ET.tostring(element, encoding='unicode')}"
+
+
+def headline(run: Mapping[str, Any]) -> str:
+    """Return the verdict in one line: `Degraded: dataforge-docs`; a healthy run with degraded canaries says so."""
+    verdict = str(run.get("verdict") or run["status"]).capitalize()
+    degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
+    if run.get("verdict") == Verdict.HEALTHY and degraded:
+        predicate = (
+            "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
+        )
+        verdict = f"{verdict} by its rules, although {degraded} of {measured} {predicate}"
+    return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
+
+
+def lead_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return the numbers to read first, and why they come first; none of a report without a guide."""
+    line = lead_line(report)
+    return [line, str(report["guide"]["sentence"])] if line else []
+
+
+def counts_line(run: Mapping[str, Any]) -> str:
+    """Return one line: canaries by fate, health score, coverage."""
+    counts = run["canaries"]
+    counts_text = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
+    scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
+    version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
+    return f"{counted(counts['total'], 'canary')}: {counts_text}; {scores}{version}"
+
+
+def failure_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return a line per kind of probe failure, the most frequent first: `97 x error response: answered 500 (q1, q2)`.
+
+    The first canaries are named.
+    """
+    run_reasons = report["run"].get("reasons") or ()  # the reason of an early end is listed once
+    failures: dict[tuple[str, str], list[str]] = {}
+    for result in report.get("results", report["worst"]):
+        if result["outcome"] != Outcome.OK:
+            detail = "" if result.get("detail") in run_reasons else plain(str(result.get("detail") or ""))
+            failures.setdefault((str(result["outcome"]), detail), []).append(plain(str(result["key"])))
+    ranked = sorted(failures.items(), key=lambda item: -len(item[1]))
+    lines = [
+        f"{len(keys)} x {outcome_word(outcome)}{f': {detail}' if detail else ''}"
+        f"{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''} ({_first_three(keys)})"
+        for (outcome, detail), keys in ranked[:_SHOWN_FAILURES]
+    ]
+    rest = sum(len(keys) for _, keys in ranked[_SHOWN_FAILURES:])
+    return [*lines, f"{rest} x something else"] if rest else lines
+
+
+def note_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return notes from several numbers of a report: chunks under other ids, minimums above all scores."""
+    pooled = pooled_recall_lines(report.get("pooled_recall", ()))
+    return [*recall_lines(report["run"]), *pooled, *_minimum_lines(report)]
+
+
+def _minimum_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return a note that the minimum may be wrong, where half the canaries are degraded by relevance alone."""
+    results = report.get("results", report["worst"])
+    low = [result for result in results if result["verdict"] == Verdict.DEGRADED]
+    counts = report["run"]["canaries"]
+    only_relevance = all(list(result["reasons"]) == [Reason.LOW_RELEVANCE] for result in low)
+    if not low or not only_relevance or len(low) != counts["degraded"] or 2 * len(low) < counts["measured"]:
+        return []
+    scores = _span([result["top_score"] for result in low], ".2f")
+    least = _span([result["min_relevance_score"] for result in low], "g")
+    scores_text = f"the first hits score {scores}" if len(low) > 1 else f"the first hit scores {scores}"
+    todo = "set it to what the scores of this retriever mean"
+    return [f"degraded by relevance alone: {scores_text}, below min_relevance_score {least}; {todo}"]
+
+
+def _span(values: Sequence[float], digits: str) -> str:
+    least, most = format(min(values), digits), format(max(values), digits)
+    return least if least == most else f"{least} to {most}"
+
+
+def report_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the non-empty tables of a report; those of measures only where any was measured."""
+    tables = (*measure_tables(report), worst_table(report), composition_table(report))
+    return [table for table in tables if table.rows]
+
+
+def worst_table(report: Mapping[str, Any]) -> Table:
+    """Return the worst canaries with their reasons, and the found and missing expected chunks."""
+    rows = tuple(
+        (
+            plain(str(result["key"])),
+            shorten(str(result["query"]), 100),
+            _reason_text(result),
+            number(result["top_score"]),
+            _found_text(result),
+            _missing_text(result),
+        )
+        for result in report["worst"]
+    )
+    columns = ("canary", "query", "reasons", "top_score", "found", "missing")
+    return Table(title="Worst canaries", columns=columns, rows=rows, quoted=frozenset({0, 1, 4, 5}))
+
+
+_NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("�", text)
+
+
+def _junit_outcome(result: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the JUnit element of a canary and its message; None = it passed."""
+    if result["outcome"] == Outcome.SKIPPED:
+        return "error", f"not measured: the run ended first{_NOT_WAITED_FOR}"
+    if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
+        return "error", _reason_text(result)
+    if result["verdict"] == Verdict.DEGRADED:
+        return "failure", _reason_text(result)
+    undefined = result["category"] != Category.NEGATIVE and all(value is None for value in result["measures"].values())
+    undefined = undefined and not any(result.get(name) for name in _NO_JUDGMENT_NEEDED)
+    return ("skipped", "nothing is expected, so nothing is measured") if undefined else (None, "")
+
+
+_NO_JUDGMENT_NEEDED = ("expect_empty", "forbidden_chunks", "max_age_seconds", "max_latency_seconds")
+
+
+def _reason_text(result: Mapping[str, Any]) -> str:
+    if result["outcome"] == Outcome.OK:
+        return "; ".join(why_degraded(result)) or str(result["verdict"])
+    status = f" ({result['http_status']})" if result.get("http_status") else ""
+    return f"{outcome_word(result['outcome'])}{status}"
+
+
+def _evidence(result: Mapping[str, Any]) -> list[str]:
+    """Return the evidence of a verdict, one fact per line."""
+    lines = [f"query: {plain(str(result['query']))}", f"relevance: {number(result['top_score'])}"]
+    if result.get("detail"):
+        lines.append(f"detail: {plain(str(result['detail']))}")
+    lines += [f"missing: {_judgment_name(judgment)}" for judgment in not_returned(result)]
+    lines += [
+        f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}"
+        + (f", matches {_judgment_name(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
+        for hit in result["ranking"][:10]
+    ]
+    return lines
+
+
+def _found_text(result: Mapping[str, Any]) -> str:
+    hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
+    ranks = [f"{_judgment_name(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
+    return _first_three(ranks)
+
+
+def _missing_text(result: Mapping[str, Any]) -> str:
+    return _first_three([_judgment_name(judgment) for judgment in not_returned(result)])
+
+
+def _first_three(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - a table cell holds three names
+    return ", ".join(names[:3]) + more if names else UNDEFINED
+
+
+def _judgment_name(judgment: Any) -> str:
+    """Return the name of an expected chunk: its id, else document, else the beginning of its text."""
+    if isinstance(judgment, Mapping):
+        judgment = judgment.get("id") or judgment.get("document") or judgment.get("text")
+    return shorten(str(judgment), 60)

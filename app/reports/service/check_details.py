@@ -1,0 +1,362 @@
+"""The page view of one check with its evidence; `overview` lists all checks.
+
+Reads a bounded number of rows per check. Nothing here writes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.alerts.domain.canary_changes import ChangedCanaries
+from app.alerts.domain.outlook import recovery_state
+from app.alerts.domain.summary import NOT_ABOUT_CANARIES
+from app.alerts.domain.views import AlertView, FleetView
+from app.alerts.service import alert_evidence, alert_views
+from app.alerts.service.alert_evidence import Explanation
+from app.alerts.service.alert_lines import explained_runs, summaries
+from app.alerts.service.changed_list import list_changed
+from app.alerts.store import alerts
+from app.alerts.store.alerts import AlertFilter
+from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.values import Verdict
+from app.catalog.domain.schedules import next_due, spread
+from app.catalog.service import lookup
+from app.catalog.service.lookup import schedule_of
+from app.catalog.store import definitions, suites
+from app.catalog.store.definitions import Definition
+from app.diagnosis.domain.causes import is_overcome
+from app.diagnosis.store.diagnoses import DiagnosisRow
+from app.records.domain.run_views import ResultView, RunView
+from app.records.service import result_views, run_views, score_details
+from app.records.store import check_summaries, degraded_at_run, rescored_runs, rescoring, results
+from app.records.store.rescoring import Rescoring
+from app.records.store.results import RunRow
+from app.retrievers.domain.relevance import measures_relevance
+from app.runs.service.scheduling import silence
+from app.scoring.verdicts import is_relevance_judged
+
+SPARK_RUNS = 30
+SHOWN_CANARIES = 10
+_RECENT_RUNS = 15
+_RECENT_ALERTS = 5
+_SHOWN_VERSIONS = 5
+_UNRESOLVED = ("firing", "recovering", "pending")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """An ended run in one line; None = not measured."""
+
+    id: str
+    status: str
+    verdict: str | None
+    reasons: Sequence[str]
+    health_score: float | None
+    coverage: float | None
+    degraded: int | None
+    measured: int | None
+    failed: int | None
+    total: int | None
+    index_version: str | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLine:
+    """A check in one line."""
+
+    slug: str
+    suite: str
+    retriever: str
+    schedule: str
+    enabled: bool
+    archived: bool
+    newest: EndedRun | None
+    """The newest ended run; None before the first."""
+    recent: tuple[EndedRun, ...]
+    """Up to `SPARK_RUNS` ended runs, oldest first."""
+    active: str | None
+    """`running` while a run is, `queued` while one waits whose time has come."""
+    next_run: datetime | None
+    overdue: bool
+    """Whether no run completed by the second-next scheduled instant."""
+    alerts: Mapping[str, int]
+    """Unresolved alerts by state and severity: `firing critical`."""
+
+    @property
+    def recovery(self) -> str | None:
+        """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
+        return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A re-scoring, by which history can be shown."""
+
+    id: str
+    name: str
+    """The measures version."""
+    goes_on: bool
+    """Whether it is still running."""
+    failed: bool
+
+
+class DegradedResult(ResultView):
+    """A degraded canary of a run, with its ranks when last healthy and now."""
+
+    rank_before: int | None
+    rank_now: int | None
+    degraded_since: str | None
+    """The first run of the period."""
+    diagnosis: DiagnosisRow | None
+
+
+class SummarizedAlert(AlertView):
+    """An alert with its summary."""
+
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDetail:
+    """A check with the evidence of its newest ended run, in the API's shapes."""
+
+    line: CheckLine
+    definition: Mapping[str, Any]
+    managed_by: str
+    source: str | None
+    run: RunView | None
+    k: int
+    """The k of the newest ended run, else of the definition."""
+    degraded: Sequence[DegradedResult]
+    """The worst degraded canaries, at most `SHOWN_CANARIES`."""
+    fleet: FleetView | None
+    """What the canaries degraded since the oldest unresolved alert have in common; None = there are none."""
+    changed: ChangedCanaries | None
+    """How many of the degraded changed since the oldest unresolved alert, and how many failed before; None = no such
+    alert, or nothing to compare with."""
+    failed: Sequence[ResultView]
+    """Canaries whose probe failed, at most `SHOWN_CANARIES`."""
+    unresolved: Sequence[SummarizedAlert]
+    resolved: Sequence[AlertView]
+    runs: Sequence[RunView]
+    """The newest runs; of a measures version, those in the re-scoring with its numbers."""
+    versions: Sequence[Version]
+    """The re-scorings of the check, newest first."""
+
+
+def load_line(store: Store, slug: str, now: datetime) -> CheckLine:
+    """Return a check in one line, also an archived one. Raises NotFoundError."""
+    with store.read() as connection:
+        check = lookup.find_check(connection, slug)
+        return _line(connection, check, open_alerts(connection).get(check.id, {}), now)
+
+
+def load_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
+    """Return a check with the evidence of its newest ended run, also an archived one.
+
+    A measures `version` applies to the listed runs only. Raises NotFoundError, and InvalidInputError where there is no
+    such version.
+    """
+    with store.read() as connection:
+        check = lookup.find_check(connection, slug)
+        versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
+        line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
+        k = _k_of(connection, check)
+    run = run_views.run(store, line.newest.id) if line.newest else None
+    unresolved, explanation = _unresolved(store, slug, run["id"] if run else None)
+    degraded, fleet = _degraded(store, run["id"], unresolved, explanation) if run else ([], None)
+    return CheckDetail(
+        line=line,
+        definition=check.body,
+        managed_by=check.managed_by,
+        source=check.source,
+        run=run,
+        k=k,
+        degraded=degraded,
+        fleet=fleet,
+        changed=_changed(unresolved, explanation),
+        failed=_failed(store, run["id"]) if run and run["canaries"]["failed"] else (),
+        unresolved=unresolved,
+        resolved=alert_views.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
+        runs=run_views.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version, with_queries=False),
+        versions=versions,
+    )
+
+
+def _changed(unresolved: Sequence[SummarizedAlert], explanation: Explanation | None) -> ChangedCanaries | None:
+    about_canaries = any(one["kind"] not in NOT_ABOUT_CANARIES for one in unresolved)
+    changed = None if explanation is None else explanation.changed
+    return changed if changed is not None and about_canaries and changed.compared else None
+
+
+def list_versions(store: Store, run_id: str) -> list[Version]:
+    """Return the re-scorings that include a run, newest first."""
+    with store.read() as connection:
+        row = lookup.find_run(connection, run_id)
+        mine = rescored_runs.rescorings_of(connection, row.id)
+        there = rescoring.list_all(connection, row.check_id) if mine else []
+        return [_version(one) for one in there if one.id in mine]
+
+
+def keys_judged_by_relevance(
+    store: Store, run_id: str, keys: Collection[str], *, version: str | None = None
+) -> frozenset[str]:
+    """Return those of these canaries of a run that the relevance of their first hit can degrade."""
+    with store.read() as connection:
+        row, rescored = score_details.load_version(connection, lookup.find_run(connection, run_id), version)
+        if row.versions is None:
+            return frozenset()
+        inputs = score_details.inputs_of_run(connection, row, rescored)
+    measured = measures_relevance(inputs.yardstick.scorer)
+    by_key = inputs.suite.by_key
+    return frozenset(key for key in keys if is_relevance_judged(by_key[key], scorer_measures_relevance=measured))
+
+
+def k_of_run(store: Store, run_id: str) -> int | None:
+    """Return how many hits of each answer count in a run; None = it has not started."""
+    with store.read() as connection:
+        version = lookup.find_run(connection, run_id).check_version_id
+        return None if version is None else int(definitions.version_body(connection, version).body["k"])
+
+
+def _k_of(connection: Connection, check: Definition) -> int:
+    newest = results.newest_ended(connection, check.id)
+    version = newest.check_version_id if newest is not None else None
+    body = check.body if version is None else definitions.version_body(connection, version).body
+    return int(body["k"])
+
+
+def _version(found: Rescoring) -> Version:
+    return Version(
+        id=str(found.id), name=found.name, goes_on=found.finished_at is None, failed=found.failure is not None
+    )
+
+
+def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
+    recent = tuple([ended_run(row) for row in results.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+    live = check.archived_at is None and bool(check.body["enabled"])
+    return CheckLine(
+        slug=check.slug,
+        suite=check.body["suite"],
+        retriever=check.body["retriever"],
+        schedule=schedule_text(check.body["schedule"]),
+        enabled=bool(check.body["enabled"]),
+        archived=check.archived_at is not None,
+        newest=recent[-1] if recent else None,
+        recent=recent,
+        active=check_summaries.under_way(connection, to_us(now)).get(check.id),
+        next_run=next_run(check, now) if live else None,
+        overdue=live and silence(connection, check, now) is not None,
+        alerts=unresolved,
+    )
+
+
+def next_run(check: Definition, now: datetime) -> datetime:
+    """Return when the next run starts: the first instant whose delayed start is in the future."""
+    schedule = schedule_of(check.body)
+    delay = spread(check.slug, schedule)
+    return next_due(schedule, now - delay) + delay
+
+
+def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
+    """Return the number of unresolved alerts by check, and by state and severity: `firing critical`."""
+    by_check: dict[int, dict[str, int]] = {}
+    for check_id, state, severity, count in alerts.count_alerts(connection):
+        by_check.setdefault(check_id, {})[f"{state} {severity}"] = count
+    return by_check
+
+
+def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[SummarizedAlert], Explanation | None]:
+    """Return the unresolved alerts of a check, and the explanation of a run.
+
+    The explanation covers the canaries degraded since the first of these alerts began.
+    """
+    with store.read() as connection:
+        rows = alert_views.find_rows(connection, AlertFilter(states=_UNRESOLVED), check=slug, before=None, limit=50)
+        first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
+        mine = [] if run_id is None else [(int(run_id), first_run)]
+        run_ids = list(dict.fromkeys([*mine, *explained_runs(rows)]))
+        explained = dict(zip(run_ids, alert_evidence.explain_all(connection, run_ids), strict=True))
+        written = summaries(connection, rows, explained)
+    found: list[SummarizedAlert] = [
+        {**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows
+    ]
+    ordered = sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+    return ordered, explained[mine[0]] if mine else None
+
+
+def _degraded(
+    store: Store, run_id: str, unresolved: Sequence[SummarizedAlert], why: Explanation | None
+) -> tuple[list[DegradedResult], FleetView | None]:
+    """Return the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
+    begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
+    with store.read() as connection:
+        first_run = min(begun, default=None)
+        worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES)["canaries"]
+        keys = [canary["key"] for canary in worst]
+        since = _degraded_since(connection, int(run_id), keys)
+    by_key = {result["key"]: result for result in result_views.results(store, run_id, keys=keys)[0]} if keys else {}
+    degraded: list[DegradedResult] = [
+        {
+            **by_key[canary["key"]],
+            "rank_before": canary["rank_before"],
+            "rank_now": canary["rank_now"],
+            "degraded_since": since.get(canary["key"]),
+            "diagnosis": _standing(
+                why, canary["key"], canary["rank_now"] if by_key[canary["key"]]["any_match"] else None
+            ),
+        }
+        for canary in worst
+        if canary["key"] in by_key
+    ]
+    return degraded, why.fleet_view if why is not None and begun and why.fleet.fallen else None
+
+
+def _standing(why: Explanation | None, key: str, rank_now: int | None) -> DiagnosisRow | None:
+    """Return the diagnosis of a canary unless it is overcome; None = there is none."""
+    diagnosis = None if why is None else why.diagnoses.get(key)
+    return None if diagnosis is None or is_overcome(diagnosis.evidence.get("rank_now"), rank_now) else diagnosis
+
+
+def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) -> dict[str, str]:
+    """Return the first run of the degraded period that each canary is in at a run, by key."""
+    run = results.find_run(connection, run_id)
+    if run is None or run.suite_version_id is None:
+        return {}
+    ids = {
+        key: place[1] for key, place in suites.places_of(connection, [run.suite_version_id], keys).popitem()[1].items()
+    }
+    since = degraded_at_run.degraded_since(connection, {run_id: ids.values()})[run_id]
+    return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}
+
+
+def _failed(store: Store, run_id: str) -> list[ResultView]:
+    return result_views.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+
+
+def ended_run(row: RunRow) -> EndedRun:
+    """Return an ended run in one line."""
+    return EndedRun(
+        id=str(row.id),
+        status=row.status,
+        verdict=row.verdict,
+        reasons=row.reasons,
+        health_score=row.aggregates.get("health_score"),
+        coverage=row.aggregates.get("coverage"),
+        degraded=row.degraded,
+        measured=row.measured,
+        failed=row.failed,
+        total=row.total,
+        index_version=row.index_version,
+        finished_at=from_us(row.finished_at) if row.finished_at is not None else None,
+    )
+
+
+def schedule_text(schedule: Mapping[str, Any]) -> str:
+    """Return a schedule as text: every 5m, cron 0 6 * * * (UTC)."""
+    if schedule.get("every") is not None:
+        every = schedule["every"]
+        return f"every {every} s" if isinstance(every, int) else f"every {every}"
+    return f"cron {schedule['cron']} ({schedule['timezone']})"

@@ -1,0 +1,303 @@
+"""Snapshot of the state for /metrics: the newest ended run of each check, unresolved alerts, outbox, hooks."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import cast
+
+from app.alerts.domain.rules import DEGRADED_SHARE
+from app.alerts.store import alerts
+from app.annotation.store import recalls
+from app.annotation.store.recalls import RecallRow
+from app.answers.store.calibrations import calibrated_judges
+from app.base.db.engine import Connection, Store, to_us
+from app.base.jobs import jobs
+from app.base.jobs.values import JobsWaiting
+from app.base.values import Verdict
+from app.catalog.domain.schedules import interval_seconds, next_due
+from app.catalog.service.judgment_sources import is_self_judged
+from app.catalog.service.lookup import schedule_of
+from app.catalog.store import definitions
+from app.detection.store.detectors import DetectionRow
+from app.hooks.store import outbox
+from app.records.store import current_state, results
+from app.reports.store import metric_rows
+from app.reports.store.metric_rows import CheckRows, CheckVersion
+
+_DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
+_OWN = {"health_score", "coverage", DEGRADED_SHARE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckState:
+    """Numbers of a check's newest ended run; None = not measured."""
+
+    labels: tuple[str, str, str]
+    interval_seconds: float
+    verdict: str | None = None
+    health_score: float | None = None
+    coverage: float | None = None
+    degraded: float | None = None
+    canaries: Mapping[str, float]
+    measures: Mapping[str, float | None]
+    categories: Mapping[str, Mapping[str, float | None]]
+    self_judged: bool | None = None
+    """Whether its recall is self-judged; None = no run has ended."""
+    index_version: str | None = None
+    latencies: Mapping[str, float | None] = field(default_factory=dict)
+    """Latency of measured probes in seconds, by percentile."""
+    last_run: float | None = None
+    last_success: float | None = None
+    embedding_canaries: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Cosines by key and whether the texts are similar (`true`, `false`)."""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """The detector's evidence at its last run, by scope; `average` over all."""
+    top_scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Relevance by key of the measured canaries with series of their own; None = not scored."""
+    degraded_keys: frozenset[str] = frozenset()
+    canaries_omitted: int | None = None
+    """Number of canaries without a series because of the cap; None = the check has no canary series."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookState:
+    """Delivery state of a hook."""
+
+    slug: str
+    retrying: int
+    """Pending deliveries that failed `current_state.RETRYING_AFTER` times or more."""
+    dead: int
+    disabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The values of all state series."""
+
+    checks: tuple[CheckState, ...]
+    alerts: Mapping[tuple[str, str, str], int]
+    """Number of unresolved alerts by (check, state, severity); zero is left out."""
+    outbox_pending: int
+    outbox_oldest_seconds: float
+    runs_waiting: int
+    """Number of due runs that no worker has started."""
+    runs_waiting_oldest_seconds: float
+    hooks: tuple[HookState, ...]
+    jobs_waiting: JobsWaiting | None = None
+    """None = one process does all of them."""
+    pooled_recalls: tuple[RecallRow, ...] = ()
+    judges: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """By judge and measure: whether people confirmed it."""
+
+
+class StateReader:
+    """Reads the state with a cache per check, which is read again when the check changes. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Start with an empty cache."""
+        self._checks: dict[int, _CachedCheck] = {}
+        """By id, in the order of slugs."""
+        self._shared: _Shared | None = None
+
+    def forget(self) -> None:
+        """Clear the cache: after an outage the database may be another one."""
+        self._checks = {}
+        self._shared = None
+
+    def read(self, store: Store) -> State:
+        """Return the state; reads a short row per check, and in full the checks that changed since the last call."""
+        now = datetime.now(UTC)
+        with store.read() as connection:
+            versions = metric_rows.check_versions(connection)
+            counts = _count_alerts(connection)
+            changed = {
+                number: version
+                for number, version in versions.items()
+                if (entry := self._checks.get(number)) is None or not entry.is_current(version, now)
+            }
+            fresh = self._read_checks(connection, changed, now)
+            self._shared = _read_shared(connection, now)
+        kept_or_fresh = self._checks | fresh
+        self._checks = {number: replace(kept_or_fresh[number], alerts=counts.get(number, {})) for number in versions}
+        return self._state()
+
+    def read_changed(self, store: Store, check_ids: Collection[int], *, deliveries: bool) -> State:
+        """Return the state after reading only these checks and the outbox, and hooks if `deliveries` were attempted."""
+        if self._shared is None:
+            return self.read(store)
+        now = datetime.now(UTC)
+        ids = sorted(check_ids)
+        with store.read() as connection:
+            for start in range(0, len(ids), metric_rows.BLOCK):
+                block = ids[start : start + metric_rows.BLOCK]
+                versions = metric_rows.check_versions(connection, block)
+                counts = _count_alerts(connection, block)
+                for number, entry in self._read_checks(connection, versions, now).items():
+                    if number in self._checks:  # a new one is added in slug order by the next `read`
+                        self._checks[number] = replace(entry, alerts=counts.get(number, {}))
+            if deliveries:
+                self._shared = _read_shared(connection, now)
+            else:  # the runs may have something to send
+                pending, oldest = outbox.count_pending(connection)
+                age = _age(now, oldest)
+                self._shared = replace(self._shared, outbox_pending=pending, outbox_oldest_seconds=age)
+        return self._state()
+
+    def _read_checks(
+        self, connection: Connection, versions: Mapping[int, CheckVersion], now: datetime
+    ) -> dict[int, "_CachedCheck"]:
+        entries: dict[int, _CachedCheck] = {}
+        for rows in metric_rows.read_checks(connection, versions):
+            schedule = schedule_of(rows.check.body)
+            entries[rows.check.id] = _CachedCheck(
+                slug=rows.check.slug,
+                version=versions[rows.check.id],
+                state=_check(connection, rows, interval_seconds(schedule, now)) if rows.check.body["enabled"] else None,
+                until=next_due(schedule, now) if schedule.cron is not None else None,
+            )
+        return entries
+
+    def _state(self) -> State:
+        assert self._shared is not None  # noqa: S101 - it is read with the checks
+        shown = [entry for entry in self._checks.values() if entry.state is not None]
+        shared = self._shared
+        return State(
+            checks=tuple([entry.state for entry in shown if entry.state is not None]),
+            alerts={(entry.slug, *key): count for entry in shown for key, count in entry.alerts.items()},
+            outbox_pending=shared.outbox_pending,
+            outbox_oldest_seconds=shared.outbox_oldest_seconds,
+            runs_waiting=shared.runs_waiting,
+            runs_waiting_oldest_seconds=shared.runs_waiting_oldest_seconds,
+            hooks=shared.hooks,
+            jobs_waiting=shared.jobs_waiting,
+            pooled_recalls=shared.pooled_recalls,
+            judges=shared.judges,
+        )
+
+
+def read_state(store: Store) -> State:
+    """Return the whole state, uncached; reads a few rows per check."""
+    return StateReader().read(store)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CachedCheck:
+    """A cached check."""
+
+    slug: str
+    version: CheckVersion
+    state: CheckState | None
+    """None = the check is disabled."""
+    until: datetime | None
+    """When the interval of its cron changes."""
+    alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Number of unresolved alerts by state and severity."""
+
+    def is_current(self, version: CheckVersion, now: datetime) -> bool:
+        """Whether the check is unchanged since it was read."""
+        return self.version == version and (self.until is None or now < self.until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """State that belongs to no check."""
+
+    outbox_pending: int
+    outbox_oldest_seconds: float
+    runs_waiting: int
+    runs_waiting_oldest_seconds: float
+    hooks: tuple[HookState, ...]
+    jobs_waiting: JobsWaiting | None
+    pooled_recalls: tuple[RecallRow, ...]
+    judges: Mapping[tuple[str, str], bool]
+
+
+def _read_shared(connection: Connection, now: datetime) -> _Shared:
+    pending, oldest = outbox.count_pending(connection)
+    waiting, since = current_state.waiting_runs(connection, to_us(now))
+    return _Shared(
+        outbox_pending=pending,
+        outbox_oldest_seconds=_age(now, oldest),
+        runs_waiting=waiting,
+        runs_waiting_oldest_seconds=_age(now, since),
+        hooks=_hooks(connection),
+        jobs_waiting=jobs.waiting(connection),
+        pooled_recalls=tuple(recalls.list_recalls(connection, in_force=True)),
+        judges=calibrated_judges(connection),
+    )
+
+
+def _hooks(connection: Connection) -> tuple[HookState, ...]:
+    retrying, dead = current_state.retrying_deliveries(connection), current_state.dead_deliveries(connection)
+    return tuple(
+        HookState(
+            slug=hook.slug,
+            retrying=retrying.get(hook.id, 0),
+            dead=dead.get(hook.id, 0),
+            disabled=hook.disabled_reason is not None,
+        )
+        for hook in definitions.list_definitions(connection, "hook")
+    )
+
+
+def _age(now: datetime, since: int | None) -> float:
+    return (to_us(now) - since) / 1e6 if since is not None else 0.0
+
+
+def _count_alerts(
+    connection: Connection, check_ids: Sequence[int] | None = None
+) -> dict[int, dict[tuple[str, str], int]]:
+    """Return the number of unresolved alerts by check, and by state and severity."""
+    counts: dict[int, dict[tuple[str, str], int]] = {}
+    for check_id, state, severity, count in alerts.count_alerts(connection, check_ids):
+        counts.setdefault(check_id, {})[state, severity] = count
+    return counts
+
+
+def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckState:
+    check, run, body = rows.check, rows.run, rows.body
+    labels = (check.slug, check.body["suite"], check.body["retriever"])
+    if run is None:
+        return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
+    newest_decided = run if run.verdict in _DECIDED else results.newest_known(connection, check.id)
+    shown = check.body.get("canary_metrics", 0)
+    scores, omitted = current_state.top_scores(connection, run, shown)
+    counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
+    return CheckState(
+        labels=labels,
+        interval_seconds=seconds,
+        verdict=run.verdict,
+        health_score=run.aggregates.get("health_score"),
+        coverage=run.aggregates.get("coverage"),
+        degraded=run.degraded,
+        canaries={name: count for name, count in counts.items() if count is not None},
+        measures={name: value for name, value in run.aggregates.items() if "/" not in name and name not in _OWN},
+        categories={
+            name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
+            for name, part in body.get("categories", {}).items()
+        },
+        self_judged=is_self_judged(
+            connection, body.get("judgment_sources"), check.body["retriever"], depth=check.body["fetch_k"]
+        ),
+        index_version=run.index_version,
+        latencies=cast("Mapping[str, float | None]", body.get("latency_seconds", {})),
+        last_run=run.finished_at / 1e6 if run.finished_at else None,
+        last_success=newest_decided.finished_at / 1e6
+        if newest_decided is not None and newest_decided.finished_at is not None
+        else None,
+        embedding_canaries={
+            (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
+            for pair in (run.embedder["pairs"] if run.embedder else ())
+        },
+        evidence=_evidence(rows.detection),
+        top_scores=scores,
+        degraded_keys=frozenset(one["key"] for one in body.get("degraded", ())),
+        canaries_omitted=omitted if shown else None,
+    )
+
+
+def _evidence(detection: DetectionRow | None) -> dict[str, float]:
+    """Return the detector's evidence by scope; empty during warm-up."""
+    if detection is None or detection.evidence is None:
+        return {}
+    return {**detection.body.get("scopes", {}), "average": detection.evidence}

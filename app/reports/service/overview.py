@@ -1,0 +1,252 @@
+"""The overview: checks that match a filter, sorted by severity, a page at a time.
+
+Reads one row of every check, and more only for those on the page. Nothing here writes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.alerts.domain.alert_state import AlertState, no_data_due
+from app.alerts.domain.outlook import recovery_state
+from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.values import Category, RunStatus, Verdict
+from app.catalog.domain.schedules import next_due
+from app.catalog.service.lookup import schedule_of
+from app.catalog.store import definitions
+from app.catalog.store.definitions import Definition
+from app.records.store import check_summaries
+from app.records.store.check_summaries import Newest, Part, RecentRun
+from app.reports.service.check_details import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
+from app.runs.service.scheduling import silence
+
+PAGE: Final = 50
+"""Number of checks on a page."""
+NO_RUN: Final = "none"
+"""Verdict shown for a check without an ended run."""
+OFF: Final = "off"
+"""Verdict shown for a disabled check."""
+VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, OFF)
+_MANY: Final = 6
+_DEAD_FOR: Final = timedelta(days=3)
+"""How long dead letters are shown."""
+_ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFilter:
+    """Filter of checks; empty = any."""
+
+    text: str = ""
+    """Part of the name of the check, its suite or its retriever."""
+    suite: str = ""
+    retriever: str = ""
+    category: str = ""
+    """A category of the newest run."""
+    tag: str = ""
+    verdict: str = ""
+    failing: bool = False
+    """Enabled, and not healthy, overdue, or with a firing alert."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSummary:
+    """A check in one line."""
+
+    slug: str
+    suite: str
+    retriever: str
+    schedule: str
+    enabled: bool
+    newest: EndedRun | None
+    """The newest ended run; None before the first."""
+    slices: Mapping[str, Part]
+    """Results of the newest run for the filter's `category` and `tag`."""
+    recent: Sequence[RecentRun] = ()
+    """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
+    active: str | None
+    """`running` while a run is, `queued` while one waits whose time has come."""
+    next_run: datetime | None = None
+    overdue: bool
+    """Whether no run completed by the second-next scheduled instant."""
+    alerts: Mapping[str, int]
+    """Unresolved alerts by state and severity: `firing critical`."""
+
+    @property
+    def verdict(self) -> str:
+        """Verdict of the newest run, else `NO_RUN` or `OFF`."""
+        if not self.enabled:
+            return OFF
+        return (self.newest.verdict if self.newest else None) or NO_RUN
+
+    @property
+    def recovery(self) -> str | None:
+        """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
+        return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
+
+    @property
+    def open_alerts(self) -> int:
+        """Number of open alerts."""
+        return sum(count for state, count in self.alerts.items() if not state.startswith(AlertState.PENDING))
+
+    @property
+    def recovering(self) -> bool:
+        """Whether an enabled check is not failing, and has alerts that are still open."""
+        return self.enabled and not self.failing and self.recovery is not None
+
+    @property
+    def failing(self) -> bool:
+        """Whether an enabled check is degraded, unknown, overdue or has a firing alert."""
+        if not self.enabled:
+            return False
+        firing = any(state.startswith("firing") for state in self.alerts)
+        return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A page of checks, with counts and the values of filters."""
+
+    lines: Sequence[CheckSummary]
+    matching: int
+    """Number of checks that match the filter, on all pages."""
+    total: int
+    """Number of all checks."""
+    page: int
+    pages: int
+    verdicts: Mapping[str, int]
+    """Number of checks by verdict that match the rest of the filter."""
+    suites: Sequence[str]
+    retrievers: Sequence[str]
+    categories: Sequence[str]
+    tags: Sequence[str]
+    overdue: int
+    """Number of all checks that are overdue."""
+    dead: Mapping[str, int]
+    """Dead letters of the last days by hook."""
+    failing: int
+    """Number of all checks that are failing."""
+    recovering: int
+    """Number of all checks that are healthy again, with alerts that are still open."""
+    unmeasured: int
+    """Number of those whose newest run is unknown."""
+    unrun: int
+    """Number of all enabled checks that have not ended a run."""
+    active: int
+    """Number of all checks that are enabled."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there are too few checks for filters to be useful."""
+        return self.total < _MANY
+
+
+def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page: int = 1) -> Overview:
+    """Return a page of the checks that match a filter; a page beyond the last is the last."""
+    with store.read() as connection:
+        checks = {check.slug: check for check in definitions.list_definitions(connection, "check")}
+        newest = check_summaries.newest_runs(connection)
+        everything = _summaries(connection, list(checks.values()), newest, check_filter, now)
+        matching_other = [summary for summary in everything if _matches(summary, check_filter)]
+        matching = [summary for summary in matching_other if check_filter.verdict in {"", summary.verdict}]
+        pages = max(1, -(-len(matching) // PAGE))
+        page = min(max(page, 1), pages)
+        shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
+        ids = [checks[summary.slug].id for summary in shown]
+        recent = check_summaries.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
+        dead = check_summaries.dead_letters(connection, to_us(now - _DEAD_FOR))
+    parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
+    measured_categories = {name for part in parts for name in part.categories}
+    return Overview(
+        lines=[_completed(summary, checks[summary.slug], recent, now) for summary in shown],
+        matching=len(matching),
+        total=len(checks),
+        page=page,
+        pages=pages,
+        verdicts=Counter(summary.verdict for summary in matching_other),
+        suites=sorted({summary.suite for summary in everything}),
+        retrievers=sorted({summary.retriever for summary in everything}),
+        categories=[str(category) for category in Category if category in measured_categories],
+        tags=sorted({name for part in parts for name in part.tags}),
+        overdue=sum(summary.overdue for summary in everything),
+        dead=dead,
+        failing=sum(summary.failing for summary in everything),
+        recovering=sum(summary.recovering for summary in everything),
+        unmeasured=sum(summary.verdict == Verdict.UNKNOWN for summary in everything),
+        unrun=sum(summary.verdict == NO_RUN for summary in everything),
+        active=sum(summary.enabled for summary in everything),
+    )
+
+
+def _summaries(
+    connection: Connection,
+    checks: Sequence[Definition],
+    newest: Mapping[int, Newest],
+    check_filter: CheckFilter,
+    now: datetime,
+) -> list[CheckSummary]:
+    unresolved, active = open_alerts(connection), check_summaries.under_way(connection, to_us(now))
+    return [
+        CheckSummary(
+            slug=check.slug,
+            suite=check.body["suite"],
+            retriever=check.body["retriever"],
+            schedule=schedule_text(check.body["schedule"]),
+            enabled=bool(check.body["enabled"]),
+            newest=ended_run(ended.run) if (ended := newest.get(check.id)) is not None else None,
+            slices=_slices(ended, check_filter),
+            active=active.get(check.id),
+            overdue=_is_overdue(connection, check, ended, now),
+            alerts=unresolved.get(check.id, {}),
+        )
+        for check in checks
+    ]
+
+
+def _slices(newest: Newest | None, check_filter: CheckFilter) -> dict[str, Part]:
+    if newest is None:
+        return {}
+    measured_categories = (
+        ("category", check_filter.category, newest.slices.categories),
+        ("tag", check_filter.tag, newest.slices.tags),
+    )
+    return {kind: parts[name] for kind, name, parts in measured_categories if name in parts}
+
+
+def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
+    if not check.body["enabled"]:
+        return False
+    last = None
+    if newest is not None:
+        if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
+            return silence(connection, check, now) is not None  # needs the last completed run from the history
+        last = from_us(newest.run.finished_at)
+    schedule, updated = schedule_of(check.body), from_us(check.updated_at)
+    if last is not None and now < next_due(schedule, max(last, updated)):
+        return False  # a shortcut: most checks need only one of two instants
+    return no_data_due(schedule, last, now, updated) is not None
+
+
+def _matches(summary: CheckSummary, check_filter: CheckFilter) -> bool:
+    names = f"{summary.slug}\n{summary.suite}\n{summary.retriever}"
+    return (
+        check_filter.text.strip().lower() in names
+        and check_filter.suite in {"", summary.suite}
+        and check_filter.retriever in {"", summary.retriever}
+        and (not check_filter.category or "category" in summary.slices)
+        and (not check_filter.tag or "tag" in summary.slices)
+        and (summary.failing or not check_filter.failing)
+    )
+
+
+def _completed(
+    summary: CheckSummary, check: Definition, recent: Mapping[int, Sequence[RecentRun]], now: datetime
+) -> CheckSummary:
+    return replace(summary, recent=recent[check.id], next_run=next_run(check, now) if summary.enabled else None)
+
+
+def _urgency(summary: CheckSummary) -> tuple[bool, bool, int, bool, str]:
+    off = summary.verdict == OFF
+    return off, not summary.failing, _ORDER.index(summary.verdict), not summary.overdue, summary.slug

@@ -1,0 +1,1 @@
+"""Asking retrievers: HTTP, SQL, MCP; presets, mapping, embedders, scorers, limits; try and wizard."""

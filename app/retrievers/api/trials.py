@@ -1,0 +1,54 @@
+"""Route of trials of a retriever: one query, and everything between the request and the hits. Nothing is stored."""
+
+from uuid import uuid4
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, Request
+
+from app.base.api.bodies import Content
+from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
+from app.base.api.keys import Scope
+from app.base.api.request_limits import expensive
+from app.base.api.schemas import TryRequest
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ForbiddenError
+from app.catalog.api.definitions import body_schema
+from app.catalog.documents.documents import RetrieverDocument
+from app.retrievers.domain.views import TrialView
+from app.retrievers.service import trials
+
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
+
+# Apart from the routes' threads, so that retrievers that hang block no pages.
+PROBE_LIMITER = CapacityLimiter(4)
+# Reading a large pasted response waits for no retriever.
+PARSE_LIMITER = CapacityLimiter(4)
+
+
+@router.post("/retrievers/{slug}/try", openapi_extra=body_schema(TryRequest))
+@expensive
+async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug: str, body: Content) -> TrialView:
+    """Ask a retriever one query: request, raw answer, mapped hits and, where there are none, mappings that find some.
+
+    Changing more than how the answer is read takes scope admin, as defining retrievers does.
+    """
+    trial = parse_document(TryRequest, body)
+    if trials.changes_request(trial.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
+        raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
+
+    def attempt() -> TrialView:
+        document = trials.stored_retriever(store, vault, slug, trial.retriever)
+        return run_trial(request, document, trial)
+
+    return await anyio.to_thread.run_sync(attempt, limiter=PROBE_LIMITER if trial.answer is None else PARSE_LIMITER)
+
+
+def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) -> TrialView:
+    """Send the query, or read the pasted response. Takes as long as the retriever's time-outs allow."""
+    if trial.answer is not None:
+        read: trials.ReadAnswer = request.app.state.read
+        return trials.try_answer(read, document, trial.answer, trial.query, k=trial.k, suggests=trial.suggest)
+    return trials.try_retriever(
+        request.app.state.probe, document, trial.query, k=trial.k, run_id=f"try-{uuid4().hex}", suggests=trial.suggest
+    )

@@ -1,0 +1,261 @@
+"""Why the probes of a run failed: the failure most of them share, and the sentence about it.
+
+A sentence names the step, its address and the error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from app.base.counts import plural
+from app.base.values import Answer, Outcome, Step
+from app.retrievers.domain.retrievers import PLACEHOLDER
+from app.retrievers.domain.views import FailureView, UnmeasuredView
+
+_Kind: TypeAlias = tuple[Step, str | None, Outcome, int | None]
+"""Step, address, outcome and HTTP status: probes that agree in them failed alike."""
+
+
+class FailedProbe(Protocol):
+    """A probe without a measurement, as it was stored or as it just ended; see `ProbeFailure`."""
+
+    @property
+    def outcome(self) -> str: ...  # noqa: D102 - said below
+    @property
+    def step(self) -> str: ...  # noqa: D102 - said below
+    @property
+    def address(self) -> str | None: ...  # noqa: D102 - said below
+    @property
+    def http_status(self) -> int | None: ...  # noqa: D102 - said below
+    @property
+    def detail(self) -> str | None: ...  # noqa: D102 - said below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFailure:
+    """One probe without a measurement."""
+
+    outcome: Outcome
+    step: Step = Step.RETRIEVER
+    address: str | None = None
+    """Host and port; None = not known, as of failures stored by releases that did not keep it."""
+    http_status: int | None = None
+    detail: str | None = None
+    """One sentence for people, without a secret."""
+
+    @classmethod
+    def of(cls, answer: Answer) -> "ProbeFailure":
+        """Failure of an answer that is no measurement."""
+        return cls(
+            outcome=answer.outcome,
+            step=answer.step,
+            address=answer.address,
+            http_status=answer.http_status,
+            detail=answer.detail,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureSummary:
+    """The failure that most failed probes of a run share."""
+
+    step: Step
+    address: str | None
+    outcome: Outcome
+    http_status: int | None
+    error: str
+    """What went wrong, as the end of a sentence that begins with who failed: `answers HTTP 500`."""
+    count: int
+    failed: int
+    """Probes that were sent and failed, in any way."""
+    skipped: int
+    """Probes that were not sent, since the run ended first."""
+    total: int
+
+    def who(self, retriever: str = "") -> str:
+        """Name of what failed: `embedder at 127.0.0.1:8220`; `retriever` is the name of the retriever."""
+        name = _NAMES[self.step]
+        if retriever:
+            name += f" {retriever}" if self.step is Step.RETRIEVER else f" of {retriever}"
+        return f"{name} at {self.address}" if self.address else name
+
+    @property
+    def what(self) -> str:
+        """What failed and how: `embedder at 127.0.0.1:8220 answers HTTP 500`."""
+        return f"{self.who()} {self.error}"
+
+    @property
+    def counts(self) -> str:
+        """Numbers of probes: `143 of 143 probes`, and how many failed otherwise or were not sent."""
+        others = [f"{self.failed - self.count:,} failed otherwise"] if self.failed > self.count else []
+        others += [f"{self.skipped:,} {'was' if self.skipped == 1 else 'were'} not sent"] if self.skipped else []
+        return ", ".join([f"{self.count:,} of {self.total:,} {plural(self.total, 'probe')}", *others])
+
+    def __str__(self) -> str:
+        """Write it as a sentence without its full stop."""
+        return f"{self.what} ({self.counts})"
+
+    def as_json(self) -> FailureView:
+        """JSON of the summary, as evidence."""
+        return {
+            "step": self.step,
+            "address": self.address,
+            "outcome": self.outcome,
+            "http_status": self.http_status,
+            "error": self.error,
+            "count": self.count,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "total": self.total,
+            "text": str(self),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "FailureSummary":
+        """Summary from the JSON of `as_json`."""
+        values = {name: stored[name] for name in FailureSummary.__dataclass_fields__}
+        return cls(**values | {"step": Step(stored["step"]), "outcome": Outcome(stored["outcome"])})
+
+
+def summarize_failures(failures: Iterable[FailedProbe], total: int) -> FailureSummary | None:
+    """Return the failure most of these probes share; None where none was sent and failed."""
+    return next(iter(failure_kinds(failures, total)), None)
+
+
+def failure_reasons(kinds: Sequence[FailureSummary], reasons: Sequence[str]) -> list[str]:
+    """Return a sentence without a full stop for each kind of failure that no reason of the run names yet."""
+    return [
+        f"{kind.what} ({kind.count:,} of {kind.total:,} {plural(kind.total, 'probe')})"
+        for kind in kinds
+        if not any(kind.what in reason for reason in reasons)
+    ]
+
+
+def failure_kinds(failures: Iterable[FailedProbe], total: int) -> list[FailureSummary]:
+    """Return every kind of failure among these probes that were sent, the commonest first.
+
+    Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two equally
+    common kinds of failure the first one comes first.
+    """
+    kinds: Counter[_Kind] = Counter()
+    details: dict[_Kind, Counter[str | None]] = {}
+    skipped = 0
+    for one in failures:
+        kind = _kind_of(one)
+        if kind[2] is Outcome.SKIPPED:
+            skipped += 1
+            continue
+        kinds[kind] += 1
+        details.setdefault(kind, Counter())[one.detail] += 1
+    return [
+        FailureSummary(
+            step=kind[0],
+            address=kind[1],
+            outcome=kind[2],
+            http_status=kind[3],
+            error=error_text(kind[2], kind[3], details[kind].most_common(1)[0][0]),
+            count=count,
+            failed=kinds.total(),
+            skipped=skipped,
+            total=total,
+        )
+        for kind, count in kinds.most_common()
+    ]
+
+
+def unmeasured_canaries(failures: Iterable[tuple[str, FailedProbe]]) -> list[UnmeasuredView]:
+    """Return the canaries that were not measured, by kind of failure, the commonest first.
+
+    `failures`: of keys of canaries. Those that were not asked, since the run ended first, are a kind too.
+    """
+    kinds: dict[_Kind, list[tuple[str, str | None]]] = {}
+    for key, one in failures:
+        kinds.setdefault(_kind_of(one), []).append((key, one.detail))
+    views: list[UnmeasuredView] = []
+    for kind, found in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        step, address, outcome, http_status = kind
+        detail = Counter(detail for _, detail in found).most_common(1)[0][0]
+        name = _NAMES[step] + (f" at {address}" if address else "")
+        views.append(
+            {
+                "step": step,
+                "outcome": outcome,
+                "http_status": http_status,
+                "error": f"{name} {error_text(outcome, http_status, detail)}",
+                "count": len(found),
+                "canaries": [key for key, _ in found[:_NAMED_CANARIES]],
+            }
+        )
+    return views
+
+
+def _kind_of(failure: FailedProbe) -> _Kind:
+    return Step(failure.step), failure.address, Outcome(failure.outcome), failure.http_status
+
+
+def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:
+    """Text of an error, as the end of a sentence that begins with what failed."""
+    if outcome is Outcome.REFUSED and http_status is not None:
+        return f"answers HTTP {http_status}{_ANSWERED.sub('', _plain_detail(detail))}"
+    if outcome is Outcome.PARTIAL and detail:
+        return _plain_detail(detail).replace("answered", "answers", 1)
+    why = _plain_detail(detail)
+    return f"{_ERRORS[outcome]}: {why}" if why and outcome in _EXPLAINED else _ERRORS[outcome]
+
+
+def outcome_text(outcome: Outcome, http_status: int | None) -> str:
+    """Text of a failure in two words at most: `HTTP 500`, `timeout`."""
+    return f"HTTP {http_status}" if outcome is Outcome.REFUSED and http_status is not None else str(outcome)
+
+
+def outcome_word(outcome: str) -> str:
+    """Name of an outcome on pages: `error response`, `timeout`."""
+    return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")
+
+
+def url_address(url: str, options: Mapping[str, str]) -> str | None:
+    """Host and, unless the scheme says it, port of a URL or of a template with these options; None for none."""
+    filled = PLACEHOLDER.sub(lambda match: options.get(match[1], match[0]), url)
+    try:
+        parts = urlsplit(filled)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or not _HOST.fullmatch(host):
+        return None
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port is None else f"{shown}:{port}"
+
+
+def _plain_detail(detail: str | None) -> str:
+    """Detail without the words that name the step, which the sentence has already."""
+    text = _STEP_WORDS.sub("", detail or "")
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[: _LONGEST_DETAIL - 1]}\u2026"
+
+
+_NAMES = {
+    Step.RETRIEVER: "retriever",
+    Step.EMBEDDER: "embedder",
+    Step.LOOKUP: "collection lookup",
+    Step.AUTHENTICATION: "token endpoint",
+}
+_ERRORS = {
+    Outcome.OK: "answers",
+    Outcome.TIMEOUT: "does not answer in time",
+    Outcome.UNREACHABLE: "is unreachable",
+    Outcome.REFUSED: "rejects the request",
+    Outcome.MALFORMED: "answers in a form that cannot be read",
+    Outcome.BLOCKED: "is blocked",
+    Outcome.OVERSIZE: "answers with too many bytes",
+    Outcome.PARTIAL: "answers in part",
+    Outcome.SKIPPED: "was not asked",
+}
+_EXPLAINED = frozenset({Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.MALFORMED, Outcome.BLOCKED})
+_STEP_WORDS = re.compile(r"^(?:the (?:embedder|token endpoint|lookup of [^:]*): )?(?:connection failed: )?")
+_HOST = re.compile(r"[\w.:%~-]{1,253}")
+_ANSWERED = re.compile(r"^(?:answered \d{3}[^;:\u201c]*|[^;:\u201c]*$|(?!answered ).*)", re.DOTALL)
+_LONGEST_DETAIL = 400
+_NAMED_CANARIES = 20

@@ -1,0 +1,347 @@
+"""A retriever as a value: endpoint, authentication, request, response mapping, scorer; and `Probe`, which queries it.
+
+Answers are values of model; presets and documents that fill these in are formats.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from app.base.rate_control import LEAST_PATIENCE_SECONDS
+from app.base.values import EMPTY, Answer
+
+PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+"""Stands for a value in a template; the group is its name."""
+
+
+def _empty() -> Mapping[str, Any]:
+    return EMPTY
+
+
+class Dialect(StrEnum):
+    """Protocol of a retriever."""
+
+    HTTP = "http"
+    SQL = "sql"
+    MCP = "mcp"
+
+
+# --- authentication ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """`Authorization: Bearer TOKEN` (RFC 6750)."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key in a header or in a query parameter: exactly one of the two is named. `prefix` stands before the key."""
+
+    key: str = field(repr=False)
+    header: str | None = None
+    query: str | None = None
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basic:
+    """A user and a password (RFC 7617); for SQL those of the database."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """PEM texts: the client's certificate with its key (mTLS), and an authority to trust in place of the system's."""
+
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+    authority: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth2:
+    """Client credentials (RFC 6749, section 4.4): a token is fetched and kept while it is valid."""
+
+    token_url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    audience: str | None = None
+    tls: Tls | None = None
+    """Of the token endpoint; that of the endpoint itself does not hold for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigV4:
+    """AWS Signature Version 4."""
+
+    region: str
+    service: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+Auth = Bearer | ApiKey | Basic | OAuth2 | SigV4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An HTTP service beside the retriever: an embedder or a reranker."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    """Secret, as those of a retriever."""
+    auth: Auth | None = None
+    tls: Tls | None = None
+    timeout_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSource:
+    """Endpoint that answers a query from retrieved texts.
+
+    `json` is the body, with `{{ query }}` and `{{ contexts }}`, a list of texts; `path` the JMESPath of the answer.
+    """
+
+    endpoint: Endpoint
+    json: Any
+    path: str
+
+
+# --- the scorer ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingCanary:
+    """Two texts whose vectors are known to be close, or known not to be."""
+
+    key: str
+    texts: tuple[str, str]
+    similar: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedder:
+    """Endpoint that turns texts into vectors: an OpenAI-compatible `/v1/embeddings`."""
+
+    endpoint: Endpoint
+    model: str
+    dimensions: int | None = None
+    """Requested of the model where it can shorten its vectors; its vectors must have them then."""
+    batch: int = 64
+    canaries: tuple[EmbeddingCanary, ...] = ()
+
+
+class ScorerKind(StrEnum):
+    """Source of `top_score`."""
+
+    SCORE = "score"
+    JUDGED = "judged"
+    EMBEDDING = "embedding"
+    RERANK = "rerank"
+
+
+class Scale(StrEnum):
+    """Meaning of scores; mapped to relevance as s, max(0, s), 1/(1+d), 1/(1+e^-s), s/(s+anchor)."""
+
+    SIMILARITY = "similarity"
+    COSINE = "cosine"
+    DISTANCE = "distance"
+    LOGIT = "logit"
+    UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """A relevance scorer: maps the first hit to `top_score` in [0, 1].
+
+    `embedder` belongs to the kind embedding, `reranker` (a `/rerank` of the Cohere, Jina or TEI shape) and its `model`
+    to rerank; `scale` is that of the retriever's scores or of the reranker's.
+    """
+
+    kind: ScorerKind
+    scale: Scale | None = None
+    anchor: float | None = None
+    embedder: Embedder | None = None
+    reranker: Endpoint | None = None
+    model: str | None = None
+
+
+# --- the retriever -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseMapping:
+    """JMESPath of the hits and their fields in a response.
+
+    `hits` is evaluated on the whole body and gives a list, the field paths on each of its items. Without `hits` the
+    answer is column-shaped: the field paths are evaluated on the whole body and each gives a list, one item per hit.
+    `index_version` is evaluated on the body or, written `header:NAME`, on the response headers. None = not mapped.
+    """
+
+    hits: str | None
+    id: str | None = None
+    score: str | None = None
+    text: str | None = None
+    document: str | None = None
+    updated: str | None = None
+    index_version: str | None = None
+    answer: str | None = None
+    """Of the text that the retriever generated from its hits, evaluated on the body."""
+    error: str | None = None
+    """Of an error within the response, evaluated on the body; None = the usual fields."""
+    partial: str | None = None
+    """Of what says that the response is not whole, evaluated on the body; None = the usual fields."""
+    unwrap: str | None = None
+    """Of a text in the body that is JSON itself, on which all other paths are then evaluated."""
+    absent: str | None = None
+    """What an absent list of hits means: `empty`, or None = that the response is malformed."""
+
+
+def missing_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return (option, value) that a URL names last, which a 404 says is missing; None = it names none."""
+    names = [name for name in PLACEHOLDER.findall(url) if name in options]
+    return (names[-1], options[names[-1]]) if names else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """A value fetched once per run and then known to the templates by `name`, such as the id of a named collection."""
+
+    name: str
+    url: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retriever:
+    """The endpoint a check watches: request, response mapping and limits.
+
+    Templates (`url`, values of `query_parameters` and `json`) may hold `{{ query }}`, `{{ k }}`, the names of
+    `options` and of the lookup and, where there is an embedder, `{{ vector }}`.
+    """
+
+    slug: str
+    url: str
+    dialect: Dialect = Dialect.HTTP
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    """Secret: values are never logged, shown or exported."""
+    query_parameters: Mapping[str, Any] = field(default_factory=_empty)
+    json: Any = None
+    """The request body; for MCP the arguments of the tool. A value that is only a placeholder keeps its type."""
+    options: Mapping[str, str] = field(default_factory=_empty)
+    """Variables of the templates by name, such as the collection."""
+    lookup: Lookup | None = None
+    sql: str | None = None
+    """One SELECT with the parameters `:query`, `:k` and `:vector`; its columns are what the mapping reads."""
+    tool: str | None = None
+    auth: Auth | None = None
+    tls: Tls | None = None
+    embedder: Embedder | None = None
+    response: ResponseMapping
+    scorer: Scorer
+    answer: AnswerSource | None = None
+    """Where answers come from, unless its responses have them."""
+    concurrency: int = 8
+    requests_per_second: float | None = None
+    timeout_seconds: float = 10.0
+    retries: int = 1
+    breaker: int | None = 10
+    """After so many failed probes in a row a run is ended early; None = never."""
+    max_body_bytes: int = 5_000_000
+    score_precision: float = 1e-6
+    """Scores are rounded to its digits."""
+    score_tolerance: float = 0.002
+    """A score that moved by less holds as it was: a share of the largest score of its answer, 0 = every move counts."""
+
+    @property
+    def gives_answers(self) -> bool:
+        """Whether there is an answer to a query besides the hits."""
+        return self.answer is not None or self.response.answer is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeQuery:
+    """One query for a retriever; `position` is its place in the run's frozen canary list."""
+
+    position: int
+    query: str
+    key: str = ""
+
+
+class Trace(Protocol):
+    """Trace of the probes of one run (W3C Trace Context)."""
+
+    @property
+    def traceparent(self) -> str:
+        """Parent of requests of the run as a whole, such as a lookup."""
+        ...
+
+    def begin(self, item: ProbeQuery) -> str:
+        """Begin the span of a probe, from any thread; returns the traceparent to send with it, always the same one."""
+        ...
+
+
+Reserve = Callable[[int, float], float]
+"""Reserves so many requests at this interval in seconds, and gives the seconds until the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A share in the limits of a retriever that several processes ask: what its lanes may do adds up to them."""
+
+    number: int
+    concurrency: int
+    reserve: Reserve
+    """Of the rate, which the lanes have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeContext:
+    """What the probes of one run have in common."""
+
+    retriever: Retriever
+    k: int
+    """Number of hits to request, the check's `fetch_k`."""
+    run_id: str
+    shows: bool = False
+    """Whether answers carry their request and response."""
+    trace: Trace | None = None
+    defined_at: datetime | None = None
+    """When a run read the definition of the retriever: of limits that were edited meanwhile the newest hold."""
+    patience_seconds: float = LEAST_PATIENCE_SECONDS
+    """For how long a retriever that refuses every request is asked again; no refusal of what `shows` is."""
+    lane: Lane | None = None
+    """None = the limits of the retriever are those of this process."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a refused request is sent again; 0 = it is not, since somebody wants to see its answer."""
+        return 0.0 if self.shows else self.patience_seconds
+
+    @property
+    def concurrency(self) -> int:
+        """How many requests may be under way."""
+        return self.retriever.concurrency if self.lane is None else self.lane.concurrency
+
+
+class Probe(Protocol):
+    """Sends queries to a retriever; the first of the two seams where tests put a fake."""
+
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Yield batches of (position, answer) as answers come in, each position once.
+
+        A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are
+        answers, never exceptions. Closing the iterator cancels the rest.
+        """
+        ...

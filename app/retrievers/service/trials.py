@@ -1,0 +1,321 @@
+"""Trials of a retriever: one query, everything between request and hits, and suggested mappings. Stores nothing."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from app.base.counts import counted
+from app.base.db.engine import Store
+from app.base.documents.truncated_json import parse_cut
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError, Problem
+from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
+from app.catalog.documents.documents import RetrieverDocument
+from app.catalog.documents.secret_fields import join_secrets, secret_names
+from app.catalog.domain.suite_snapshot import SuiteSnapshot
+from app.catalog.service.definitions import find, refuse_moving
+from app.catalog.service.vault import Vault
+from app.records.documents import time_text
+from app.retrievers.documents.mapping_yaml import suggestion_view
+from app.retrievers.domain.field_guesses import are_ranks, score_order
+from app.retrievers.domain.mapped_fields import missing_fields, present_fields
+from app.retrievers.domain.mapping_suggestions import suggest_mappings
+from app.retrievers.domain.relevance import is_external, score_relevance
+from app.retrievers.domain.retrievers import (
+    Probe,
+    ProbeContext,
+    ProbeQuery,
+    Retriever,
+    Scale,
+    Scorer,
+    ScorerKind,
+    missing_resource,
+)
+from app.retrievers.domain.views import MappingSuggestion, TrialHit, TrialRequest, TrialResponse, TrialView
+from app.scoring.evaluation import Yardstick
+from app.scoring.run_inputs import RunInputs
+from app.scoring.run_outcomes import evaluate
+from app.scoring.run_responses import build_responses
+from app.scoring.verdicts import CACHED
+
+SHOWN_CHARACTERS = 20_000
+SUGGESTED_FROM = 200_000
+"""Characters of a pasted response that mappings are suggested from; the probe keeps no more of a received one."""
+NO_ANSWER = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
+LOWER_MINIMUM = "lower their min_relevance_score, choose another scale, or leave the scorer out"
+"""Advice where good hits are below the minimum of canaries, in the words of canary files."""
+_PLAIN_NAME = re.compile(r"@|[A-Za-z_]\w*", re.ASCII)
+_LEAST_HITS, _MAX_ADDRESS = 3, 2_000
+_READING_PARTS: Mapping[str, frozenset[str] | None] = {
+    "response": None,
+    "scorer": frozenset({"kind", "scale", "anchor"}),
+    "score_precision": None,
+}
+"""Parts that may be changed in a trial without scope admin: how responses are read, not what is sent where."""
+
+ReadAnswer = Callable[[Retriever, int, bytes], Answer]
+"""Reads a response body by a retriever's mapping; the second argument is k."""
+
+
+def try_retriever(
+    probe: Probe,
+    document: RetrieverDocument,
+    query: str,
+    *,
+    k: int,
+    run_id: str,
+    suggests: bool = False,
+    shows: int = SHOWN_CHARACTERS,
+) -> TrialView:
+    """Send a retriever one query, once, and return everything; see `answer_view`.
+
+    It takes no longer than the retriever's time-outs allow: there are no retries. `shows` is the number of characters
+    of the response. Raises InvalidInputError where it cannot be asked at all; every answer is a result.
+    """
+    retriever = replace(document.to_domain(), retries=0)
+    asking = ProbeContext(retriever=retriever, k=k, run_id=run_id, shows=True)
+    with closing(probe(asking, [ProbeQuery(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        answers = [answer for batch in batches for _, answer in batch]
+    return answer_view(document, answers[0] if answers else NO_ANSWER, query, k=k, suggests=suggests, shows=shows)
+
+
+def try_answer(
+    read: ReadAnswer, document: RetrieverDocument, body: str, query: str, *, k: int, suggests: bool = False
+) -> TrialView:
+    """Read a pasted response as if the retriever had sent it; nothing is sent."""
+    return answer_view(document, read_pasted(read, document, body, k=k), query, k=k, suggests=suggests)
+
+
+def read_pasted(read: ReadAnswer, document: RetrieverDocument, body: str, *, k: int) -> Answer:
+    """Return the answer that a pasted response is, with its exchange."""
+    pasted = body.encode(errors="surrogatepass")
+    shown = Exchange(method="", url="", response_body=body[:SUGGESTED_FROM], response_bytes=len(pasted))
+    return replace(read(document.to_domain(), k, pasted), http_status=None, exchange=shown)
+
+
+def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[str, Any]) -> RetrieverDocument:
+    """Return a stored retriever with its secrets and changed parts; `request` is changed key by key.
+
+    Raises NotFoundError, and InvalidInputError for an invalid retriever or where a stored secret would be sent to
+    another address than the one it was stored for.
+    """
+    definition = find(store, "retriever", slug)
+    changes = dict(overrides)
+    if isinstance(changes.get("request"), Mapping):
+        changes["request"] = {**definition.body["request"], **changes["request"]}
+    body = {**definition.body, **changes}
+    if body["slug"] != slug:
+        raise InvalidInputError([Problem(path="slug", message=f"is not the '{slug}' of the address")])
+    kept = vault.decrypt(definition.secrets)
+    document = parse_document(RetrieverDocument, join_secrets(body, kept))
+    refuse_moving(definition, document, [name for name in secret_names(body) if name in kept])
+    return document
+
+
+def suggestion_views(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
+    """Return the suggested mappings of a parsed response, best first, each applied to it."""
+    shaped = [suggestion_view(one, document, answer) for one in suggest_mappings(answer, query=query)]
+    return [one for one in shaped if one is not None]
+
+
+def changes_request(overrides: Mapping[str, Any]) -> bool:
+    """Whether overrides change more than how a response is read: addresses, requests, authentication."""
+    for name, value in overrides.items():
+        if name not in _READING_PARTS:
+            return True
+        allowed = _READING_PARTS[name]
+        if allowed is not None and not (isinstance(value, Mapping) and value.keys() <= allowed):
+            return True
+    return False
+
+
+def answer_view(
+    document: RetrieverDocument,
+    answer: Answer,
+    query: str,
+    *,
+    k: int,
+    suggests: bool = False,
+    shows: int = SHOWN_CHARACTERS,
+) -> TrialView:
+    """Return the trial of an answer; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
+
+    They may where a response came that the mapping does not read, or reads no hit or no text from, for example, or
+    where they are requested. `remarks` are sentences without full stops on doubtful results.
+    """
+    retriever = document.to_domain()
+    scorer = retriever.scorer
+    ranking, exchange = answer.ranking, answer.exchange
+    inputs = _inputs(retriever, query, k)
+    result = evaluate(inputs, build_responses(inputs, [answer])).results.get(0)
+    missing = () if ranking is None else missing_fields(retriever.response, present_fields([ranking]))
+    suggests_now = (
+        suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(missing)
+    )
+    suggestions = _suggestions(document, exchange, query) if suggests_now and exchange is not None else []
+    remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in missing]
+    remarks += [] if ranking is None else _ranking_remarks(retriever, ranking)
+    remarks += [] if answer.cache_sign is None else [f"the answer {CACHED} ({answer.cache_sign})"]
+    remarks += [] if exchange is None else [*exchange.remarks, *_endpoint_remarks(retriever, answer, exchange)]
+    if (
+        suggests_now
+        and not suggestions
+        and exchange is not None
+        and exchange.response_body
+        and (suggests or not missing)
+    ):
+        remarks.append("no list of hits was recognised in this answer")
+    return {
+        "retriever": document.slug,
+        "query": query,
+        "outcome": answer.outcome,
+        "step": Step(answer.step),
+        "detail": answer.detail,
+        "http_status": answer.http_status,
+        "latency_seconds": answer.latency_seconds,
+        "index_version": answer.index_version,
+        "request": None if exchange is None or not exchange.url else _request_shape(exchange),
+        "response": None if exchange is None or exchange.response_body is None else _response_shape(exchange, shows),
+        "hits": [] if ranking is None else _hits(ranking, scorer),
+        "returned": None if ranking is None else ranking.returned,
+        "scorer": {"kind": scorer.kind, "scale": scorer.scale},
+        "top_score": None if result is None else result.top_score,
+        "unscored": answer.unscored,
+        "remarks": remarks,
+        "suggestions": suggestions,
+    }
+
+
+def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
+    """Return the inputs of a run of a single query that expects nothing."""
+    return RunInputs(
+        check="",
+        suite_slug="",
+        suite=SuiteSnapshot.from_canaries([Canary(key="", query=query)]),
+        retriever=retriever,
+        yardstick=Yardstick.of(k=k, fetch_k=k, cutoffs=(), scorer=retriever.scorer, rules=()),
+        config_hash="",
+    )
+
+
+def _ranking_remarks(retriever: Retriever, ranking: Ranking) -> list[str]:
+    remarks = []
+    if retriever.response.id is not None and len(ranking) >= _LEAST_HITS and are_ranks(ranking.ids):
+        remarks.append("the ids only count the hits, as ranks do: in another answer they may be those of other chunks")
+    order = score_order([score for score in ranking.scores if score is not None])
+    scale = retriever.scorer.scale if retriever.scorer.kind is ScorerKind.SCORE else None
+    if order == "in no order":
+        remarks.append("the hits are not in order of score: ranks follow the answer's order")
+    elif scale is Scale.DISTANCE and order == "falling":
+        remarks.append("the largest distances come first: are these scores similarities?")
+    elif scale not in {None, Scale.DISTANCE} and order == "rising":
+        remarks.append(f"the lowest scores come first, though the scale is {scale}: are they distances?")
+    return remarks + _relevance_remarks(retriever.scorer, ranking)
+
+
+def _relevance_remarks(scorer: Scorer, ranking: Ranking) -> list[str]:
+    """Return a remark where the answer degrades canaries without a minimum of their own."""
+    if scorer.kind is not ScorerKind.SCORE or not ranking:
+        return []
+    relevance = [score_relevance(scorer, score) for score in ranking.scores]
+    minimum = DEFAULT_MIN_RELEVANCE
+    low = sum(one is not None and one < minimum for one in relevance)
+    if relevance[0] is None or relevance[0] >= minimum:
+        return []
+    hits = (
+        f"{low} of {counted(len(relevance), 'hit')}, the first among them, {'has' if low == 1 else 'have'} a relevance"
+    )
+    canaries = f"below {minimum:g}, the minimum of canaries that set none"
+    return [f"{hits} {canaries}: such an answer degrades them, even if it is right; {LOWER_MINIMUM}"]
+
+
+def _endpoint_remarks(retriever: Retriever, answer: Answer, exchange: Exchange) -> list[str]:
+    status, target = exchange.http_status or 0, exchange.response_headers.get("location")
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and target:
+        return [f"it points to {target[:_MAX_ADDRESS]}"]
+    if status == HTTPStatus.NOT_FOUND:
+        missing = missing_resource(retriever.url, retriever.options)
+        advice = (
+            "check the path of the URL" if missing is None else f"check the {missing[0]} '{missing[1]}' and the URL"
+        )
+        return [f"HTTP 404 means that there is nothing at this address: {advice}"]
+    version = retriever.response.index_version
+    is_pasted = version is not None and version.startswith("header:") and not exchange.url
+    if version is None or is_pasted or answer.ranking is None or answer.index_version is not None:
+        return []
+    return [f"mapped `index_version: {version}` was not found"]
+
+
+def _request_shape(exchange: Exchange) -> TrialRequest:
+    body = exchange.request_body
+    return {
+        "method": exchange.method,
+        "url": exchange.url,
+        "headers": dict(exchange.request_headers),
+        "body": None if body is None else body[:SHOWN_CHARACTERS],
+        "cut": body is not None and len(body) > SHOWN_CHARACTERS,
+    }
+
+
+def _response_shape(exchange: Exchange, shows: int) -> TrialResponse:
+    body = exchange.response_body or ""
+    return {
+        "status": exchange.http_status,
+        "headers": dict(exchange.response_headers),
+        "body": body[:shows],
+        "bytes": exchange.response_bytes,
+        "cut": len(body) > shows,
+    }
+
+
+def _hits(ranking: Ranking, scorer: Scorer) -> list[TrialHit]:
+    times = ranking.updated or (None,) * len(ranking)
+    relevance = [score_relevance(scorer, score) for score in ranking.scores]
+    if is_external(scorer):
+        relevance[:1] = [ranking.relevance] * min(len(ranking), 1)
+    columns = zip(ranking.ids, ranking.documents, ranking.texts, ranking.scores, relevance, times, strict=True)
+    return [
+        {
+            "rank": rank,
+            "id": named,
+            "document": document,
+            "text": text,
+            "score": score,
+            "relevance": relevant,
+            "updated": None if at is None else time_text(round(at * 1_000_000)),
+        }
+        for rank, (named, document, text, score, relevant, at) in enumerate(columns, 1)
+    ]
+
+
+def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) -> list[MappingSuggestion]:
+    try:
+        answer = json.loads(exchange.response_body or "")
+    except (ValueError, RecursionError):
+        answer = parse_cut(exchange.response_body or "")
+    found = suggestion_views(document, answer, query)
+    if found and found[0]["response"].get("hits"):
+        return found
+    return _wrapped_suggestions(document, answer, query) or found
+
+
+def _wrapped_suggestions(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
+    """Return suggestions for the JSON that a text of the answer holds, as proxies of functions wrap it."""
+    fields = answer if isinstance(answer, dict) else {"@": answer}
+    for name, value in fields.items():
+        if not isinstance(value, str) or value.lstrip()[:1] not in {"{", "["}:
+            continue
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        path = name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+        response = document.response.model_copy(update={"unwrap": path})
+        found = suggestion_views(document.model_copy(update={"response": response}), inner, query)
+        if found:
+            return found
+    return []

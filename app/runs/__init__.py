@@ -1,0 +1,1 @@
+"""One pass over a suite: what is due, plan, ask, stage, finalise, re-score, and the gate."""

@@ -1,0 +1,60 @@
+"""The page of a re-scoring: start, retry, progress and result."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.base.api.csrf import takes_form
+from app.base.api.deps import StoreDep
+from app.base.web.forms import read_form
+from app.base.web.parameters import refuse_other
+from app.base.web.rendering import render
+from app.catalog.api.definitions import wake
+from app.records.documents import id_number
+from app.runs.service import rescoring
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_FURTHEST: Mapping[str, timedelta | None] = {
+    "": None,
+    "1d": timedelta(days=1),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+"""How far back to re-score; None = all runs."""
+
+
+@router.post("/checks/{slug}/rescorings")
+@takes_form(fields=2)
+async def ask(request: Request, store: StoreDep, slug: str) -> Response:
+    """Start a re-scoring, or continue the same one with the runs since; redirect to its page."""
+    since = (await read_form(request)).get("since")
+    refuse_other(since, _FURTHEST, "since")
+    now, back = datetime.now(UTC), _FURTHEST[since]
+
+    def start() -> int:
+        return rescoring.ask(store, slug, since=None if back is None else now - back, now=now)
+
+    rescoring_id = await anyio.to_thread.run_sync(start)
+    wake(request)
+    return RedirectResponse(f"/rescorings/{quote(str(rescoring_id))}", status_code=303)
+
+
+@router.post("/rescorings/{rescoring_id}/retry")
+def retry(request: Request, store: StoreDep, rescoring_id: str) -> RedirectResponse:
+    """Retry a failed re-scoring, and redirect to its page."""
+    number = id_number(rescoring_id, "re-scoring")
+    rescoring.retry(store, number)
+    wake(request)
+    return RedirectResponse(f"/rescorings/{number}", status_code=303)
+
+
+@router.get("/rescorings/{rescoring_id}")
+def show_rescoring(request: Request, store: StoreDep, rescoring_id: str) -> HTMLResponse:
+    """Show a re-scoring: its progress and, once it has finished, its result."""
+    view = rescoring.show(store, id_number(rescoring_id, "re-scoring"))
+    return render(request, "runs/rescoring.html", view=view)

@@ -1,0 +1,184 @@
+"""Runs queued by the clock: one look along an index at what is due, whose cost is that of what it finds.
+
+What a check's schedule is, is read once per version. Whoever looks may be one of several replicas: the database lets
+one of them queue the run of an instant.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Protocol
+
+from app.alerts.domain.alert_state import no_data_expected
+from app.base.db.engine import Connection, Store, from_us, to_us
+from app.catalog.domain.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
+from app.catalog.service.lookup import schedule_of
+from app.catalog.store import definitions
+from app.records.store import queue
+from app.runs import store as due_checks
+from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun
+
+logger = logging.getLogger("coalmine.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """By when a run of a check has to complete, and of what that was computed."""
+
+    of: tuple[int, int, int | None]
+    deadline: datetime
+
+
+class _Read(Protocol):
+    def __call__(self, connection: Connection, /, *, hold: bool) -> Sequence[DueCheck]: ...
+
+
+class DueChecks:
+    """Queues the runs that are due, and says which checks are silent. One thread at a time."""
+
+    def __init__(self, store: Store) -> None:
+        """Begin with no schedule read."""
+        self._store = store
+        self._schedules: dict[int, Schedule | None] = {}
+        """By version of a check; None = it is disabled, or cannot be read."""
+        self._expected: dict[int, _Expected] = {}
+        """By check."""
+
+    def queue_due(self, now: datetime) -> list[datetime]:
+        """Queue the run of the newest instant of every check that is due; gives those instants.
+
+        After a pause that is one run a check, whatever was missed. Where nothing is due, nothing is written.
+        """
+        queued: list[datetime] = []
+        while True:
+            found = self._queue(partial(due_checks.due_checks, now=to_us(now)), now)
+            queued += found
+            if len(found) < BLOCK:
+                return queued
+
+    def queue_checks(self, check_ids: Collection[int], now: datetime) -> list[datetime]:
+        """Queue the runs of these checks as far as they are due, and note when each is due next."""
+        queued: list[datetime] = []
+        ids = sorted(check_ids)
+        for start in range(0, len(ids), BLOCK):
+            block = ids[start : start + BLOCK]
+            queued += self._queue(partial(due_checks.find_checks, check_ids=block), now)
+        return queued
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """Return when a check is due next; None = none is."""
+        with self._store.read() as connection:
+            instant = due_checks.next_instant(connection, to_us(now))
+        return from_us(instant) if instant is not None else None
+
+    def follow(self, now: datetime, *, anew: bool = False) -> tuple[list[datetime], list[int]]:
+        """Follow the catalog: queue runs of checks that are new or changed, or with `anew` of all.
+
+        Gives the instants for which runs were queued, and the checks that have completed nothing for too long as far
+        as these rows say.
+        """
+        with self._store.read() as connection:
+            rows = due_checks.list_checks(connection)
+            archived = due_checks.archived_checks(connection)
+        if archived:
+            with self._store.write() as connection:
+                due_checks.forget_checks(connection, archived)
+        self._learn(row.version_id for row in rows)
+        wanted = [row.id for row in rows if anew or row.scheduled_version_id != row.version_id]
+        queued = self.queue_checks(wanted, now)
+        self._schedules = {row.version_id: self._schedules[row.version_id] for row in rows}
+        self._expected = {
+            row.id: self._expect(row, schedule) for row in rows if (schedule := self._schedules[row.version_id])
+        }
+        return queued, [row.id for row in rows if row.id in self._expected and self._may_be_silent(row, now)]
+
+    def _queue(self, read: "_Read", now: datetime) -> list[datetime]:
+        with self._store.read() as connection:
+            rows = read(connection, hold=False)
+        if not rows:
+            return []
+        self._learn(row.version_id for row in rows)
+        with self._store.write() as connection:
+            held = [row for row in read(connection, hold=True) if row.version_id in self._schedules]
+            return self._write(connection, held, now)
+
+    def _write(self, connection: Connection, rows: Sequence[DueCheck], now: datetime) -> list[datetime]:
+        """Queue what is due of checks that are held, and note when each is due next."""
+        next_at: dict[int, datetime | None] = {}
+        wanted: list[NewRun] = []
+        for row in rows:
+            try:
+                due, next_at[row.id] = self._find_due(connection, row, now)
+            except Exception:
+                logger.exception("bug", extra={"check": row.slug})  # of this check: the others go on
+                continue
+            wanted += [due] if due is not None else []
+        taken = due_checks.taken_instants(connection, wanted) if wanted else set()
+        due_checks.queue_runs(connection, [run for run in wanted if run.check_id not in taken], now=to_us(now))
+        queued = [run for run in wanted if run.check_id not in taken or _queue_again(connection, run, now)]
+        due_checks.save_next_runs(
+            connection,
+            [(row.id, row.version_id, _us(next_at[row.id])) for row in rows if row.id in next_at],
+        )
+        return [from_us(run.scheduled_for) for run in queued]
+
+    def _find_due(self, connection: Connection, row: DueCheck, now: datetime) -> tuple[NewRun | None, datetime | None]:
+        """Return the run of a check that is due, and when to look at it next; None = none, never."""
+        schedule = self._schedules[row.version_id]
+        if schedule is None:
+            return None, None
+        newest = _newest(connection, row, schedule, now) or EPOCH
+        due = last_due(schedule, now, newest)
+        if due is None:
+            return None, next_due(schedule, max(now, newest))
+        if row.is_queued:  # the instant stays due until what waits has begun
+            return None, due
+        begins = due if row.newest_instant is None else due + spread(row.slug, schedule)
+        return NewRun(row.id, to_us(due), to_us(begins)), next_due(schedule, now)
+
+    def _learn(self, version_ids: Iterable[int]) -> None:
+        """Read the schedules of versions that are not known yet."""
+        unknown = sorted(set(version_ids) - self._schedules.keys())
+        for start in range(0, len(unknown), BLOCK):
+            with self._store.read() as connection:
+                for version_id, body in definitions.version_bodies(connection, unknown[start : start + BLOCK]).items():
+                    try:
+                        self._schedules[version_id] = schedule_of(body) if body["enabled"] else None
+                    except Exception:
+                        logger.exception("bug", extra={"version": version_id})  # of this check: the others go on
+                        self._schedules[version_id] = None
+
+    def _expect(self, row: CheckRow, schedule: Schedule) -> _Expected:
+        of = row.version_id, row.updated_at, row.completed_at
+        known = self._expected.get(row.id)
+        if known is not None and known.of == of:
+            return known
+        completed = from_us(row.completed_at) if row.completed_at is not None else None
+        return _Expected(of, no_data_expected(schedule, completed, from_us(row.updated_at)).deadline)
+
+    def _may_be_silent(self, row: CheckRow, now: datetime) -> bool:
+        ahead = row.completed_at is not None and from_us(row.completed_at) > now + CLOCK_SKEW  # by a wrong clock
+        return ahead or self._expected[row.id].deadline <= now
+
+
+def _us(moment: datetime | None) -> int | None:
+    return to_us(moment) if moment is not None else None
+
+
+def _newest(connection: Connection, row: DueCheck, schedule: Schedule, now: datetime) -> datetime | None:
+    """Return the newest instant that has a run, as far as a right clock can have written it."""
+    until = credible_until(schedule, now)
+    if row.newest_instant is None or from_us(row.newest_instant) <= until:
+        return from_us(row.newest_instant) if row.newest_instant is not None else None
+    newest = queue.newest_instant(connection, row.id, before=to_us(until))
+    return from_us(newest) if newest is not None else None
+
+
+def _queue_again(connection: Connection, run: NewRun, now: datetime) -> bool:
+    """Queue the run of an instant that has one already, which may be of a clock that was ahead."""
+    queued = queue.enqueue_scheduled(
+        connection, run.check_id, scheduled_for=run.scheduled_for, not_before=run.not_before, now=to_us(now)
+    )
+    return queued is not None

@@ -1,0 +1,326 @@
+"""The end of a run: its verdict, and everything that follows from it, written in one transaction."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from app.alerts.domain.rule_facts import NO_FACTS, RepeatedFailures
+from app.alerts.service import transitions
+from app.alerts.service.rule_facts import detector_facts, repeated_failures
+from app.answers.store import answers
+from app.answers.store.answers import StagedAnswer
+from app.base.db.engine import Connection, Store, blocks, to_us
+from app.base.db.packed import pack_figures
+from app.base.jobs.jobs import defer
+from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Outcome, Percentile, Ranking, RunStatus, Verdict
+from app.catalog.store import definitions
+from app.detection.service import detector_step
+from app.detection.service.detector_step import DetectorStep, OvertakenError
+from app.detection.service.detectors import EndingRun
+from app.diagnosis.domain.run_causes import RENAMING, RunCause
+from app.diagnosis.service.returned_chunks import outdate_returned
+from app.diagnosis.store import run_causes as stored_causes
+from app.records.service.aggregates import embedder_finding
+from app.records.service.run_bodies import probe_summary, run_body
+from app.records.store import queue, recording, rollups, shards
+from app.records.store.queue import ClaimedRun
+from app.records.store.shards import ShardBody
+from app.retrievers.domain.latency_summary import latency_summary
+from app.retrievers.service import embedding_canaries
+from app.retrievers.service.embedding_canaries import EmbedderRecord
+from app.runs.service import run_causes
+from app.runs.service.plans import Plan
+from app.runs.service.staging import Gathered, gather, with_names
+from app.runs.service.state_changes import changed_states
+from app.runs.service.text_losses import find_text_losses
+from app.scoring.run_inputs import RunInputs
+from app.scoring.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, finds_nothing, score
+from app.scoring.run_responses import RunResponses
+
+logger = logging.getLogger("coalmine.runs")
+
+_OVERTAKEN: Final = 3
+"""How often somebody may choose another baseline while one run ends."""
+_SAVED_AT_ONCE: Final = 1_000
+"""Scores: others write in between, and no more rows are in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """Summary of an ended run, for metrics, logs and whoever works next."""
+
+    id: int
+    check_id: int
+    check: str
+    suite: str
+    retriever: str
+    status: RunStatus
+    verdict: Verdict
+    probes: Mapping[str, int]
+    latencies: Sequence[float]
+    duration_seconds: float
+    degraded: int = 0
+    """Canaries."""
+    notifies: bool = False
+    """Whether something may be to deliver."""
+    embedder: str | None = None
+    """How asking the retriever's embedder for its known texts ended; None = it has none."""
+
+
+def finalise(
+    store: Store,
+    plan: Plan,
+    answered: Mapping[int, ShardBody],
+    embedder: EmbedderRecord | None,
+    owner: str,
+    clock: Callable[[], datetime],
+    *,
+    hold: timedelta | None,
+) -> EndedRun | None:
+    """Find out what the run comes to and write it; anew where somebody chose another baseline in between."""
+    gathered = gather(store, plan, answered)
+    scores = score(plan.inputs, gathered.responses)
+    if finds_nothing(scores, gathered.responses, len(plan.inputs.canaries)):
+        gathered = with_names(store, plan, gathered)
+    scores = replace(scores, texts=find_text_losses(store, plan, gathered, scores))
+    _save_scores(store, plan, gathered, scores)
+    end = partial(_end, store, plan, gathered, scores, embedder, owner, clock, hold=hold)
+    for _ in range(_OVERTAKEN):
+        with suppress(OvertakenError):
+            return end()
+    return end()
+
+
+def _save_scores(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> None:
+    """Write what changed rankings scored, which is true whatever becomes of the run.
+
+    Before the transaction that ends the run, which is the shorter for it. Rankings that shards refer to are not pruned.
+    """
+    versions, results = plan.inputs.version_ids, scores.results
+    for block in blocks(list(results), _SAVED_AT_ONCE):
+        rows = [
+            (ranking_id, versions[position], results.match_bytes(position), results.vector(position).tobytes())
+            for position in block
+            if (ranking_id := gathered.ranking_ids[position]) is not None
+        ]
+        with store.write() as connection:
+            recording.save_scores(connection, plan.layout_id, rows)
+
+
+def _end(
+    store: Store,
+    plan: Plan,
+    gathered: Gathered,
+    scores: RunScores,
+    embedder: EmbedderRecord | None,
+    owner: str,
+    clock: Callable[[], datetime],
+    *,
+    hold: timedelta | None,
+) -> EndedRun | None:
+    """Write what the run comes to, with everything that follows from it, in one transaction.
+
+    Raises OvertakenError, having written nothing.
+    """
+    inputs, responses = plan.inputs, gathered.responses
+    run_id, check_id = plan.run.id, plan.run.check_id
+    with store.read() as connection:
+        detection = _run_detector(connection, plan, gathered, scores)
+        facts = _facts(detection, embedder, _repeated(connection, plan, gathered))
+        cause = run_causes.find_cause(connection, plan, gathered, scores, detection, facts)
+    if cause is not None and cause.is_reportable(run_id):
+        facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
+    outcome = evaluate(inputs, responses, facts, scores)
+    status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
+    now = clock()
+    aggregates = outcome.aggregates
+    closed, opened = changed_states(plan, gathered, outcome)
+    body = run_body(inputs, responses, outcome)
+    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
+    figures, probes = pack_figures(outcome.vector.tobytes(), summary, aggregates.measured)
+    with store.write() as connection:
+        definitions.lock_definition(connection, check_id)
+        if not recording.finish_run(
+            connection,
+            run_id,
+            owner,
+            status=status,
+            verdict=outcome.verdict,
+            reasons=json.dumps(outcome.reasons),
+            finished_at=to_us(now),
+            index_version=gathered.index_version,
+            total=aggregates.total,
+            measured=aggregates.measured,
+            failed=aggregates.failed,
+            undefined=aggregates.undefined,
+            degraded=aggregates.degraded,
+            degraded_positions=outcome.degraded.astype("<u4").tobytes() or None,
+            figures=figures,
+            probes=json.dumps(probes) if probes else None,
+            layout_id=plan.vector_layout_id,
+        ):
+            return None
+        recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
+        if responses.rankings:
+            outdate_returned(connection, check_id, partial(_changed_ranking, inputs, responses), at=to_us(now))
+        unscored, is_limited = list(responses.unscored), _limits_latency(inputs)
+        recording.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
+        rollups.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
+        if gathered.index_version is not None:
+            recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
+        recording.save_latest(connection, check_id, run_id, body)
+        embedding_canaries.save_record(connection, run_id, embedder)
+        if cause is not None:
+            stored_causes.save_run_cause(connection, run_id, cause.as_json)
+        baseline_id = detector_step.save_detection(connection, detection, now=now)
+        is_news = aggregates.degraded and outcome.verdict is not Verdict.UNKNOWN
+        hold_until = now + hold if hold is not None and is_news else None
+        notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
+        detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
+        shards.drop_shards(connection, run_id)
+        queue.defer_following(connection, check_id)
+        if hold is not None and _needs_diagnosis(run_id, outcome, cause):
+            defer(connection, [NewJob(JobKind.DIAGNOSIS, run_id, lock=f"diagnosis:{inputs.retriever.slug}")])
+        if inputs.answer_measures and outcome.verdict is not Verdict.UNKNOWN:
+            _defer_answers(connection, run_id, inputs, gathered)
+    return EndedRun(
+        id=run_id,
+        check_id=check_id,
+        check=plan.run.check,
+        suite=inputs.suite_slug,
+        retriever=inputs.retriever.slug,
+        status=status,
+        verdict=outcome.verdict,
+        probes=aggregates.probes,
+        latencies=outcome.latencies,
+        duration_seconds=max(0.0, (now - plan.started_at).total_seconds()),  # the clock may have been set back
+        degraded=aggregates.degraded,
+        notifies=notifies,
+        embedder=None if embedder is None else str(embedder.outcome),
+    )
+
+
+def fail(
+    store: Store,
+    claimed: ClaimedRun,
+    owner: str,
+    reason: str,
+    clock: Callable[[], datetime],
+    *,
+    last_resort: bool = False,
+) -> EndedRun | None:
+    """End a run that could not be executed: its verdict is unknown, never healthy.
+
+    As a `last_resort` it ends even where its alerting fails, which may be why it could not be ended before.
+    """
+    now = clock()
+    with store.write() as connection:
+        definitions.lock_definition(connection, claimed.check_id)
+        if not recording.finish_run(
+            connection,
+            claimed.id,
+            owner,
+            status=RunStatus.FAILED,
+            verdict=Verdict.UNKNOWN,
+            reasons=json.dumps([reason]),
+            finished_at=to_us(now),
+        ):
+            return None
+        recording.save_latest(connection, claimed.check_id, claimed.id, {})
+        notifies = False
+        try:
+            with connection.begin_nested():
+                notifies = transitions.after_run(connection, claimed.check_id, claimed.id, now=now)
+        except Exception:
+            if not last_resort:
+                raise
+            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data reports it in time
+        shards.drop_shards(connection, claimed.id)
+        queue.defer_following(connection, claimed.check_id)
+    return EndedRun(
+        id=claimed.id,
+        check_id=claimed.check_id,
+        check=claimed.check,
+        suite="",
+        retriever="",
+        status=RunStatus.FAILED,
+        verdict=Verdict.UNKNOWN,
+        probes={},
+        latencies=(),
+        duration_seconds=0.0,
+        notifies=notifies,
+    )
+
+
+def _defer_answers(connection: Connection, run_id: int, inputs: RunInputs, gathered: Gathered) -> None:
+    """Have the generated answers of a run judged. A judge has one job at a time, by which its budget is counted."""
+    came = {place: StagedAnswer(text=text, outcome=Outcome.OK) for place, text in gathered.generated.items()}
+    answers.expect_answers(connection, run_id)
+    answers.stage_answers(connection, run_id, came)
+    lock = f"retriever-answers:{inputs.retriever.slug}" if inputs.judge is None else f"judge:{inputs.judge}"
+    defer(connection, [NewJob(JobKind.ANSWERS, run_id, lock=lock)])
+
+
+def _limits_latency(inputs: RunInputs) -> bool:
+    """Whether a canary has a maximum of latency, by which a re-scoring must judge as the run did."""
+    return any(inputs.canaries[place].max_latency_seconds is not None for place in inputs.panel.timed)
+
+
+def _needs_diagnosis(run_id: int, outcome: RunOutcome, cause: RunCause | None) -> bool:
+    """Whether a run has degraded canaries or renamed chunks to diagnose, and its retriever answered."""
+    renamed = cause is not None and cause.is_reportable(run_id) and cause.kind in RENAMING
+    return outcome.verdict is not Verdict.UNKNOWN and (bool(outcome.aggregates.degraded) or renamed)
+
+
+def _run_detector(connection: Connection, plan: Plan, gathered: Gathered, scores: RunScores) -> DetectorStep | None:
+    """Return what the detector makes of a run that measured enough; None of one that is unknown."""
+    if scores.unknown:
+        return None
+    run = EndingRun(
+        id=plan.run.id,
+        check_id=plan.run.check_id,
+        inputs=plan.inputs,
+        tally=scores.tally,
+        ranking_ids=gathered.ranking_ids,
+        held_since=partial(_held_since, plan, gathered),
+        index_version=gathered.index_version,
+        median_latency=latency_summary(gathered.responses.measured_latencies)[Percentile.P50],
+    )
+    return detector_step.run_detector(connection, run)
+
+
+def _held_since(plan: Plan, gathered: Gathered, position: int) -> int | None:
+    """Return the run with which the ranking of a position came; None = with this one."""
+    state = plan.held[plan.inputs.canary_ids[position]] if position in gathered.responses.kept else None
+    return None if state is None else state.first_run
+
+
+def _repeated(connection: Connection, plan: Plan, gathered: Gathered) -> RepeatedFailures | None:
+    """Return the canaries that this run and the ones before it did not measure."""
+    canaries, failures = plan.inputs.canaries, gathered.responses.failures
+    by_key = {canaries[place].key: failure for place, failure in sorted(failures.items())}
+    return repeated_failures(connection, plan.run.check_id, plan.run.id, by_key)
+
+
+def _facts(
+    detection: DetectorStep | None, embedder: EmbedderRecord | None, repeated: RepeatedFailures | None
+) -> HistoryFacts:
+    change, reason = embedder_finding(embedder.body if embedder is not None else None)
+    facts = NO_FACTS if detection is None else detector_facts(detection.row)
+    return HistoryFacts(
+        rule_facts=replace(facts, repeated=repeated),
+        regressed=detection.regressed if detection is not None else None,
+        embedder=change,
+        embedder_reason=reason,
+    )
+
+
+def _changed_ranking(inputs: RunInputs, responses: RunResponses, canary_id: int) -> Ranking | None:
+    """Return what a canary retrieved otherwise than before; None where it did not."""
+    return responses.rankings.get(inputs.suite.positions.get(canary_id, -1))

@@ -1,1 +1,0 @@
-"""Services: each function reads, decides and writes in one transaction."""

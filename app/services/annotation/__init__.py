@@ -1,1 +1,0 @@
-"""Annotation: tasks and their pools, annotating, what annotations amount to, adoption."""

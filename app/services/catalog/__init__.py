@@ -1,1 +1,0 @@
-"""Services for definitions: suites, canaries, retrievers, checks, hooks, keys and secrets."""

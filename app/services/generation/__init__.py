@@ -1,1 +1,0 @@
-"""Generated answers: had after a run, grounded, judged, and told of."""

@@ -1,1 +1,0 @@
-"""Rows: what should be (catalog), what is due (queue), what happened (history)."""

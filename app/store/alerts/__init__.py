@@ -1,1 +1,0 @@
-"""Alerts and incidents: as rows."""

@@ -1,1 +1,0 @@
-"""Rows of annotation: tasks and their items, annotations, corpora."""

@@ -1,1 +1,0 @@
-"""Rows of definitions: suites, canaries, retrievers, checks, hooks, keys and secrets."""

@@ -1,1 +1,0 @@
-"""Baselines, the regression detector and drift: as rows."""

@@ -1,1 +1,0 @@
-"""Diagnoses, proposals and run causes: as rows."""

@@ -1,1 +1,0 @@
-"""Rows of experiments: epochs, units, running totals."""

@@ -1,1 +1,0 @@
-"""Rows of generated answers and of what judges say of them."""

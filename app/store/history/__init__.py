@@ -1,1 +1,0 @@
-"""Rows of history: states, series, summaries, metrics, and pruning."""

@@ -1,1 +1,0 @@
-"""What is due, and what came of it: as rows."""

@@ -1,0 +1,1 @@
+"""Queries of users: intake, reach, suggestions, segments."""

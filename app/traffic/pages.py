@@ -1,0 +1,124 @@
+"""The page of a suite's traffic: reach with the groups covered and not, suggestions that open a task, deletion."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.annotation.domain.views import TaskDetail
+from app.base.api.csrf import takes_form
+from app.base.api.deps import StoreDep
+from app.base.api.keys import Scope
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.web.forms import Form, parse_number, read_form
+from app.base.web.rendering import render
+from app.catalog.api.definitions import wake
+from app.traffic.documents.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.traffic.service import reach, suggesting, traffic, traffic_sampling
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_SUGGESTIONS = 50
+
+
+@router.get("/suites/{suite}/traffic")
+def show_traffic(request: Request, store: StoreDep, suite: str) -> HTMLResponse:
+    """Show the traffic of a suite by retriever; its queries only to those who may write."""
+    return _page(request, store, suite)
+
+
+@router.post("/suites/{suite}/reach")
+@takes_form(fields=3)
+async def measure_reach(request: Request, store: StoreDep, suite: str) -> Response:
+    """Ask a sample of the traffic."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_measured, request, store, suite, form))
+
+
+@router.post("/suites/{suite}/suggestions")
+@takes_form(fields=_SUGGESTIONS + 2)
+async def take_up_suggestions(request: Request, store: StoreDep, suite: str) -> Response:
+    """Make canaries of the chosen suggestions, and a task of them."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_taken_up, request, store, suite, form))
+
+
+@router.post("/suites/{suite}/traffic/delete")
+@takes_form(fields=2)
+async def delete_traffic(request: Request, store: StoreDep, suite: str) -> Response:
+    """Delete one query, or the traffic of a retriever."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_deleted, request, store, suite, form))
+
+
+def _measured(request: Request, store: Store, suite: str, form: Form) -> Response:
+    parts = form.stripped("parts")
+    group = {"separator": form.stripped("separator"), "parts": parse_number(parts)} if parts else None
+    try:
+        wish = parse_document(ReachRequest, {"retriever": form.get("retriever"), "group": group})
+        traffic_sampling.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+    except InvalidInputError as error:
+        return _page(request, store, suite, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _page(request, store, suite, problems=(Problem(message=str(error)),), status=409)
+    wake(request)
+    return RedirectResponse(f"/suites/{quote(suite)}/traffic", status_code=303)
+
+
+def _taken_up(request: Request, store: Store, suite: str, form: Form) -> Response:
+    try:
+        task = _open_task(request, store, suite, form)
+    except InvalidInputError as error:
+        return _page(request, store, suite, form=form, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _page(request, store, suite, form=form, problems=(Problem(message=str(error)),), status=409)
+    wake(request)
+    return RedirectResponse(f"/tasks/{quote(task['slug'])}", status_code=303)
+
+
+def _open_task(request: Request, store: Store, suite: str, form: Form) -> TaskDetail:
+    fields = {"retriever": form.get("retriever"), "task": form.stripped("task"), "queries": list(form.all("queries"))}
+    wish = parse_document(SuggestionsRequest, fields)
+    name = request.state.identity.name
+    now = datetime.now(UTC)
+    return suggesting.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=name, now=now)
+
+
+def _deleted(request: Request, store: Store, suite: str, form: Form) -> Response:
+    try:
+        wish = parse_document(ForgetRequest, {name: form.get(name) or None for name in ("retriever", "query")})
+    except InvalidInputError as error:
+        return _page(request, store, suite, problems=error.problems, status=422)
+    if wish.retriever is None and wish.query is None:
+        return _page(request, store, suite, problems=(Problem(path="query", message="is missing"),), status=422)
+    count = traffic.forget_traffic(store, suite, retriever=wish.retriever, query=wish.query)
+    return _page(request, store, suite, deleted=count)
+
+
+def _page(
+    request: Request,
+    store: Store,
+    suite: str,
+    *,
+    form: Form | None = None,
+    problems: Sequence[Problem] = (),
+    deleted: int | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    may_write = request.state.identity.scope.includes(Scope.WRITE)
+    return render(
+        request,
+        "traffic/traffic.html",
+        status=status,
+        slug=suite,
+        traffic=reach.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0),
+        typed=form or Form(),
+        problems=problems,
+        deleted=deleted,
+    )

@@ -1,1 +1,0 @@
-"""The status pages, rendered on the server."""

@@ -1,1 +1,0 @@
-"""Pages of definitions: suites, canaries, checks and imports."""

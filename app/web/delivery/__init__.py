@@ -1,1 +1,0 @@
-"""Notifications and the hooks they go to: on pages."""

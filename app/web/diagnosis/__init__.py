@@ -1,1 +1,0 @@
-"""Proposals of judgments and the quality report: on pages."""

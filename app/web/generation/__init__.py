@@ -1,1 +1,0 @@
-"""Pages of generated answers and of their judges."""

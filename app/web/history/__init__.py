@@ -1,1 +1,0 @@
-"""Pages of history: overview, checks, runs, canaries, badges."""

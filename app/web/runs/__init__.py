@@ -1,1 +1,0 @@
-"""Pages of running and re-scoring checks."""

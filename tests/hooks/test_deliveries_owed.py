@@ -1,0 +1,165 @@
+"""No receiver is left with an incident that is over: what its hook missed while it was disabled, it hears after."""
+
+import pytest
+
+from app.base.db.engine import Store
+from app.base.errors import ConflictError
+from app.catalog.store import definitions
+from app.hooks.domain.hooks import Receipt
+from app.hooks.service import dead_letters, deliveries
+from app.hooks.store import replays
+from tests.support.fakes import answered, hits
+from tests.support.present import present
+from tests.support.world import COVERAGE, World, canary, page
+
+pytestmark = pytest.mark.databases
+
+AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
+BUSY = Receipt(ok=False, http_status=503, error="http_5xx")
+GONE = Receipt(ok=False, http_status=410, error="gone", untaken=True, gone=True)
+REFUSED = Receipt(ok=False, http_status=400, error="http_4xx", untaken=True)
+PAGE = page([canary("ant"), canary("bee")], rules=[AT_ONCE])
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Give a world in which one bad run opens an alert and one good run resolves it."""
+    world = World(store=store)
+    world.apply(PAGE)
+    return world
+
+
+def _break(world: World) -> None:
+    world.probe.answers = {key: answered(hits("noise")) for key in ("ant", "bee")}
+    world.run()
+
+
+def _heal(world: World) -> None:
+    world.probe.all_answer()
+    world.run()
+
+
+def _disable(world: World) -> None:
+    deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
+    world.send.receipts = [GONE]
+    world.deliver_all()
+
+
+def _told(world: World) -> list[tuple[str, str]]:
+    """List the deliveries about alerts, oldest first."""
+    return [(one["type"].removeprefix("alert."), one["state"]) for one in world.deliveries() if one["alert_id"]]
+
+
+def test_a_hook_that_was_disabled_hears_of_the_end_once_it_is_saved_again(world: World) -> None:
+    _break(world)
+    world.deliver_all()
+    _disable(world)
+    _heal(world)
+    assert _told(world) == [("opened", "delivered"), ("resolved", "dead")]
+    world.apply(PAGE)
+    world.deliver_all()
+    assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
+
+
+def test_the_end_of_what_it_may_have_heard_is_told_though_its_trigger_died(world: World) -> None:
+    _break(world)
+    world.send.receipts = [BUSY, GONE]
+    world.deliver_all()
+    world.clock.advance(30)
+    world.deliver_all()
+    _heal(world)
+    world.apply(PAGE)
+    assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0  # the end is on its way
+    world.deliver_all()
+    assert _told(world) == [("opened", "dead"), ("resolved", "delivered")]
+
+
+def test_an_end_waits_while_the_fault_is_there_again(world: World) -> None:
+    _break(world)
+    world.deliver_all()
+    _disable(world)
+    _heal(world)
+    _break(world)  # it does not hear of this one
+    world.apply(PAGE)
+    assert world.deliver_all() == []
+    _heal(world)
+    world.deliver_all()
+    assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
+
+
+def test_a_disabled_hook_that_never_heard_of_an_alert_is_owed_no_end(world: World) -> None:
+    _disable(world)
+    _break(world)
+    _heal(world)
+    world.apply(PAGE)
+    assert _told(world) == []
+
+
+def test_what_tells_of_an_alert_that_is_over_is_replayed_together_with_its_end(world: World) -> None:
+    _break(world)
+    world.send.receipts = [REFUSED] * 3
+    for _ in range(3):
+        world.deliver_all()
+        world.clock.advance(43_200)
+    _heal(world)
+    for _ in range(3):
+        world.deliver_all()
+        world.clock.advance(43_200)
+    assert _told(world) == [("opened", "dead"), ("resolved", "dead")]
+    dead_letters.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
+    world.deliver_all()
+    assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
+
+
+def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world: World) -> None:
+    deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
+    _break(world)
+    world.send.receipts = [GONE]
+    world.deliver_all()  # the test message; what waited behind it was never tried
+    _heal(world)
+    world.apply(PAGE)
+    (opened,) = (one for one in world.deliveries() if one["alert_id"])
+    assert (opened["state"], opened["attempts"]) == ("dead", [])
+    with pytest.raises(ConflictError, match="has resolved since"):
+        dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
+    assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0
+
+
+def _unended(world: World) -> list[str]:
+    with world.store.read() as connection:
+        hook = present(definitions.find_definition(connection, "hook", "ops"))
+        return [f"{one.incident_class} of {one.check}" for one in replays.unended_incidents(connection, hook.id)]
+
+
+def test_an_incident_is_unended_at_a_receiver_from_its_first_message_to_its_resolve(world: World) -> None:
+    assert _unended(world) == []
+    _break(world)
+    assert _unended(world) == []  # nobody was told
+    world.send.receipts = [BUSY]
+    world.deliver_all()
+    assert _unended(world) == ["quality of watch"]  # it may have been taken
+    world.clock.advance(30)
+    world.deliver_all()
+    _heal(world)
+    assert _unended(world) == ["quality of watch"]
+    world.deliver_all()
+    assert _unended(world) == []
+
+
+def test_the_resolve_of_a_later_incident_ends_an_earlier_one_at_the_receiver(world: World) -> None:
+    _break(world)
+    world.deliver_all()
+    _heal(world)
+    for _ in range(2):
+        world.send.receipts = [BUSY]
+        world.deliver_all()
+        world.clock.advance(86_400)
+    assert _told(world) == [("opened", "delivered"), ("resolved", "dead")]
+    assert _unended(world) == ["quality of watch"]  # a replay could still end it
+    _break(world)
+    world.deliver_all()
+    assert _unended(world) == ["quality of watch"]
+    _heal(world)
+    world.deliver_all()
+    assert _told(world)[-1] == ("resolved", "delivered")
+    assert _unended(world) == []

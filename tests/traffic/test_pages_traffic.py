@@ -1,0 +1,138 @@
+"""Pages of traffic: reach with groups covered and not, suggestions that open a task, deletion, and who sees queries."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.base.api.keys import Scope
+from tests.support.api_service import Api, api, bearer
+from tests.support.html_pages import Page
+from tests.support.pages_service import HOSTILE
+
+QUERIES = ("how long is data kept?", HOSTILE.casefold(), "=cmd()", "who pays?")
+TRAFFIC = "/suites/docs/traffic"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Api]:
+    """Give a service with a suite, of whose traffic canaries stand for the first query."""
+    with api(tmp_path) as opened:
+        opened.docs()
+        opened.retriever.found = {query: [f"x{place}"] for place, query in enumerate(QUERIES[1:])}
+        yield opened
+
+
+def post(service: Api, path: str, **fields: Any) -> Any:
+    return service.client.post(path, data=fields, follow_redirects=True)
+
+
+def read(service: Api, path: str = TRAFFIC) -> Page:
+    return Page(service.client.get(path).text)
+
+
+def test_without_traffic_the_command_is_shown(service: Api) -> None:
+    assert "coalmine traffic queries.csv --suite docs" in read(service).text
+    assert [link.get("href") for link in read(service, "/suites/docs").all("a") if link.text == "Send traffic"] == [
+        TRAFFIC
+    ]
+
+
+def test_reach_is_measured_on_a_page(service: Api) -> None:
+    service.reached(*QUERIES)
+    service.client.delete("/v1/suites/docs/traffic")
+    body = {"files": {"a.csv": "query,count\nhow long is data kept?,3\nwho pays?,1\n"}}
+    service.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body)
+    assert [one.text for one in read(service, "/suites/docs").all("button") if "reach" in one.text] == ["Measure reach"]
+    asking = Page(post(service, "/suites/docs/reach", retriever="search").text)
+    assert "0 of 2 queries asked" in asking.text
+    section = asking.one("section", id="traffic-1")
+    assert (section.get("hx-get"), section.get("hx-trigger")) == (TRAFFIC, "every 2s")
+    service.ask_sample()
+    for path, part in ((TRAFFIC, "traffic-1"), ("/suites/docs", "reached")):
+        shown = read(service, path)
+        assert "Reach 75.0 %" in shown.text
+        assert "Groups covered 1 of 2" in shown.text
+        assert not shown.one("section", id=part).get("hx-get")
+        rows = [row.text for row in shown.all("tr") if "covered" in row.text]
+        assert rows == ["c1 75.0 % covered", "x2 25.0 % not covered"]
+
+
+def test_an_interval_stands_behind_what_is_estimated(service: Api) -> None:
+    lines = "\n".join(f'{{"query": "how long is data kept {number}?", "count": 5}}' for number in range(900))
+    body = {"files": {"a.jsonl": lines}}
+    service.client.post("/v1/suites/docs/traffic", params={"retriever": "search"}, json=body)
+    post(service, "/suites/docs/reach", retriever="search")
+    service.ask_sample()
+    found = service.get("/v1/suites/docs/reach", retriever="search")
+    assert found["low"] < found["high"]
+    assert f"95 % interval {100 * found['low']:.1f} % to {100 * found['high']:.1f} %" in read(service).text
+
+
+def test_documents_may_be_grouped(service: Api) -> None:
+    names = {query: [f"handbook/{place}/a"] for place, query in enumerate(QUERIES)}
+    service.retriever.found = names
+    service.reached(*QUERIES)
+    assert "Nearly every first hit is a document of its own" in read(service).text
+    post(service, "/suites/docs/reach", retriever="search", separator="/", parts="1")
+    service.ask_sample()
+    shown = read(service)
+    assert [row.text for row in shown.all("tr") if "covered" in row.text] == ["handbook 100.0 % not covered"]
+    assert "Nearly every" not in shown.text
+    refused = post(service, "/suites/docs/reach", retriever="search", separator="/", parts="none")
+    assert refused.status_code == 422
+    assert "parts" in Page(refused.text).text
+
+
+def test_suggestions_open_a_task(service: Api) -> None:
+    service.reached(*QUERIES)
+    shown = read(service)
+    offered = [one.get("value") for one in shown.all("input") if one.get("name") == "queries"]
+    assert offered == list(QUERIES[1:])
+    fields = {"retriever": "search", "task": "gaps", "queries": offered[:2]}
+    opened = post(service, "/suites/docs/suggestions", **fields)
+    assert opened.url.path == "/tasks/gaps"
+    task = service.get("/v1/tasks/gaps")
+    assert (task["canaries"], len(task["keys"]), task["retrievers"]) == (2, 2, ["search"])
+    assert [one.get("value") for one in read(service).all("input") if one.get("name") == "queries"] == offered[2:]
+    again = post(service, "/suites/docs/suggestions", **{**fields, "queries": offered[2:]})
+    assert again.status_code == 409
+    ticked = [one.get("value") for one in Page(again.text).all("input") if "checked" in one.attributes]
+    assert ticked == offered[2:], "what was chosen stays"
+    post(service, "/suites/docs/suggestions", **{**fields, "task": "rest", "queries": offered[2:]})
+    assert "were taken up and wait for judgments" in read(service).text
+    assert "stand for every group" not in read(service).text
+    nothing = post(service, "/suites/docs/suggestions", retriever="search", task="other")
+    assert nothing.status_code == 422
+    assert "choose at least one" in Page(nothing.text).text
+
+
+def test_queries_are_deleted_on_a_page(service: Api) -> None:
+    service.reached(*QUERIES)
+    assert "1 query deleted" in Page(post(service, f"{TRAFFIC}/delete", query=" WHO pays? ").text).text
+    assert "who pays?" not in read(service).text
+    assert post(service, f"{TRAFFIC}/delete").status_code == 422, "what to delete is said, or nothing is"
+    done = Page(post(service, f"{TRAFFIC}/delete", retriever="search").text)
+    assert "3 queries deleted" in done.text
+    assert "No traffic yet" in done.text
+
+
+def test_queries_are_shown_to_those_who_may_write_alone(service: Api) -> None:
+    service.reached(*QUERIES)
+    reader, writer = (bearer(service.key(scope)) for scope in (Scope.READ, Scope.WRITE))
+    seen = {name: service.client.get(TRAFFIC, headers=headers).text for name, headers in (("r", reader), ("w", writer))}
+    assert "who pays?" in seen["w"]
+    assert "who pays?" not in seen["r"]
+    assert "x2" in seen["r"], "groups are no queries"
+    assert "Delete queries" not in seen["r"]
+
+
+def test_hostile_queries_and_documents_are_harmless(service: Api) -> None:
+    service.retriever.found = {QUERIES[1]: [HOSTILE]}
+    service.reached(*QUERIES)
+    for path in (TRAFFIC, "/suites/docs"):
+        shown = read(service, path)
+        assert not [one for one in shown.all("img") if one.get("src") == "x"]
+        assert not [one for one in shown.all("script") if not one.get("src")]
+    assert "{{ 7*7 }}" in read(service).text, "it is shown as it was asked"
