@@ -30,17 +30,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("app.commands", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
     "check": ("app.runs.commands.gate", "Run every canary once and judge the answers, without a server or a database."),
     "validate": ("app.catalog.commands.validation", "List all errors in canary files, each with file and line."),
-    "diff": ("app.catalog.commands.catalog", "Show what `apply` would change."),
+    "diff": ("app.catalog.commands.resources", "Show what `apply` would change."),
     "apply": (
-        "app.catalog.commands.catalog",
+        "app.catalog.commands.resources",
         "Apply canary files in one transaction; definitions no longer in them are archived.",
     ),
     "export": (
-        "app.catalog.commands.catalog",
+        "app.catalog.commands.resources",
         "Write all definitions as one canary file; secrets become ${VARIABLES}.",
     ),
     "migrate": (
-        "app.catalog.commands.catalog",
+        "app.catalog.commands.resources",
         "Migrate the database to this release's schema; on SQLite `serve` does it at start.",
     ),
     "import": (

@@ -18,9 +18,9 @@ from app.annotation.service import demo_samples
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, examples, now
-from app.base.db.file_locks import lock_for_serving, lock_for_work
+from app.base.db.files import lock_for_serving, lock_for_work
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
-from app.base.net.file_descriptors import raise_descriptor_limit, return_freed_memory
+from app.base.net.transfer import raise_descriptor_limit, return_freed_memory
 from app.catalog.commands.resources import require_own_key
 from app.config import Settings, load_settings, service_links
 from app.logs import logging_as

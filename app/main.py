@@ -25,34 +25,32 @@ from app.base.api import deps, keys
 from app.base.api.bodies import Gate
 from app.base.api.openapi import install_openapi
 from app.base.api.problems import install_problems
-from app.base.api.request_limits import take_turn
-from app.base.api.sub_path import SubPath, path_of, require_free
+from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db.engine import Store
-from app.base.documents.files import canary_paths, canary_texts, read_secret
+from app.base.documents.texts import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.base.web.compression import Compression
+from app.base.web.responses import Compression
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.service import applying
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import Vault, open_vault
 from app.config import Settings
-from app.diagnosis.service.on_demand import OnDemand
+from app.diagnosis.service.diagnoses import OnDemand
 from app.hooks.client.name_lookup import addresses_of
-from app.hooks.domain.hooks import Send
-from app.hooks.service.hook_views import notes_on_hooks
+from app.hooks.domain import Send
+from app.hooks.service.hooks import notes_on_hooks
 from app.operation.api import service
 from app.operation.api.routes import ROUTERS
-from app.operation.service.store_watch import report_store
-from app.operation.worker import Engine, Worker, untraced
+from app.operation.service.self_monitor import report_store
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine, untraced
 from app.probe_wiring import build_probe
 from app.reports import metrics
-from app.retrievers.client.pasted_answers import read_pasted
-from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
-from app.retrievers.service.shared_limits import share_limits
-from app.runs.api.endings import Endings
-from app.runs.api.streams import Streams
-from app.runs.service.config_fingerprint import config_hash
+from app.retrievers.service.trials import share_limits
+from app.runs.api import Endings, Streams
+from app.runs.service.plans import config_hash
 from app.site import PAGES, install_pages
 from app.wiring import (
     build_answer_tools,

@@ -27,12 +27,11 @@ from app.base.addresses import AddressPolicy, parse_allow
 from app.base.api import keys
 from app.base.errors import ConfigurationError
 from app.base.net.connections import bounded_protocol
-from app.base.net.file_descriptors import raise_descriptor_limit
+from app.base.net.transfer import Request, raise_descriptor_limit
 from app.base.net.transport import send_one
-from app.base.net.wire import Request
 from app.main import Service
 from app.operation.signals import Ending
-from app.runs.api.streams import Streams
+from app.runs.api import Streams
 
 LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = "127.0.0.0/8,::1"

@@ -2,24 +2,21 @@
 
 from fastapi import FastAPI
 
-from app.alerts.pages import alerts
+from app.alerts import pages as alerts
 from app.alerts.silences import pages as silences
-from app.annotation.pages import annotate
-from app.annotation.pages import tasks as annotation_tasks
-from app.answers.pages import answers, judges
+from app.annotation import pages as annotation
+from app.answers import pages as answers
 from app.base.web import signing_in
-from app.base.web.compression import CompressedFiles
-from app.base.web.headers import SecurityHeaders
-from app.base.web.problem_pages import install_problem_pages
 from app.base.web.rendering import STATIC
+from app.base.web.responses import CompressedFiles, SecurityHeaders, install_problem_pages
 from app.catalog.pages import canary_editor, check_editor, importing, suites
-from app.comparison.pages import comparisons
+from app.comparison import pages as comparisons
 from app.diagnosis import pages as reanchors
 from app.diagnosis.quality import pages as quality
-from app.experiments.pages import experiments, shadows
-from app.hooks.pages import deliveries, hooks
-from app.reports.pages import badges, canaries, checks, overviews, runs
-from app.retrievers.pages import mapping, retrievers, trials
+from app.experiments import pages as experiments
+from app.hooks import pages as hooks
+from app.reports.pages import badges, canaries, checks, overviews
+from app.retrievers.pages import retrievers, wizard
 from app.runs.pages import rescorings, run_now
 from app.traffic import pages as traffic
 
@@ -34,26 +31,20 @@ PAGES = tuple(
         canaries,
         reanchors,
         rescorings,
-        runs,
         run_now,
         comparisons,
         alerts,
         hooks,
-        deliveries,
         silences,
-        mapping,
+        wizard,
         retrievers,
-        trials,
         suites,
         canary_editor,
         importing,
-        annotation_tasks,
+        annotation,
         traffic,
-        annotate,
         answers,
-        judges,
         experiments,
-        shadows,
         signing_in,
     )
 )

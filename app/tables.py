@@ -28,8 +28,8 @@ from app.answers.tables import (
     run_answers,
     staged_answers,
 )
-from app.base.db.tables import metadata
-from app.base.jobs.tables import jobs
+from app.base.db.rows import metadata
+from app.base.jobs.values import jobs
 from app.catalog.tables import (
     api_keys,
     canaries,
@@ -57,9 +57,26 @@ from app.experiments.tables import (
     shadows,
 )
 from app.hooks.tables import alerts, attempts, deliveries, incidents, reports, transitions
-from app.records.rescoring_tables import rescored_rollups, rescored_runs, rescorings
-from app.records.run_tables import idempotency_keys, next_runs, rates, runs, shards
-from app.records.tables import chunks, latest, layouts, marks, rankings, rollups, run_probes, scores, states, vectors
+from app.records.tables import (
+    chunks,
+    idempotency_keys,
+    latest,
+    layouts,
+    marks,
+    next_runs,
+    rankings,
+    rates,
+    rescored_rollups,
+    rescored_runs,
+    rescorings,
+    rollups,
+    run_probes,
+    runs,
+    scores,
+    shards,
+    states,
+    vectors,
+)
 from app.retrievers.tables import embedder_findings, embedders, run_embedders
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
 

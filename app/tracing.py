@@ -26,7 +26,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from app.base.values import Answer, Outcome, RunStatus
 from app.records.store.queue import ClaimedRun
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 
 logger = logging.getLogger("coalmine.tracing")
 

@@ -5,23 +5,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from app.alerts.service.alert_links import Links
-from app.answers.client.answer_calls import AnswerCalls
-from app.answers.client.judge_calls import JudgeCalls
+from app.alerts.service.views import Links
+from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.judges import AskJudge
 from app.answers.service.answering import AnswerTools
 from app.base.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
 from app.base.api import deps
 from app.base.db.engine import Store
-from app.base.db.migrate import is_migrated, migrate
+from app.base.db.files import is_migrated, migrate
 from app.base.errors import ConfigurationError
-from app.catalog.documents.stored_bodies import read_body
+from app.catalog.documents.documents import read_body
 from app.catalog.service.vault import require_key
 from app.config import Settings, read_trace_endpoint
-from app.hooks.client.outward_ping import Pinger
-from app.hooks.client.sending import Sender
-from app.hooks.domain.hooks import Send
-from app.hooks.service.outward_ping import Ping
+from app.hooks.client.webhook import Pinger, Sender
+from app.hooks.domain import Send
+from app.hooks.service.deliveries import Ping
 from app.probe_wiring import USER_AGENT
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe

@@ -22,18 +22,21 @@ from urllib.request import urlopen
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Trigger
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying
 from app.catalog.service.references import API
 from app.catalog.service.vault import Vault
 from app.demo.corpus import read_corpus
-from app.records.service import result_views, run_views
+from app.records.service import results
+from app.records.service import runs as run_views
 from app.retrievers.client.probe import RetrieverProbe
-from app.runs.service import runs, scheduling
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.runs.service import due_checks, runs
 from app.runs.service.plans import Planner
 
 CHUNK_CHARACTERS = 400
@@ -52,7 +55,7 @@ def main() -> None:
         started = time.perf_counter()
         run = one_run(store, vault)
         seconds = time.perf_counter() - started
-        stored = result_views.report(store, run["id"])["results"]
+        stored = results.report(store, run["id"])["results"]
         measures = {name: run["measures"][name] for name in ("Hit@1", "Hit@5", "R@5", "MRR", "NDCG@10")}
         print(f"{folder.name}: {len(stored)} canaries stored, {run['canaries']}, {seconds:.1f} s, {run['verdict']}")
         print(", ".join(f"{name} {value:.3f}" for name, value in measures.items()))
@@ -82,7 +85,7 @@ def demo(corpus: list[Path]) -> Iterator[str]:
 def one_run(store: Store, vault: Vault) -> dict[str, Any]:
     """Queue, claim and carry out a run, and read it back."""
     now = datetime.now(UTC)
-    run_id, _ = scheduling.run_now(
+    run_id, _ = due_checks.run_now(
         store, "collection", trigger=Trigger.API, index_version=None, idempotency_key=None, now=now
     )
     claimed = runs.begin(store, run_id, owner="bench", now=now)

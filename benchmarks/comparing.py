@@ -14,12 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.comparison.domain.depths import common_depth
-from app.comparison.domain.estimates import estimate
-from app.comparison.domain.outcomes import ComparisonVerdict
-from app.scoring.depth_scores import cut_batch
-from app.scoring.measure_arrays import compute
-from app.scoring.measures import Measure
+from app.comparison.domain.outcomes import ComparisonVerdict, common_depth
+from app.comparison.domain.significance import estimate
+from app.scoring.measures import Measure, compute, cut_batch
 from tests.support.exchangeable_runs import EQUALS, MOST_CLAIMS, NoisyRetriever, compare_batches, outcomes
 
 

@@ -19,21 +19,10 @@ from typing import Any, Final
 import numpy as np
 
 from app.detection.documents import Trace, TraceFile
-from app.detection.domain import (
-    Change,
-    Members,
-    Observation,
-    Settings,
-    follow,
-    learn_when_due,
-    observe,
-    pack_state,
-    unpack_state,
-)
-from app.detection.domain.check_tracker import Follower, learned
 from app.detection.domain.learning import learn
-from app.detection.domain.replay import Runs, replay
-from app.detection.domain.values import grouped
+from app.detection.domain.serialization import pack_state, unpack_state
+from app.detection.domain.tracker import Follower, Runs, follow, learn_when_due, learned, observe, replay
+from app.detection.domain.values import Change, Members, Observation, Settings, grouped
 
 SOON = 20
 RECOVERED = 30

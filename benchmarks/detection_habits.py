@@ -25,13 +25,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.detection.domain import Change, Members, Settings
-from app.detection.domain.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest, bet, paid
-from app.detection.domain.check_tracker import RELEARN_RUNS
-from app.detection.domain.joint_account import joint_balance, nothing_recent, remembered
+from app.detection.domain.accounts import (
+    CANARY_BETS,
+    FLEET_SHIFTS,
+    GROUP_SHIFTS,
+    at_rest,
+    bet,
+    joint_balance,
+    nothing_recent,
+    paid,
+    remembered,
+)
 from app.detection.domain.learning import learn, worse_than
-from app.detection.domain.replay import Runs, replay
-from app.detection.domain.values import UNMEASURED, Baseline, grouped
+from app.detection.domain.tracker import RELEARN_RUNS, Runs, replay
+from app.detection.domain.values import UNMEASURED, Baseline, Change, Members, Settings, grouped
 from benchmarks.collection import lines
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant
 from tests.support.synthetic_runs import noisy, replicas

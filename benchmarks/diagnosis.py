@@ -21,8 +21,8 @@ from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking
 from app.demo.analysis import cut, near_copy
 from app.demo.corpus import Chunk
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
-from app.diagnosis.domain.causes import classify
-from app.diagnosis.domain.questions import questions
+from app.diagnosis.domain.chunk_causes import classify
+from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.values import Case, Diagnosis
 from benchmarks.simulated import Search, World, bundled, collection
 

@@ -15,9 +15,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.answers.domain.calibration import Basis, estimate_rate, measure_judge, prediction_powered
-from app.answers.domain.length_bias import measure_length_bias
-from app.answers.domain.quantiles import clopper_pearson, student_quantile
+from app.answers.domain.measures import clopper_pearson, student_quantile
+from app.answers.domain.trust import Basis, estimate_rate, measure_judge, measure_length_bias, prediction_powered
 
 Floats = NDArray[np.float64]
 

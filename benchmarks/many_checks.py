@@ -31,7 +31,7 @@ from urllib.request import urlopen
 
 import sqlalchemy as sa
 
-from app.records.run_tables import runs
+from app.records.tables import runs
 from benchmarks.idle import cpu_seconds, wait_until_ready
 
 SERVICE_PORT, STUB_PORT = 18_474, 18_475

@@ -28,7 +28,7 @@ from typing import Any
 
 import bm25s
 
-from app.scoring.passages import Passage, match_level, normalise, prepare_passage
+from app.scoring.texts import Passage, match_level, normalise, prepare_passage
 
 SENTENCES, WINDOW, STEP = 700, 600, 480
 COVERED, SHARED, HALF = 0.95, 2 / 3, 0.5

@@ -14,14 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from app.annotation.domain.pooled_recall import PooledRecall, QueryGrades, SampledStratum, estimate_recall
 from app.annotation.domain.pooling import (
     CanaryPool,
     Corpus,
+    PooledRecall,
     PoolItem,
     PoolPlan,
+    QueryGrades,
+    SampledStratum,
     Stratum,
     draw_items,
+    estimate_recall,
     merge_rankings,
     text_key,
 )

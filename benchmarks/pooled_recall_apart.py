@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.annotation.domain.pooled_recall import DRAWS, PooledRecall, QueryGrades, estimate_recall
-from app.annotation.domain.pooling import PoolPlan, Stratum
+from app.annotation.domain.pooling import DRAWS, PooledRecall, PoolPlan, QueryGrades, Stratum, estimate_recall
 from benchmarks.pooled_recall import DATA, Task
 from benchmarks.text_indexes import read_collection
 

@@ -23,8 +23,8 @@ from scipy.stats import kendalltau
 
 from app.base.values import Judgment
 from app.demo.analysis import terms
-from app.scoring.depth_scores import scores_at_depth
 from app.scoring.matching import match, prepare
+from app.scoring.measures import scores_at_depth
 from benchmarks.pooled_recall import DATA
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection
 

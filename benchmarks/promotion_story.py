@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from tests.support.promotion_story import Story, tell_story
 
 

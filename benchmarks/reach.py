@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.traffic.domain.reach import draw_sample, estimate_reach, suggest_queries
+from app.traffic.domain import draw_sample, estimate_reach, suggest_queries
 from benchmarks.text_indexes import Collection, rank_bm25, read_collection
 
 XQUAD = "../shared/data/xquad_en"

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from app.base.db.engine import Store, to_us
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.operation.service import retention
-from app.records.store.ranking_rows import RankingBody
+from app.records.store.results import RankingBody
 from benchmarks.scale import WriteTimes
 from benchmarks.writer_holds import print_longest
 

@@ -44,7 +44,7 @@ def main(before: str, after: str, pairs: int = 5) -> None:
 def measure() -> None:
     """Print what runs cost in the checkout that this process was started in."""
     from app.base.db.engine import Store  # noqa: PLC0415 - as above
-    from app.base.db.migrate import migrate  # noqa: PLC0415 - as above
+    from app.base.db.files import migrate  # noqa: PLC0415 - as above
     from app.catalog.service import applying  # noqa: PLC0415 - those of the checkout, found by PYTHONPATH
     from app.catalog.service.references import API  # noqa: PLC0415 - as above
     from app.catalog.service.vault import Vault  # noqa: PLC0415 - as above

@@ -25,21 +25,23 @@ from urllib.request import urlopen
 import sqlalchemy as sa
 import uvicorn
 
-from app.alerts.service.alert_links import Links
+from app.alerts.service.views import Links
 from app.base.db.engine import Store, to_us
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, Ranking
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, HookDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import API
 from app.catalog.service.vault import Vault
 from app.config import Settings
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.documents import HookDocument
+from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.main import Service, create_app, open_service
-from app.records.service import result_views, run_views
+from app.records.service import results
+from app.records.service import runs as run_views
 from app.records.store.queue import ClaimedRun, enqueue_scheduled
 from app.reports.service import check_details
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
@@ -240,8 +242,8 @@ class Scale:
         """Print the profile of one line, called in this process."""
         calls: dict[str, Callable[[], Any]] = {
             "page": lambda: check_details.load_check(self.store, "bench", self.now),
-            "results": lambda: result_views.results(self.store, str(run_id), limit=50),
-            "report": lambda: result_views.report(self.store, str(run_id)),
+            "results": lambda: results.results(self.store, str(run_id), limit=50),
+            "report": lambda: results.report(self.store, str(run_id)),
             "health": lambda: run_views.health(self.store, "bench"),
             "run": self.execute,
             "plan": self.plan,

@@ -19,8 +19,7 @@ import pytrec_eval
 
 from app.base.values import Judgment, Ranking
 from app.scoring.matching import Match, match, pattern_match, prepare
-from app.scoring.measure_arrays import Batch, Floats, compute
-from app.scoring.measures import measures_for
+from app.scoring.measures import Batch, Floats, compute, measures_for
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import ranking_of
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from app.experiments.domain.shadow import SHOWN, compare_pair, is_asked
+from app.experiments.domain.promotion import SHOWN, compare_pair, is_asked
 from benchmarks.chroma_collection import MODEL, NAME, Chunk, Embedder
 from benchmarks.chroma_collection import Collection as Chroma
 from benchmarks.service_process import Service

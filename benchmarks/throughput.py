@@ -25,16 +25,18 @@ import uvloop
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Trigger
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying
 from app.catalog.service.references import API
 from app.catalog.service.vault import Vault
 from app.retrievers.client.probe import RetrieverProbe
-from app.runs.service import runs, scheduling
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.runs.service import due_checks, runs
 from app.runs.service.plans import Planner
 from benchmarks.stub import PORT, stub
 
@@ -94,7 +96,7 @@ PROBE = new_probe()
 
 def one_run(planner: Planner, probe: RetrieverProbe = PROBE, *, healthy: bool = True) -> float:
     """Queue, claim and carry out a run, which must be healthy unless said; give the seconds from claim to verdict."""
-    run_id, _ = scheduling.run_now(
+    run_id, _ = due_checks.run_now(
         planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
     started = time.perf_counter()

@@ -16,17 +16,18 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
-from app.catalog.documents.documents import CheckDocument, SuiteDocument
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying
 from app.catalog.service.references import API
 from app.config import Settings
 from app.hooks.tables import reports
 from app.main import open_service
 from app.operation.service import retention
-from app.reports.service import scheduled_reports
-from app.reports.service.due_reports import DueReports
+from app.reports.service import reports as scheduled_reports
+from app.reports.service.reports import DueReports
 from app.runs.service import rescoring
 from benchmarks.scale import Scale, Table, WriteTimes, check_of
 from benchmarks.storage import documents

@@ -1,9 +1,9 @@
-"""Alembic's entry: migrations run on the connection that app.base.db.migrate hands over, in one transaction."""
+"""Alembic's entry: migrations run on the connection that app.base.db.files hands over, in one transaction."""
 
 from alembic import context
 
-from app.base.db.migrate import is_ours
-from app.base.db.tables import metadata
+from app.base.db.files import is_ours
+from app.base.db.rows import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(

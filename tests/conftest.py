@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from hypothesis import settings
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
-from app.catalog.documents.stored_bodies import read_body
+from app.base.db.files import migrate
+from app.catalog.documents.documents import read_body
 from tests.support import compiled_statements, migrated_files
 from tests.support.migrated_files import write_migrated
 

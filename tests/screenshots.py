@@ -25,10 +25,10 @@ from playwright.sync_api import Browser, Page, expect
 from app.base.values import Trigger
 from app.config import Settings
 from app.demo.server import create_demo
-from app.hooks.domain.hooks import Hook, HookKind, Mail, MailTls
-from app.hooks.notices.email import email_body
+from app.hooks.domain import Hook, HookKind, Mail, MailTls
+from app.hooks.notices.mail import email_body
 from app.main import Service, create_app, open_service
-from app.runs.service import runs, scheduling
+from app.runs.service import due_checks, runs
 from app.runs.service.plans import Planner
 from tests.support.browser import DESKTOP, PHONE, opened, running_chromium
 from tests.support.fakes import FakeClock
@@ -158,7 +158,7 @@ def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
             lost = 0.15 if timedelta(hours=10) < datetime.now(UTC) - clock() < timedelta(hours=12) else 0.0
             _fault(demos[BROKEN], "loss" if lost else "none", size=lost)
             for check in CHECKS:
-                run_id, _ = scheduling.run_now(
+                run_id, _ = due_checks.run_now(
                     service.store,
                     check,
                     trigger=Trigger.SCHEDULE,

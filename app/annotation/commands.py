@@ -8,19 +8,19 @@ from typing import Annotated, Final
 
 import typer
 
-from app.annotation.documents.corpus_lines import read_corpus
+from app.annotation.documents import read_corpus
 from app.annotation.domain.views import CorpusView
-from app.annotation.service import corpora
+from app.annotation.service import tasks
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples, now
-from app.base.counts import counted
 from app.base.documents.fields import SLUG
-from app.base.documents.plain_text import plain
+from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import counted
 from app.catalog.client.remote_service import Server
 from app.catalog.commands.resources import connect_server, open_database
-from app.catalog.exchange import Source
+from app.catalog.exchange.suite_builder import Source
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -54,7 +54,7 @@ def send_corpus(
         added(0)
         if server is None:
             with open_database(data_dir) as (_, store):
-                answer = corpora.add_texts(store, slug, [source], now=now(), added=added)
+                answer = tasks.add_texts(store, slug, [source], now=now(), added=added)
         else:
             answer = _upload(connect_server(server), slug, source, added)
     held = f"{answer['texts']:,} distinct" if answer["texts"] != 1 else "1 distinct"

@@ -13,7 +13,7 @@ from sqlalchemy import (
     text,
 )
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 tasks = Table(
     "tasks",

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from app.annotation.documents.corpus_lines import read_corpus
-from app.answers.service.drafting import draft_queries
+from app.annotation.documents import read_corpus
+from app.answers.service.labels import draft_queries
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, examples, now
-from app.base.counts import counted
+from app.base.texts import counted
 from app.catalog.commands.resources import open_database, require_own_key
-from app.catalog.exchange.csv_tables import escape_formula
+from app.catalog.exchange.csv import escape_formula
 from app.catalog.service.vault import open_vault
 from app.wiring import build_judge_calls
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 answer_texts = Table(
     "answer_texts",

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from app.base.documents.files import UTF_16_MARKS, canary_texts, not_utf_8, read_secret
+from app.base.documents.texts import UTF_16_MARKS, canary_texts, not_utf_8, read_secret
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.exchange import Source
+from app.catalog.exchange.suite_builder import Source
 
 _PACKED = ".gz"
 _READ_AT_ONCE = 65_536

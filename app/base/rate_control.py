@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from app.base.counts import counted
+from app.base.texts import counted
 from app.base.values import Slowing
 
 STREAK: Final = 10

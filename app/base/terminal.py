@@ -11,17 +11,18 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from app.alerts.domain.rule_facts import rule_without_history
-from app.base.counts import counted
-from app.base.documents.plain_text import Table, plain, table_markdown
+from app.alerts.domain.rules import rule_without_history
+from app.base.documents.texts import Table, plain, table_markdown
 from app.base.errors import CoalmineError, InvalidInputError, Problem
+from app.base.texts import counted
 from app.base.values import Verdict
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import text_of
 from app.catalog.exchange.trec import run_lines
-from app.reports.documents.report_comparison import comparison_lines, comparison_tables
 from app.reports.documents.report_pages import report_html
 from app.reports.documents.reports import (
+    comparison_lines,
+    comparison_tables,
     counts_line,
     failure_lines,
     headline,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -382,3 +382,7 @@ class DeliveryState(StrEnum):
 
 ROUNDING: Final = 1e-9
 """Tolerance for sums of floats: a mean of exactly 0.9 is not below 0.9."""
+
+
+TimeText: TypeAlias = str
+"""A time as RFC 3339 in UTC."""

@@ -4,15 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from app.base.api.answers import refusals
+from app.base.api.bodies import refusals
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.request_limits import expensive
+from app.base.api.requests import expensive
 from app.base.api.schemas import LARGEST_ID, Version
-from app.catalog.api.definitions import Limit
-from app.comparison.domain.outcomes import Side
-from app.comparison.domain.run_diff import Change
+from app.catalog.api import Limit
+from app.comparison.domain.outcomes import Change, Side
 from app.comparison.domain.views import ComparisonPage, RunDiffPage
-from app.comparison.service import comparisons, run_comparison
+from app.comparison.service import comparisons
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -60,7 +59,5 @@ def diff_runs(
     how alike the two rankings are (`rbo`, p = 0.9).
     """
     changes = () if change is None else (change,)
-    found, following = run_comparison.diff(
-        store, before, now, changes=changes, after=after, limit=limit, version=version
-    )
+    found, following = comparisons.diff(store, before, now, changes=changes, after=after, limit=limit, version=version)
     return {**found, "next": None if following is None else str(following)}

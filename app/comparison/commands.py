@@ -8,7 +8,7 @@ import typer
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples
 from app.catalog.commands.resources import connect_server, open_database
-from app.comparison.documents.comparison_reports import (
+from app.comparison.documents import (
     ComparisonReport,
     comparison_headline,
     comparison_markdown,

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request
 
-from app.alerts.service import suggested_rules
+from app.alerts.service import explanations
 from app.base.api.bodies import Content, OptionalContent
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.schemas import BaselineRequest, NotNormalRequest
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api.definitions import body_schema
+from app.catalog.api import body_schema
 from app.detection.domain.views import BaselineView, SuggestedRules
-from app.detection.service import baselines, habits
+from app.detection.service import baselines
 
 router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -51,7 +51,7 @@ def call_not_normal(store: StoreDep, request: Request, slug: str, habit: str, bo
     `habits` of the baseline lists them with their ids.
     """
     note = parse_document(NotNormalRequest, {} if body is None else body).note
-    habits.refuse(store, slug, habit, by=request.state.identity.name, note=note, now=_now())
+    baselines.refuse(store, slug, habit, by=request.state.identity.name, note=note, now=_now())
     return baselines.show(store, slug)
 
 
@@ -61,7 +61,7 @@ def get_suggested_rules(store: StoreDep, slug: str) -> SuggestedRules:
 
     Empty, with a note, until there is a baseline. `watched_by` is the rule that bounds the measure already.
     """
-    return suggested_rules.suggest(store, slug)
+    return explanations.suggest(store, slug)
 
 
 def _now() -> datetime:

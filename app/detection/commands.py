@@ -11,15 +11,14 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, examples
-from app.base.counts import counted
-from app.base.documents.plain_text import Table, plain, shorten
+from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import counted
 from app.catalog.commands.resources import open_database
 from app.detection.documents import Trace, TraceFile
-from app.detection.domain import Change, Key, Members, Reading
-from app.detection.domain.replay import Runs, replay
-from app.detection.domain.values import grouped
-from app.detection.service.detector_replay import ReplayedRun, replay_check
+from app.detection.domain.tracker import Runs, replay
+from app.detection.domain.values import Change, Key, Members, Reading, grouped
+from app.detection.service.replay import ReplayedRun, replay_check
 
 _SHOWN = 120
 

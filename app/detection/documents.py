@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.documents.plain_text import plain
+from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
 
 MOST_CANARIES: Final = 100_000

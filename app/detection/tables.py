@@ -14,7 +14,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 # What a check's canaries did while all was well, learned of its runs `first_run` to `last_run`.
 baselines = Table(

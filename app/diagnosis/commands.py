@@ -8,10 +8,9 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
-from app.base.counts import counted
-from app.base.documents.plain_text import Table, plain, shorten
+from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
-from app.base.number_text import percent_text
+from app.base.texts import counted, percent_text
 from app.catalog.commands.resources import connect_server, open_database
 from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import reanchoring

@@ -8,13 +8,13 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from app.base.api.csrf import takes_form
 from app.base.api.deps import StoreDep
+from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.forms import read_form
 from app.base.web.rendering import render
-from app.diagnosis.domain.text_overlap import split_by_overlap
+from app.diagnosis.domain.chunks import split_by_overlap
 from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import reanchoring
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text, text
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 run_causes = Table(
     "run_causes",

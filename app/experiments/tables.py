@@ -15,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 experiments = Table(
     "experiments",

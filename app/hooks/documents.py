@@ -20,21 +20,23 @@ from pydantic import (
     model_validator,
 )
 
-from app.base.documents.auth_documents import PemCertificate
 from app.base.documents.fields import (
+    Control,
     Document,
     Name,
     Place,
     Seconds,
     Slug,
     Whole,
+    Widget,
     check_kind,
     check_url,
     field_error,
     field_errors,
+    widgets_of,
 )
-from app.base.documents.widgets import Control, Widget, widgets_of
-from app.hooks.domain.hooks import Hook, HookKind, Mail, MailTls
+from app.base.documents.http_fields import PemCertificate
+from app.hooks.domain import Hook, HookKind, Mail, MailTls
 
 HOOK_KINDS: Final = tuple(map(str, HookKind))
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"

@@ -19,18 +19,17 @@ from apscheduler.triggers.date import DateTrigger
 from app.alerts.service import transitions
 from app.base.errors import StoreUnavailableError
 from app.base.jobs.queues import open_queue
-from app.base.net.file_descriptors import return_free_pages
-from app.hooks.service.outward_ping import Ping, ping_if_working
+from app.base.net.transfer import return_free_pages
+from app.hooks.service.deliveries import Ping, ping_if_working
 from app.operation.job_threads import JobThreads
-from app.operation.service.self_monitor import Issue
-from app.operation.service.worker_clock import WorkerClock
+from app.operation.service.self_monitor import Issue, WorkerClock
 from app.operation.worker_tasks import Engine as Engine  # noqa: PLC0414 - what a worker is made of
 from app.operation.worker_tasks import WorkerTasks
 from app.operation.worker_tasks import untraced as untraced  # noqa: PLC0414 - as above
 from app.reports import metrics
-from app.reports.metrics.snapshot_keeper import SnapshotKeeper
-from app.reports.service.due_reports import DueReports
-from app.runs.service import forgotten_work, scheduling
+from app.reports.metrics.snapshot import SnapshotKeeper
+from app.reports.service.reports import DueReports
+from app.runs.service import due_checks
 from app.runs.service.due_checks import DueChecks
 
 logger = logging.getLogger("coalmine.worker")
@@ -77,7 +76,7 @@ class Worker:
     def start(self) -> None:
         """Catch up once on what was missed, then work in the background."""
         self._guarded(partial(self._now.follow, self._engine.store))  # before anything is begun
-        self._guarded(lambda: forgotten_work.defer_retention(self._engine.store, self._now()))
+        self._guarded(lambda: due_checks.defer_retention(self._engine.store, self._now()))
         self._scheduler.start()
         loops: list[tuple[str, Callable[[], None]]] = [
             ("sync", partial(self._repeat, _SYNC_SECONDS, self._sync)),
@@ -151,13 +150,13 @@ class Worker:
         self._queue_due()
         if self._reports.queue_due(now, anew=anew):
             self._jobs.wake()
-        if forgotten_work.recall_work(store, now=now):
+        if due_checks.recall_work(store, now=now):
             self._jobs.wake()
         self._synced_at = time.monotonic()
         if not self._process.monitor.has(Issue.RESOURCES):  # it cannot ask: that is no silence of the check
             began = now - self._now.steady_for
-            for check_id in scheduling.without_backlog(store, silent, now):
-                self._look_after(check_id, scheduling.watch_for_silence, store, check_id, started_at=began, now=now)
+            for check_id in due_checks.without_backlog(store, silent, now):
+                self._look_after(check_id, due_checks.watch_for_silence, store, check_id, started_at=began, now=now)
         for check_id in sorted(transitions.checks_at_tick(store)):  # a silence is over, a reminder is due
             self._look_after(check_id, transitions.at_tick, store, check_id, now=now)
 

@@ -11,36 +11,35 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from app.alerts.service.alert_links import Links
-from app.annotation.service import pooling, recall
-from app.answers.service import answering, calibrating, drawing
+from app.alerts.service.views import Links
+from app.annotation.service import results, tasks
+from app.answers.service import answering, labels
 from app.answers.service.answering import AnswerTools
 from app.base.db.engine import Store
 from app.base.errors import LocalResourceError, StoreUnavailableError
 from app.base.jobs.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind
 from app.catalog.service.vault import Vault
-from app.diagnosis.service import diagnoses, diagnosis_jobs
-from app.experiments.service import shadow_asking, side_by_side
-from app.hooks.domain.hooks import Send
-from app.hooks.service import resends
-from app.hooks.service.outward_ping import Ping
+from app.diagnosis.service import diagnoses
+from app.experiments.service import promotions, shadows
+from app.hooks.domain import Send
+from app.hooks.service import hooks
+from app.hooks.service.deliveries import Ping
 from app.operation.job_threads import Do, Places
 from app.operation.service import retention
-from app.operation.service.self_monitor import Issue
-from app.operation.service.worker_clock import WorkerClock
+from app.operation.service.self_monitor import Issue, WorkerClock
 from app.records.store.queue import ClaimedRun
 from app.reports import metrics
-from app.reports.metrics.snapshot_keeper import SnapshotKeeper
-from app.reports.service import scheduled_reports
+from app.reports.metrics.snapshot import SnapshotKeeper
+from app.reports.service import reports
 from app.retrievers.domain.embeddings import Embed
 from app.retrievers.domain.retrievers import Probe
-from app.runs.service import lanes, rescoring, runs
-from app.runs.service.forgotten_work import RETENTION_SECONDS
-from app.runs.service.lanes import ShardEnd
+from app.runs.service import rescoring, runs
+from app.runs.service.due_checks import RETENTION_SECONDS
+from app.runs.service.finalising import EndedRun
 from app.runs.service.plans import Planner
-from app.runs.service.runs import EndedRun
-from app.traffic.service import traffic_sampling
+from app.runs.service.runs import ShardEnd
+from app.traffic import service as traffic_sampling
 
 logger = logging.getLogger("coalmine.worker")
 
@@ -158,13 +157,13 @@ class WorkerTasks:
 
     def _run(self, job: Job) -> datetime | None:
         """Carry out a run; where several processes share the work, begin it."""
-        owner = lanes.OWNER if self._is_shared else self._owner(job)
+        owner = runs.OWNER if self._is_shared else self._owner(job)
         claimed = runs.begin(self._engine.store, job.key, owner=owner, now=self._now())
         if claimed is None:
             return None
         logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
         if self._is_shared:
-            begin = partial(lanes.begin_in_lanes, self._planner, claimed, self._now)
+            begin = partial(runs.begin_in_lanes, self._planner, claimed, self._now)
             self._note_ended(self._guarded(claimed, owner, begin))
             return None
         ended = self._engine.trace(claimed, partial(self._guarded, claimed, owner, self._execution(claimed, owner)))
@@ -189,14 +188,14 @@ class WorkerTasks:
 
     def _ask_shard(self, job: Job) -> datetime | None:
         """Ask a shard of a run, and end the run where it was the last."""
-        claimed = runs.begin(self._engine.store, job.key, owner=lanes.OWNER, now=self._now())
+        claimed = runs.begin(self._engine.store, job.key, owner=runs.OWNER, now=self._now())
         if claimed is None:
             return None
         end = ShardEnd(is_done=False)
 
         def ask() -> EndedRun | None:
             nonlocal end
-            end = lanes.ask_shard(
+            end = runs.ask_shard(
                 self._planner,
                 self._engine.probe,
                 claimed,
@@ -208,7 +207,7 @@ class WorkerTasks:
             )
             return end.ended
 
-        ended = self._engine.trace(claimed, partial(self._guarded, claimed, lanes.OWNER, ask))
+        ended = self._engine.trace(claimed, partial(self._guarded, claimed, runs.OWNER, ask))
         self._note_ended(ended)
         return None if end.is_done or ended is not None else self._now() + _PAUSE
 
@@ -241,7 +240,7 @@ class WorkerTasks:
 
     def _diagnose(self, job: Job) -> None:
         """Diagnose the canaries that a run degraded."""
-        diagnosis_jobs.diagnose_run(
+        diagnoses.diagnose_run(
             self._planner, self._engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
 
@@ -249,10 +248,10 @@ class WorkerTasks:
         """Attempt what is due to a hook, and say when there is more."""
         engine = self._engine
         while True:
-            due = resends.next_attempt(engine.store, job.key, self._now())  # a read: most jobs are of one message
+            due = hooks.next_attempt(engine.store, job.key, self._now())  # a read: most jobs are of one message
             if due is None or due > self._now() or self._stopping.is_set():
                 return due
-            sent = resends.attempt_next(
+            sent = hooks.attempt_next(
                 engine.store,
                 engine.vault,
                 engine.send,
@@ -293,35 +292,35 @@ class WorkerTasks:
     def _make_pool(self, job: Job) -> datetime | None:
         """Ask the retrievers of an annotation task for what has no pool yet."""
         engine = self._engine
-        done = pooling.make_pool(
+        done = tasks.make_pool(
             engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
         return self._note_end("pool", done=done, task=job.key)
 
     def _report(self, job: Job) -> None:
         """Write a report that is due, for its deliveries to be sent."""
-        if scheduled_reports.write_report(self._engine.store, job.key, now=self._now()):
+        if reports.write_report(self._engine.store, job.key, now=self._now()):
             logger.info("report_written", extra={"report": job.key})
 
     def _compute_recall(self, job: Job) -> None:
         """Compute what the annotations of a task say of the recall of its retrievers."""
-        recall.compute_recall(self._engine.store, job.key, now=self._now())
+        results.compute_recall(self._engine.store, job.key, now=self._now())
 
     def _draw_labels(self, job: Job) -> datetime | None:
         """Draw the answers or pairs that people label in a task."""
         engine, answers = self._engine, self._engine.answers
-        side_by_side.draw_pairs(engine.store, job.key, now=self._now())
+        promotions.draw_pairs(engine.store, job.key, now=self._now())
         if answers is None:
             return None
         ask = answers.ask_judge
-        done = drawing.draw_labels(
+        done = labels.draw_labels(
             engine.store, engine.vault, ask, job.key, clock=self._now, stopping=self._stopping.is_set
         )
         return self._note_end("draw", done=done, task=job.key)
 
     def _calibrate(self, job: Job) -> None:
         """Compute how far the labels of a task confirm its judge."""
-        calibrating.calibrate(self._engine.store, job.key, now=self._now())
+        labels.calibrate(self._engine.store, job.key, now=self._now())
 
     def _ask_sample(self, job: Job) -> datetime | None:
         """Ask a sample of the traffic of a suite."""
@@ -346,7 +345,7 @@ class WorkerTasks:
     def _ask_candidate(self, job: Job) -> datetime | None:
         """Ask the candidate of a shadow what users asked."""
         engine = self._engine
-        again = shadow_asking.ask_candidate(
+        again = shadows.ask_candidate(
             engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
         )
         logger.info("shadow_ended" if again is None else "shadow_let_go", extra={"shadow": job.key})

@@ -19,21 +19,12 @@ from app.base.values import (
     Ranking,
     Reason,
     RunStatus,
+    TimeText,
     Trigger,
     Verdict,
 )
-from app.base.views import TimeText
-from app.records.domain.run_views import (
-    HitView,
-    JudgmentView,
-    ReportDocument,
-    ResultView,
-    RunDetails,
-    RunDocument,
-    SliceView,
-)
-from app.retrievers.domain.relevance import is_external, score_relevance
-from app.retrievers.domain.retrievers import Scorer
+from app.records.domain import HitView, JudgmentView, ReportDocument, ResultView, RunDetails, RunDocument, SliceView
+from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
 from app.retrievers.domain.views import StoredFinding
 from app.scoring.evaluation import forbidden_ranks, newest_age
 from app.scoring.matching import Match, Prepared, missing_judgments

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.base.values import Verdict
-from app.records.domain.views import CanaryState
+from app.records.domain import CanaryState
 from app.records.service.canary_views import FailedRuns
 from app.retrievers.domain.probe_failures import outcome_word
 

@@ -3,7 +3,7 @@
 from typing_extensions import TypedDict
 
 from app.base.values import Reason
-from app.comparison.domain.run_diff import Change
+from app.comparison.domain.outcomes import Change
 from app.comparison.domain.views import ComparisonDecision, RunOutline
 
 

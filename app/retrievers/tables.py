@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, ForeignKey, LargeBinary, Table, Text, UniqueConstraint
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 # An embedder as a retriever is configured with it (hash: URL, model, dimensions, texts), and how it once answered.
 embedders = Table(

@@ -6,9 +6,9 @@ The input is the plain `result` of `shapes`; its texts, which may be hostile, ar
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.base.number_text import age_text, ratio_text
+from app.base.texts import age_text, ratio_text
 from app.base.values import Reason
-from app.scoring.wrong_fields import WRONG_FIELDS, compare_names
+from app.scoring.evaluation import WRONG_FIELDS, compare_names
 
 
 def why_degraded(result: Mapping[str, Any]) -> list[str]:

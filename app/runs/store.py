@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.engine import insert_new, sql_literal, upsert_many
-from app.base.db.row_tables import numbers
+from app.base.db.rows import numbers
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import definitions
-from app.records.run_tables import next_runs, runs
+from app.records.tables import next_runs, runs
 
 BLOCK: Final = 500
 """Checks whose runs are queued by one transaction."""

@@ -9,13 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rule_facts import Alarm
-from app.base.counts import counted
-from app.base.number_text import bound_text, change_text, ratio_text
+from app.alerts.domain.rules import Alarm
+from app.base.texts import bound_text, change_text, counted, ratio_text
 from app.base.values import Rule, RuleKind, Severity
-from app.comparison.domain.estimates import Estimate, estimate
 from app.comparison.domain.outcomes import Decision, decide_family
-from app.comparison.domain.significance import FEWEST_PAIRS, Difference
+from app.comparison.domain.significance import FEWEST_PAIRS, Difference, Estimate, estimate
 from app.detection.domain.views import StoredDrop
 from app.scoring.measures import CUTOFFS, parse_measure
 

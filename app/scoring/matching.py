@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice, repeat
 
 from app.base.values import MAX_GRADE, Judgment, Level, Ranking
-from app.scoring.passages import Passage, match_level, normalise, prepare_passage
+from app.scoring.texts import Passage, match_level, normalise, prepare_passage
 
 LEVELS = tuple(Level)
 """The levels in the order of trying; a level's code in a `Match` is its place here plus one, 0 = no match."""

@@ -10,11 +10,10 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
-from app.base.counts import counted
-from app.base.number_text import percent_text
+from app.base.texts import counted, percent_text
 from app.base.values import Level, Ranking
 from app.scoring.matching import LEVELS, Match, Prepared
-from app.scoring.passages import match_level, normalise
+from app.scoring.texts import match_level, normalise
 
 HALF: Final = 0.5
 _FEWEST: Final = 3

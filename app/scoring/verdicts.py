@@ -10,10 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.rule_facts import NO_FACTS, RunFacts
-from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, condition
+from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, NO_FACTS, RunFacts, condition
 from app.base.aggregates import Aggregates, Slice
-from app.base.counts import counted
+from app.base.texts import counted
 from app.base.values import ROUNDING, Canary, Category, Outcome, Reason, Rule, RuleKind, Verdict
 from app.retrievers.domain.probe_failures import FailureSummary, outcome_word
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from app.base.views import TimeText
+from app.base.values import TimeText
 
 
 class RescoringProgress(TypedDict):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 
-from app.annotation.api.streamed_texts import Texts, texts_schema
+from app.annotation.api import Texts, texts_schema
 from app.annotation.domain.views import (
     ForgottenTraffic,
     ReceivedTraffic,
@@ -14,16 +14,18 @@ from app.annotation.domain.views import (
     TrafficReachView,
     TrafficView,
 )
-from app.base.api.answers import refusals
-from app.base.api.bodies import Content, OptionalContent
+from app.base.api.bodies import Content, OptionalContent, refusals
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.keys import Scope
-from app.base.api.request_limits import expensive
+from app.base.api.requests import expensive
 from app.base.api.schemas import Page
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api.definitions import Limit, body_schema, wake
-from app.traffic.documents.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
-from app.traffic.service import reach, suggesting, traffic, traffic_sampling
+from app.catalog.api import Limit, body_schema, wake
+from app.traffic import service as reach
+from app.traffic import service as suggesting
+from app.traffic import service as traffic
+from app.traffic import service as traffic_sampling
+from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
 

@@ -10,17 +10,20 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.domain.views import TaskDetail
-from app.base.api.csrf import takes_form
 from app.base.api.deps import StoreDep
 from app.base.api.keys import Scope
+from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import Form, parse_number, read_form
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
-from app.traffic.documents.traffic_documents import ForgetRequest, ReachRequest, SuggestionsRequest
-from app.traffic.service import reach, suggesting, traffic, traffic_sampling
+from app.catalog.api import wake
+from app.traffic import service as reach
+from app.traffic import service as suggesting
+from app.traffic import service as traffic
+from app.traffic import service as traffic_sampling
+from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 

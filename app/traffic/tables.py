@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint
 
-from app.base.db.tables import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata
 
 traffic_queries = Table(
     "traffic_queries",

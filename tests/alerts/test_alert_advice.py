@@ -5,12 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.alerts.domain.advice import CAUSE_ADVICE, EMBEDDER_ADVICE, alert_advice
-from app.alerts.domain.alert_state import TransitionType
-from app.alerts.domain.canary_changes import ChangedCanaries
-from app.alerts.domain.evidence import Degradation
-from app.alerts.domain.lost_chunks import all_lost_text, chunk_name, lost_chunks, lost_text
-from app.alerts.domain.summary import AlertFacts
+from app.alerts.domain.evidence import ChangedCanaries, Degradation, all_lost_text, chunk_name, lost_chunks, lost_text
+from app.alerts.domain.state import TransitionType
+from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
 from app.diagnosis.domain.run_causes import RunCause, RunCauseKind
 from app.retrievers.domain.probe_failures import FailureSummary

@@ -21,18 +21,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.alerts.service import acknowledging
+from app.alerts.service import notifications
+from app.alerts.silences.documents import SilenceDocument
 from app.base.db.engine import Store, from_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.base.values import Outcome
-from app.catalog.documents.documents import SilenceDocument
 from app.catalog.service import definitions
 from app.catalog.store import definitions as catalog
-from app.hooks.domain.hooks import Hook, Message, Receipt
-from app.hooks.service import dead_letters
+from app.hooks.domain import Hook, Message, Receipt
+from app.hooks.service import hooks as dead_letters
 from app.hooks.tables import alerts, deliveries, incidents, transitions
-from app.runs.service import scheduling
+from app.runs.service import due_checks
 from tests.conftest import Databases
 from tests.support.fakes import DELIVERED, START, Crash, answered, hits
 from tests.support.world import CHECK, COVERAGE, HOOK, World, canary, page
@@ -206,7 +206,7 @@ class AlertMachine(RuleBasedStateMachine):
             alert = found[-1 - number % len(found)]
             is_open = alert["state"] in {"firing", "recovering"}
             try:
-                acknowledging.acknowledge(self.store, int(alert["id"]), by="ada", note=None, now=self.world.clock())
+                notifications.acknowledge(self.store, int(alert["id"]), by="ada", note=None, now=self.world.clock())
             except ConflictError:
                 assert not is_open
             else:
@@ -438,7 +438,7 @@ class AlertMachine(RuleBasedStateMachine):
     def _tick(self) -> None:
         started_at = START - timedelta(hours=1)
         check = definitions.find(self.store, "check", CHECK)
-        scheduling.watch_for_silence(self.store, check.id, started_at=started_at, now=self.world.clock())
+        due_checks.watch_for_silence(self.store, check.id, started_at=started_at, now=self.world.clock())
         self.world.tick()
 
     def _apply(self) -> None:

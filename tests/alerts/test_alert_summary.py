@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.alerts.domain.alert_state import TransitionType
-from app.alerts.domain.canary_changes import ChangedCanaries, causes_text
-from app.alerts.domain.summary import AlertFacts, alert_summary
-from app.base.number_text import bound_text, duration_text, ratio_text, seconds_text
+from app.alerts.domain.evidence import ChangedCanaries, causes_text
+from app.alerts.domain.state import TransitionType
+from app.alerts.domain.telling import AlertFacts, alert_summary
+from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.retrievers.domain.probe_failures import FailureSummary
 

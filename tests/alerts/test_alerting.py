@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.alerts.domain.alert_state import (
+from app.alerts.domain.rules import condition
+from app.alerts.domain.state import (
     AlertState,
     Decision,
     Observation,
@@ -25,7 +26,6 @@ from app.alerts.domain.alert_state import (
     retire,
     window_length,
 )
-from app.alerts.domain.rules import condition
 from app.base.aggregates import Aggregates
 from app.base.values import Bound, Rule, RuleKind, RunStatus, Severity
 from app.catalog.domain.schedules import parse_schedule

@@ -10,8 +10,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Outcome, RunStatus
 from app.catalog.service import definitions
-from app.runs.service import scheduling
-from app.runs.service.runs import EndedRun
+from app.runs.service import due_checks
+from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page
 
@@ -42,7 +42,7 @@ def _states(world: World) -> list[str]:
 
 def _watch(world: World, now: datetime) -> bool:
     check = definitions.find(world.store, "check", CHECK)
-    return scheduling.watch_for_silence(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
+    return due_checks.watch_for_silence(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
 
 
 def _types(alert: Mapping[str, Any]) -> list[str]:

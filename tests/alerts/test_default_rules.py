@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from app.base.db.engine import Store
-from app.base.web.alert_words import limits
+from app.base.web.wording import limits
 from app.detection.service import baselines
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered, hits
 from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page

@@ -3,7 +3,7 @@
 import pytest
 
 from app.catalog.domain.schedules import Schedule
-from app.records.domain.gaps import Gap, GapReason, Span, find_gaps
+from app.records.domain import Gap, GapReason, Span, find_gaps
 
 MINUTE = 60_000_000
 EVERY_FIVE = Schedule(every_seconds=300)

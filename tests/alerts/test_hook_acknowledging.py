@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.alerts.service import acknowledging
+from app.alerts.service import notifications
 from app.base.db.engine import Store
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import Receipt
 from tests.support.receivers import ROUTING_KEY
 from tests.support.world import COVERAGE, HOOK, World, canary, page
 
@@ -29,7 +29,7 @@ def world(store: Store) -> World:
 
 def _acknowledge(world: World) -> None:
     alert = int(world.alerts()[0]["id"])
-    acknowledging.acknowledge(world.store, alert, by="ann", note=None, now=world.clock.advance(1))
+    notifications.acknowledge(world.store, alert, by="ann", note=None, now=world.clock.advance(1))
 
 
 def _events(world: World) -> list[dict[str, Any]]:

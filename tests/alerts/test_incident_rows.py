@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.alerts.service import acknowledging, alert_views, transition_evidence
-from app.alerts.store import incidents
+from app.alerts import store as incidents
+from app.alerts.service import notifications, transitions
+from app.alerts.service import views as alert_views
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
-from app.detection.store import detectors
+from app.base.db.files import migrate
+from app.detection import store as detectors
 from app.hooks.tables import incidents as incident_table
 from tests.retrievers.test_embedding_canaries import Watch, adapter
 from tests.support.embedders import FakeModel
@@ -135,7 +136,7 @@ def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:5])
-    monkeypatch.setattr(transition_evidence, "CULPRITS", 5)
+    monkeypatch.setattr(transitions, "CULPRITS", 5)
     for first in (1, 2, 3):
         monkeypatch.setattr(detectors, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
         carry_out(world, 1, KEYS[:8])
@@ -175,7 +176,7 @@ def test_acknowledging_one_alert_acknowledges_its_incident_until_it_is_updated(s
     world = _broken(sqlite_store, HARSH, SOFT)
     assert _types(world) == ["opened"]
     ids = {alert["rule"]: int(alert["id"]) for alert in world.alerts()}
-    acknowledging.acknowledge(
+    notifications.acknowledge(
         sqlite_store, ids["threshold-degraded_share"], by="ada", note=None, now=world.clock.advance(1)
     )
     assert {alert["acknowledged_by"] for alert in world.alerts()} == {"ada"}
@@ -210,7 +211,7 @@ def test_what_is_told_of_an_incident_counts_from_its_first_alert_whichever_speak
 def test_a_warning_that_joins_an_acknowledged_incident_shares_the_acknowledgement(sqlite_store: Store) -> None:
     world = _broken(sqlite_store, HARSH)
     alert = int(world.alerts()[0]["id"])
-    acknowledging.acknowledge(sqlite_store, alert, by="ada", note=None, now=world.clock.advance(1))
+    notifications.acknowledge(sqlite_store, alert, by="ada", note=None, now=world.clock.advance(1))
     world.apply(page([canary(key) for key in KEYS], rules=[HARSH, SOFT], remind="1h"))
     _miss(world, 10)
     assert {one["rule"]: one["acknowledged_by"] for one in world.alerts()} == {

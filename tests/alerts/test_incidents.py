@@ -9,20 +9,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.alerts.domain.alert_state import OPEN, AlertState, TransitionType
-from app.alerts.domain.incidents import (
+from app.alerts.domain.state import (
     NON_REPEATING,
+    OPEN,
+    AlertState,
     IncidentClass,
     Member,
     OpenIncident,
     PastDelivery,
     Recipients,
     Suppression,
+    TransitionType,
     class_of,
     dedupe_key,
     still_firing,
 )
-from app.alerts.domain.notification_plan import UPDATE_EVERY, Step, plan_notifications, reminder_due
+from app.alerts.domain.telling import UPDATE_EVERY, Step, plan_notifications, reminder_due
 from app.base.values import DeliveryState, RuleKind, Severity
 
 OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED

@@ -10,7 +10,7 @@ from app.base.db.engine import Store
 from app.catalog.service import definitions
 from app.reports.service import overview
 from app.reports.service.overview import CheckFilter
-from app.runs.service import scheduling
+from app.runs.service import due_checks
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import START
 from tests.support.living import until
@@ -36,7 +36,7 @@ def _watch(world: World, **more: Any) -> bool:
     """Look at the check as a worker that started long ago does."""
     check = definitions.find(world.store, "check", CHECK)
     moments = {"started_at": START - timedelta(days=9), "now": world.clock(), **more}
-    return scheduling.watch_for_silence(world.store, check.id, **moments)
+    return due_checks.watch_for_silence(world.store, check.id, **moments)
 
 
 def _overdue(world: World) -> bool:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.alerts.domain.alert_state import OPEN, AlertState, OpenAlert, decide
-from app.alerts.domain.outlook import outlook, recovery_state, recovery_text
+from app.alerts.domain.state import OPEN, AlertState, OpenAlert, decide, outlook, recovery_state, recovery_text
 from app.base.values import Rule, RuleKind, Severity
 from tests.alerts.test_alerting import observation, threshold
 from tests.support.fakes import START

@@ -8,16 +8,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.alerts.domain.evidence import ChangedCanary
-from app.alerts.service import alert_details, alert_lines
-from app.alerts.service.alert_links import Links
-from app.alerts.store.alerts import AlertFilter
+from app.alerts.service import details
+from app.alerts.service import views as alert_lines
+from app.alerts.service.views import Links
+from app.alerts.store import AlertFilter
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.values import Outcome
-from app.base.web.alert_words import by_cause
+from app.base.web.wording import by_cause
 from app.catalog.service import definitions
-from app.hooks.domain.hooks import Receipt
-from app.runs.service import scheduling
+from app.hooks.domain import Receipt
+from app.runs.service import due_checks
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site
@@ -173,7 +174,7 @@ def test_an_alert_that_went_on_for_long_asks_no_more_of_the_database(pages: Site
             world.deliver_all()
         asked: list[str] = []
         with statements(world.store, asked.append):
-            found = alert_details.details(world.store, 1, links=LINKS, now=world.clock())
+            found = details.details(world.store, 1, links=LINKS, now=world.clock())
         seen.append((len(found.alert["transitions"]), len(found.versions), len(asked)))
     assert seen[0][0] < seen[1][0]
     assert seen[0][1] < seen[1][1]
@@ -335,7 +336,7 @@ def test_an_alert_leads_to_its_runs_their_difference_and_the_links_of_the_setup(
     links = Links(
         public_url="http://c.test", dashboard_url="https://g.test/{check}", runbook_url="https://r.test/{rule}"
     )
-    found = alert_details.details(firing.world.store, 1, links=links, now=firing.world.clock())
+    found = details.details(firing.world.store, 1, links=links, now=firing.world.clock())
     assert (found.dashboard, found.runbook) == ("https://g.test/watch", "https://r.test/threshold-coverage")
 
 
@@ -392,7 +393,7 @@ def test_a_check_of_which_nothing_comes_is_told_with_its_deadline(pages: Site) -
     world.clock.advance(1200)
     check = definitions.find(world.store, "check", "watch")
     started = world.clock() - timedelta(days=1)
-    assert scheduling.watch_for_silence(world.store, check.id, started_at=started, now=world.clock())
+    assert due_checks.watch_for_silence(world.store, check.id, started_at=started, now=world.clock())
     shown = pages.page("/alerts/1")
     assert "Second scheduled run after that" in _section(shown, "why")
     assert "It resolves when a run completes" in _section(shown, "next")

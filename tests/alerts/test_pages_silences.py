@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from app.alerts.silences.fields import matchers_text
+from app.alerts.silences.pages import matchers_text
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.catalog.service import definitions

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.alerts.domain.alert_state import TransitionType
-from app.alerts.domain.rule_facts import RunFacts
+from app.alerts.domain.conditions import FirstRun, WarmUp, first_run
 from app.alerts.domain.rules import (
+    RunFacts,
     condition,
     default_rule_key,
     differs_from_gate,
@@ -15,10 +15,10 @@ from app.alerts.domain.rules import (
     with_default_rules,
     with_gate_rules,
 )
-from app.alerts.domain.summary import AlertFacts, alert_summary
+from app.alerts.domain.state import TransitionType
+from app.alerts.domain.telling import AlertFacts, alert_summary
 from app.base.aggregates import Aggregates, Slice
 from app.base.values import Bound, EmbedderChange, Rule, RuleKind, Severity
-from app.detection.domain.guard import FirstRun, WarmUp, first_run
 
 TWO_BOUNDS = Rule(
     key="cov",

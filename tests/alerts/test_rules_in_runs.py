@@ -9,9 +9,10 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import Answer, Outcome
-from app.catalog.documents.documents import CheckDocument, SuiteDocument
-from app.catalog.service import definitions, suite_definitions
-from app.records.service import run_views
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service import definitions
+from app.records.service import runs
 from app.runs.service import rescoring
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, RETRIEVER, World, canary, page
@@ -111,7 +112,7 @@ def test_a_rule_about_a_canary_its_suite_does_not_have_is_refused(store: Store) 
 def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(store: Store) -> None:
     world = World(store=store)
     suite = parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c03"), canary("c04")]})
-    suite_definitions.put_suite(store, suite, now=world.clock())
+    definitions.put_suite(store, suite, now=world.clock())
     world.apply({"retrievers": [RETRIEVER]})
     fields = {"slug": "by-api", "suite": "api", "retriever": "search", "schedule": {"every": "5m"}}
 
@@ -123,13 +124,13 @@ def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(store: St
         put("c05")
     put("c03")
     with pytest.raises(ConflictError, match="canary 'api/c03' is named by rule 'canary-c03' of check 'by-api'"):
-        suite_definitions.archive_canary(store, "api", "c03", now=world.clock())
+        definitions.archive_canary(store, "api", "c03", now=world.clock())
     with pytest.raises(ConflictError, match="change that first"):
-        suite_definitions.put_suite(
+        definitions.put_suite(
             store, parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c04")]}), now=world.clock()
         )
-    suite_definitions.archive_canary(store, "api", "c04", now=world.clock())
-    assert [row.key for row in suite_definitions.list_canaries(store, "api", limit=9)] == ["c03"]
+    definitions.archive_canary(store, "api", "c04", now=world.clock())
+    assert [row.key for row in definitions.list_canaries(store, "api", limit=9)] == ["c03"]
 
 
 def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: Store) -> None:
@@ -194,7 +195,7 @@ def test_a_re_scored_run_keeps_what_is_known_of_it_and_says_what_is_not(store: S
     assert rescoring.carry_on(store, asked, owner="w", clock=world.clock, stopping=lambda: False)
     version = rescoring.show(store, asked)["measures_version"]
     silent_rules = "rule 'regression' says nothing: it compares with earlier runs, and no detector evaluated this one"
-    lost, late = (run_views.run(store, str(run), version=version) for run in (1, 2))
+    lost, late = (runs.run(store, str(run), version=version) for run in (1, 2))
     assert (lost["verdict"], lost["reasons"]) == (
         "degraded",
         ["canary 'c03' is degraded: missing (warning)", silent_rules],

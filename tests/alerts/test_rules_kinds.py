@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.alerts.documents.rule_documents import rules_in_force
-from app.alerts.domain.rule_facts import NO_FACTS, Alarm, RunFacts, silent_rules
-from app.alerts.domain.rules import condition
+from app.alerts.documents import rules_in_force
+from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition, silent_rules
 from app.base.aggregates import Aggregates
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError

@@ -13,22 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from app.alerts.service import acknowledging, alert_views, rule_explanations
+from app.alerts.service import explanations, notifications
+from app.alerts.service import views as alert_views
 from app.alerts.silences import service
+from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import Silence, Subject, Window, active_until, find_silences, matches, next_change
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.values import Severity
-from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import CheckDocument, SilenceDocument
-from app.catalog.documents.file_notes import silence_notes
+from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.schedules import Schedule, parse_schedule
-from app.catalog.service import applying, definitions, exporting
+from app.catalog.service import applying, definitions
 from app.catalog.service.references import API, FILE
-from app.hooks.domain.hooks import Receipt
-from app.hooks.service import dead_letters
-from app.operation.worker import Engine, Worker
+from app.hooks.domain import Receipt
+from app.hooks.service import hooks
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from tests.support.api_service import CANARIES, api
 from tests.support.fakes import START, answered, hits
@@ -228,7 +230,7 @@ silences:
     read = read_canary_files([("s.yaml", text)], {}, None)
     assert [one.slug for one in read.silences] == ["night", "once"]
     applying.apply(world.store, world.vault, read, managed_by=API, now=world.clock())
-    exported = yaml.safe_load(exporting.write_all(world.store))["silences"]
+    exported = yaml.safe_load(definitions.write_all(world.store))["silences"]
     again = read_canary_files([("e.yaml", yaml.safe_dump({"silences": exported}))], {}, None)
     assert again.silences == read.silences
 
@@ -615,8 +617,8 @@ def test_acknowledging_stops_reminders_and_nothing_else(anywhere: World) -> None
     told(world)
     (alert,) = world.alerts()
     number = int(alert["id"])
-    assert acknowledging.acknowledge(world.store, number, by="ada", note="on it", now=world.clock())
-    assert not acknowledging.acknowledge(world.store, number, by="bob", note=None, now=world.clock())
+    assert notifications.acknowledge(world.store, number, by="ada", note="on it", now=world.clock())
+    assert not notifications.acknowledge(world.store, number, by="bob", note=None, now=world.clock())
     shown = alert_views.alert(world.store, number)
     assert shown["acknowledged_by"] == "ada"
     assert [(one["type"], one["reason"]) for one in shown["transitions"]][1:] == [
@@ -632,13 +634,13 @@ def test_what_gets_worse_wants_to_be_acknowledged_anew(world: World) -> None:
     miss(world, 2)
     told(world)
     (alert,) = world.alerts()
-    acknowledging.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
+    notifications.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
     miss(world, 6)
     assert world.alerts()[0]["acknowledged_at"] is None
     assert told(world) == ["opened", "escalated"]
     world.clock.advance(24 * 3600)
     assert (world.tick(), told(world)[-1]) == (1, "reminded")
-    assert acknowledging.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
+    assert notifications.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
     world.clock.advance(24 * 3600)
     assert world.tick() == 0
 
@@ -648,14 +650,14 @@ def test_only_an_open_alert_can_be_acknowledged(world: World) -> None:
     miss(world, 2)
     (alert,) = world.alerts()
     with pytest.raises(ConflictError, match="has not opened yet"):
-        acknowledging.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
+        notifications.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
     miss(world, 2)
     miss(world, 0)
     miss(world, 0)
     with pytest.raises(ConflictError, match="has resolved"):
-        acknowledging.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
+        notifications.acknowledge(world.store, int(alert["id"]), by="ada", note=None, now=world.clock())
     with pytest.raises(NotFoundError):
-        acknowledging.acknowledge(world.store, 999, by="ada", note=None, now=world.clock())
+        notifications.acknowledge(world.store, 999, by="ada", note=None, now=world.clock())
 
 
 # --- dead letters together -----------------------------------------------------------------------------------
@@ -669,11 +671,11 @@ def test_dead_letters_of_a_hook_are_replayed_together_in_their_order(world: Worl
             world.deliver()
             world.clock.advance(43_200)
     assert [one["state"] for one in world.deliveries()] == ["dead", "dead"]
-    done = dead_letters.replay_all(world.store, "ops", now=world.clock())
+    done = hooks.replay_all(world.store, "ops", now=world.clock())
     assert (done.replayed, done.overtaken) == (2, 0)
     before = len(world.send.sent)
     assert told(world)[before:] == ["opened", "resolved"]
-    assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0
+    assert hooks.replay_all(world.store, "ops", now=world.clock()).replayed == 0
 
 
 def test_a_dead_letter_that_later_news_has_overtaken_stays_dead(world: World) -> None:
@@ -684,7 +686,7 @@ def test_a_dead_letter_that_later_news_has_overtaken_stays_dead(world: World) ->
         world.clock.advance(43_200)
     miss(world, 0)
     told(world)
-    done = dead_letters.replay_all(world.store, "ops", now=world.clock())
+    done = hooks.replay_all(world.store, "ops", now=world.clock())
     assert (done.replayed, done.overtaken) == (0, 1)
 
 
@@ -692,7 +694,7 @@ def test_a_dead_letter_that_later_news_has_overtaken_stays_dead(world: World) ->
 
 
 def _why(world: World, rule: str = "threshold-coverage") -> dict[str, Any]:
-    told = rule_explanations.explain(world.store, CHECK, now=world.clock())
+    told = explanations.explain(world.store, CHECK, now=world.clock())
     return next({**one} for one in told["rules"] if one["rule"] == rule)
 
 
@@ -761,7 +763,7 @@ def test_why_no_data_does_not_alert_yet(world: World) -> None:
     quiet = _why(world, "no_data")
     assert (quiet["state"], quiet["reason"]) == ("ok", "Runs complete when they should.")
     assert quiet["deadline"] == "2026-03-02T12:10:00Z"
-    assert rule_explanations.explain(world.store, CHECK, now=world.clock())["hooks"] == [
+    assert explanations.explain(world.store, CHECK, now=world.clock())["hooks"] == [
         {"slug": "ops", "disabled_reason": None}
     ]
 

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.alerts.documents.rule_documents import rules_in_force
-from app.alerts.documents.rule_sentences import rule_in_words
-from app.alerts.documents.rule_yaml import read_rules, rules_yaml
-from app.alerts.domain.advice import alert_advice
-from app.alerts.domain.rule_facts import RunFacts, silent_rules
-from app.alerts.domain.rules import condition
-from app.alerts.domain.slower import SlowerLimits, default_slower_rule
-from app.alerts.domain.summary import AlertFacts, alert_summary
-from app.alerts.service import alert_details, latency_curve, rule_explanations
+from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rules_yaml
+from app.alerts.domain.conditions import SlowerLimits, default_slower_rule
+from app.alerts.domain.rules import RunFacts, condition, silent_rules
+from app.alerts.domain.telling import AlertFacts, alert_advice, alert_summary
+from app.alerts.service import details as alert_details
+from app.alerts.service import details as latency_curve
+from app.alerts.service import explanations
 from app.base.aggregates import Aggregates
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
@@ -26,9 +24,9 @@ from app.catalog.documents.documents import CheckDocument
 from app.detection.service import baselines
 from app.detection.tables import baselines as baseline_rows
 from app.detection.tables import detections
-from app.records.service import run_views
+from app.records.service import runs
 from app.runs.service import rescoring
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import site
 from tests.support.watched import KEYS, LEARNED
@@ -207,7 +205,7 @@ def slower_alerts(world: World) -> list[dict[str, Any]]:
 
 
 def explained(world: World) -> dict[str, Any]:
-    shown = rule_explanations.explain(world.store, CHECK, now=world.clock())
+    shown = explanations.explain(world.store, CHECK, now=world.clock())
     [rule] = [one for one in shown["rules"] if one["kind"] == "slower"]
     return {**rule}
 
@@ -357,10 +355,10 @@ def test_a_slow_run_that_is_re_scored_is_as_bad_as_it_was(store: Store) -> None:
     rescoring.claim(store, owner="w", now=world.clock(), only=asked)
     assert rescoring.carry_on(store, asked, owner="w", clock=world.clock, stopping=lambda: False)
     version = rescoring.show(store, asked)["measures_version"]
-    shown = run_views.run(store, str(slow.id), version=version)
+    shown = runs.run(store, str(slow.id), version=version)
     assert shown["verdict"] == "degraded"
     assert "median latency 1 s is above 3 x the baseline's 20 ms and 200 ms above it (warning)" in shown["reasons"]
-    first = run_views.run(store, "1", version=version)
+    first = runs.run(store, "1", version=version)
     assert not [one for one in first["reasons"] if "slower" in one], "there was no baseline on its day either"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.alerts.service.rule_explanations import explain
+from app.alerts.service.explanations import explain
 from app.base.db.engine import Store
 from app.base.values import Outcome, Verdict
 from tests.support.fakes import answered, failed, hits

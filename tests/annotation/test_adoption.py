@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from app.annotation.documents.adopted_judgments import GradedItem, adopt_judgments
+from app.annotation.documents import GradedItem, adopt_judgments
 from app.annotation.domain.pooling import text_key
-from app.annotation.service import adoption, annotation_files, corpora, results
+from app.annotation.service import annotating, results, tasks
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.exchange import Source
-from app.catalog.service import suite_definitions
+from app.catalog.exchange.suite_builder import Source
+from app.catalog.service import definitions
 from app.catalog.service.references import FILE
 from tests.support.annotation_tasks import Desk
 from tests.support.present import present
@@ -33,11 +33,11 @@ def graded(store: Store, **changes: Any) -> Desk:
 
 
 def adopt(desk: Desk, **more: Any) -> Any:
-    return adoption.adopt(desk.store, "truth", now=desk.world.clock.advance(1), **more)
+    return results.adopt(desk.store, "truth", now=desk.world.clock.advance(1), **more)
 
 
 def expected(store: Store, key: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = suite_definitions.find_canary(store, "suite", key).body["expected_chunks"]
+    found: list[dict[str, Any]] = definitions.find_canary(store, "suite", key).body["expected_chunks"]
     return found
 
 
@@ -182,9 +182,7 @@ def test_an_id_of_what_was_ranked_and_not_drawn_names_no_line(sqlite_store: Stor
     alone = next(chunk for chunk, times in drawn.items() if times == 1)
     table = f"canary,chunk_id,annotator,grade\nrefunds,{alone},Ann,1\n"
     with pytest.raises(InvalidInputError, match="names several chunks"):
-        annotation_files.import_annotations(
-            sqlite_store, "truth", [source("a.csv", table)], now=desk.world.clock.advance(1)
-        )
+        annotating.import_annotations(sqlite_store, "truth", [source("a.csv", table)], now=desk.world.clock.advance(1))
 
 
 def test_an_item_that_waits_for_a_grade_counts_among_those_of_its_id(sqlite_store: Store) -> None:
@@ -225,10 +223,10 @@ def test_disputed_and_open_items_wait_and_an_adjudication_decides(store: Store) 
 def test_what_was_changed_since_is_left_out(sqlite_store: Store) -> None:
     desk = graded(sqlite_store)
     now = desk.world.clock()
-    suite_definitions.archive_canary(sqlite_store, "suite", "refunds", now=now)
+    definitions.archive_canary(sqlite_store, "suite", "refunds", now=now)
     for key, more in (("invoices", {"query": "another"}), ("exports", {"category": "negative"})):
         document = CanaryDocument.model_validate({"key": key, "query": key, **more})
-        suite_definitions.put_canaries(sqlite_store, "suite", [document], now=now)
+        definitions.put_canaries(sqlite_store, "suite", [document], now=now)
     done = adopt(desk)
     assert [one["canary"] for one in done["adopted"]] == ["quotas"]
     assert {one["canary"]: one["reason"] for one in done["left_out"]} == {
@@ -287,39 +285,37 @@ def test_without_the_file_at_hand_its_canaries_are_given_whole(sqlite_store: Sto
 
 def test_annotations_go_out_and_come_in_as_csv(store: Store) -> None:
     desk = graded(store, overlap=1.0)
-    text = annotation_files.export_annotations(store, "truth")
+    text = annotating.export_annotations(store, "truth")
     lines = list(csv.DictReader(io.StringIO(text)))
     assert list(lines[0]) == ["canary", "chunk_id", "document", "text", "annotator", "grade"]
     assert len(lines) == 2 * 36
     before = results.load_agreement(store, "truth")
     flipped = text.replace("Ann,1", "Ann,skip").replace(",Bob,", ",Cyd,")
-    stored = annotation_files.import_annotations(store, "truth", [source("a.csv", flipped)], now=desk.world.clock())
+    stored = annotating.import_annotations(store, "truth", [source("a.csv", flipped)], now=desk.world.clock())
     assert stored == 2 * 36
     after = results.load_agreement(store, "truth")
     assert after["annotators"] == ["Ann", "Bob", "Cyd"]
     assert before["items"] == after["items"] == 36
-    assert annotation_files.export_annotations(store, "truth").count("Ann,skip") == text.count("Ann,1") > 0
+    assert annotating.export_annotations(store, "truth").count("Ann,skip") == text.count("Ann,1") > 0
 
 
 def test_a_line_can_name_its_chunk_by_text_alone(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     desk.make_pool()
     text = "canary,text,annotator,grade\nrefunds,TEXT 2 about refunds,Ann,2\n"
-    assert (
-        annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
-    )
+    assert annotating.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
     assert results.load_budget(sqlite_store, "truth")["annotators"][0]["graded"] == 1
 
 
 def test_grades_come_back_to_their_texts_where_retrievers_share_ids(store: Store) -> None:
     desk = graded(store, counted=True, overlap=1.0)
-    text = annotation_files.export_annotations(store, "truth").replace(",Ann,", ",Cyd,")
+    text = annotating.export_annotations(store, "truth").replace(",Ann,", ",Cyd,")
     lines = [one for one in csv.DictReader(io.StringIO(text)) if one["annotator"] == "Cyd"]
     firsts = [one.text for one in desk.items() if "1" in {chunk for _, chunk in one.chunks}]
     assert {"Text 0 about refunds.", "Text 3 about refunds."} <= set(firsts)
     assert len(lines) == 36
-    annotation_files.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
-    again = annotation_files.export_annotations(store, "truth")
+    annotating.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
+    again = annotating.export_annotations(store, "truth")
     stored = [one for one in csv.DictReader(io.StringIO(again)) if one["annotator"] == "Cyd"]
     assert stored == lines
 
@@ -332,11 +328,11 @@ def test_a_text_is_found_as_export_writes_it(store: Store) -> None:
     tokens = {one.text: one.token for one in desk.items()}
     for grade, odd in enumerate(("=2+3", "--", "'@x")):
         desk.say("Ann", tokens[odd], grade)
-    text = annotation_files.export_annotations(store, "truth")
+    text = annotating.export_annotations(store, "truth")
     assert ",'=2+3," in text
     moved = text.replace(",Ann,", ",Cyd,")
-    annotation_files.import_annotations(store, "truth", [source("a.csv", moved)], now=desk.world.clock())
-    again = list(csv.DictReader(io.StringIO(annotation_files.export_annotations(store, "truth"))))
+    annotating.import_annotations(store, "truth", [source("a.csv", moved)], now=desk.world.clock())
+    again = list(csv.DictReader(io.StringIO(annotating.export_annotations(store, "truth"))))
     grades = {one["text"]: one["grade"] for one in again if one["annotator"] == "Cyd"}
     assert grades == {"'=2+3": "0", "'--": "1", "''@x": "2"}
 
@@ -348,7 +344,7 @@ def test_an_id_of_several_chunks_does_not_name_one(store: Store) -> None:
     with pytest.raises(
         InvalidInputError, match="chunk id '1' names several chunks of canary 'refunds'; give"
     ) as raised:
-        annotation_files.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
+        annotating.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
     assert [(one.file, one.line) for one in raised.value.problems] == [("a.csv", 3)]
     assert results.load_budget(store, "truth")["annotators"] == []
 
@@ -358,7 +354,7 @@ def test_a_text_that_is_not_in_the_task_is_refused_whatever_its_id(sqlite_store:
     desk.make_pool()
     text = "canary,chunk_id,text,annotator,grade\nrefunds,bm25-refunds-0,Another text,Ann,2\n"
     with pytest.raises(InvalidInputError, match="canary 'refunds' has no chunk of this text"):
-        annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+        annotating.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
 
 
 def test_wrong_lines_are_told_all_at_once_and_nothing_is_stored(sqlite_store: Store) -> None:
@@ -374,7 +370,7 @@ def test_wrong_lines_are_told_all_at_once_and_nothing_is_stored(sqlite_store: St
     ):
         text = f"canary,chunk_id,annotator,grade\n{good}{wrong}"
         with pytest.raises(InvalidInputError, match=message) as raised:
-            annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+            annotating.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
         assert (raised.value.problems[0].file, raised.value.problems[0].line) == ("a.csv", 3)
     assert results.load_budget(sqlite_store, "truth")["annotators"] == []
 
@@ -383,11 +379,9 @@ def test_no_cell_is_a_formula(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     desk.make_pool()
     desk.say("=cmd()", present(desk.next("=cmd()")["item"])["id"], 1)
-    text = annotation_files.export_annotations(sqlite_store, "truth")
+    text = annotating.export_annotations(sqlite_store, "truth")
     assert ",'=cmd()," in text
-    assert (
-        annotation_files.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
-    )
+    assert annotating.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock()) == 1
     assert results.load_agreement(sqlite_store, "truth")["annotators"] == ["=cmd()"]
 
 
@@ -396,18 +390,18 @@ def test_no_cell_is_a_formula(sqlite_store: Store) -> None:
 
 def corpus(desk: Desk, numbers: range, name: str = "all") -> Any:
     lines = [json.dumps({"_id": f"n{one}", "title": "T", "text": f"Text {one} about refunds."}) for one in numbers]
-    return corpora.add_texts(desk.store, name, [source("corpus.jsonl", "\n".join(lines))], now=desk.world.clock())
+    return tasks.add_texts(desk.store, name, [source("corpus.jsonl", "\n".join(lines))], now=desk.world.clock())
 
 
 def test_a_corpus_comes_in_parts_and_the_same_text_is_one(store: Store) -> None:
     desk = Desk.of(store)
     assert corpus(desk, range(50))["texts"] == 50
     assert corpus(desk, range(40, 60))["texts"] == 60
-    assert [one["name"] for one in corpora.list_corpora(store)] == ["all"]
-    corpora.delete_corpus(store, "all")
-    assert corpora.list_corpora(store) == []
+    assert [one["name"] for one in tasks.list_corpora(store)] == ["all"]
+    tasks.delete_corpus(store, "all")
+    assert tasks.list_corpora(store) == []
     with pytest.raises(NotFoundError, match="no corpus 'all'"):
-        corpora.delete_corpus(store, "all")
+        tasks.delete_corpus(store, "all")
 
 
 def test_random_negatives_are_what_no_retriever_returned(store: Store) -> None:
@@ -424,7 +418,7 @@ def test_random_negatives_are_what_no_retriever_returned(store: Store) -> None:
 def test_lines_without_an_id_are_told(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
     with pytest.raises(InvalidInputError, match="has no _id"):
-        corpora.add_texts(sqlite_store, "all", [source("c.jsonl", '{"text": "x"}\n[]')], now=desk.world.clock())
+        tasks.add_texts(sqlite_store, "all", [source("c.jsonl", '{"text": "x"}\n[]')], now=desk.world.clock())
 
 
 # --- judges ----------------------------------------------------------------------------------------------------
@@ -433,7 +427,7 @@ def test_lines_without_an_id_are_told(sqlite_store: Store) -> None:
 def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(store: Store) -> None:
     desk = graded(store, overlap=1.0)
     before = {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]}
-    exported = annotation_files.export_annotations(store, "truth")
+    exported = annotating.export_annotations(store, "truth")
     lines = list(csv.DictReader(io.StringIO(exported)))
     machine = [{**line, "annotator": "model-x", "grade": "2"} for line in lines if line["annotator"] == "Ann"]
     text = io.StringIO(newline="")
@@ -444,7 +438,7 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(store: Store) -
     def judged(name: str, *, by_judge: bool) -> int:
         table = source("judge.csv", text.getvalue().replace("model-x", name))
         now = desk.world.clock.advance(1)
-        return annotation_files.import_annotations(store, "truth", [table], now=now, by_judge=by_judge)
+        return annotating.import_annotations(store, "truth", [table], now=now, by_judge=by_judge)
 
     assert judged("model-x", by_judge=True) == len(machine)
     assert {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]} == before
@@ -452,8 +446,8 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(store: Store) -
     assert agreement["annotators"] == ["Ann", "Bob"]
     (judge,) = agreement["judges"]
     assert (judge["judge"], judge["items"], judge["raw"]["value"]) == ("model-x", len(machine), 0.0)
-    assert annotation_files.export_annotations(store, "truth") == exported, "people's alone"
-    assert "model-x" in annotation_files.export_annotations(store, "truth", by_judge=True)
+    assert annotating.export_annotations(store, "truth") == exported, "people's alone"
+    assert "model-x" in annotating.export_annotations(store, "truth", by_judge=True)
     assert results.load_budget(store, "truth")["annotations_left"] == 0
     with pytest.raises(ConflictError, match="'Ann' has annotated as a person; a judge needs another name"):
         judged("Ann", by_judge=True)

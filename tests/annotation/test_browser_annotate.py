@@ -12,7 +12,7 @@ from app.annotation.store import tasks as rows
 from app.base.db.engine import Store
 from app.base.values import Answer
 from app.retrievers.domain.retrievers import ProbeQuery
-from app.runs.api.streams import Streams
+from app.runs.api import Streams
 from app.runs.service import rescoring
 from tests.support.annotation_tasks import Desk
 from tests.support.browser import DESKTOP, PHONE, Tab, inaccessible, opened, served, wider_than_the_screen

@@ -9,20 +9,20 @@ from functools import partial
 
 import pytest
 
-from app.annotation.documents.annotation_csv import read_annotations
-from app.annotation.documents.task_documents import TaskDocument
-from app.annotation.service import demo_samples, pooling, results, tasks
+from app.annotation.documents import TaskDocument, read_annotations
+from app.annotation.service import demo_samples, results, tasks
 from app.annotation.store import tasks as rows
 from app.base.db.engine import Store
 from app.base.values import Answer, Category, Outcome, Ranking, Segment
-from app.catalog.domain.composition import SEGMENT_TARGETS, CanaryKind, compose
-from app.catalog.exchange import Source
+from app.catalog.domain.suites import SEGMENT_TARGETS, CanaryKind, compose
+from app.catalog.exchange.suite_builder import Source
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.traffic.documents.traffic_lines import read_traffic
-from app.traffic.service import reach, traffic
+from app.traffic import service as reach
+from app.traffic import service as traffic
+from app.traffic.documents import read_traffic
 from tests.support import demo_suite
 from tests.support.asgi_client import TestClient
 from tests.support.present import present
@@ -135,7 +135,7 @@ class Demo:
         """Make the pool of the task, as a worker does."""
         with self.world.store.read() as connection:
             task = present(rows.find_task(connection, "demo"))
-        pooling.make_pool(self.world.store, self.world.vault, self, task.id, clock=self.world.clock)
+        tasks.make_pool(self.world.store, self.world.vault, self, task.id, clock=self.world.clock)
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.annotation.service import pooling, tasks
+from app.annotation.service import tasks
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
-from app.reports.service.change_feed import Event, Kind, events, find_topic, poll_changes
+from app.reports.service.overview import Event, Kind, events, find_topic, poll_changes
 from tests.support.annotation_tasks import Desk
 
 pytestmark = pytest.mark.databases
@@ -19,7 +19,7 @@ def present_state(desk: Desk) -> Event:
 
 
 def test_a_pool_is_followed_until_all_its_canaries_are_pooled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooling, "BLOCK", 1)
+    monkeypatch.setattr(tasks, "BLOCK", 1)
     desk = Desk.of(store)
     assert present_state(desk) == Event(name="progress", data={"done": 0, "total": 0, "failed": 0, "status": "created"})
     topic, before = find_topic(store, Kind.TASK, "truth")

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.annotation.service import recall, tasks
+from app.annotation.service import results, tasks
 from app.annotation.store import tasks as rows
 from app.base.db.engine import Store, to_us
-from app.base.jobs.local_rows import at_hand
+from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
-from app.records.service.pooled_recall_views import load_suite_recalls
+from app.records.service.runs import load_suite_recalls
 from app.reports.documents.report_measures import pooled_recall_lines
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
@@ -27,7 +27,7 @@ def pooled(store: Store, **changes: object) -> Desk:
 def compute(desk: Desk) -> None:
     with desk.store.read() as connection:
         task = present(rows.find_task(connection, "truth"))
-    recall.compute_recall(desk.store, task.id, now=desk.world.clock())
+    results.compute_recall(desk.store, task.id, now=desk.world.clock())
 
 
 def test_the_estimate_scales_what_the_samples_hold(store: Store) -> None:
@@ -41,7 +41,7 @@ def test_the_estimate_scales_what_the_samples_hold(store: Store) -> None:
         for stratum, size in enumerate(present(canary.sizes)):
             drawn = [int(item.text.split()[1]) < 5 for item in mine if item.stratum == stratum]
             expected += size * sum(drawn) / len(drawn)
-    found = recall.load_recall(store, "truth")
+    found = results.load_recall(store, "truth")
     assert (found["queries"], found["undecided"]) == (4, 0)
     by_place = {(one["retriever"], one["k"]): one for one in found["estimates"]}
     assert set(by_place) == {(slug, k) for slug in ("bm25", "dense") for k in (1, 3)}
@@ -55,16 +55,16 @@ def test_the_estimate_scales_what_the_samples_hold(store: Store) -> None:
 
 def test_only_queries_whose_chunks_are_all_decided_count(sqlite_store: Store) -> None:
     desk = pooled(sqlite_store)
-    assert recall.load_recall(sqlite_store, "truth")["queries"] == 0
+    assert results.load_recall(sqlite_store, "truth")["queries"] == 0
     for _ in range(9):
         desk.say("Ann", present(desk.next("Ann")["item"])["id"], 1)
-    found = recall.load_recall(sqlite_store, "truth")
+    found = results.load_recall(sqlite_store, "truth")
     assert (found["queries"], found["undecided"]) == (1, 3)
     last = max(desk.items(), key=lambda item: item.id)
     for item in desk.items():
         if item.canary_id == last.canary_id:
             desk.say("Bob", item.token, None if item.token == last.token else 0)
-    assert recall.load_recall(sqlite_store, "truth")["queries"] >= 1
+    assert results.load_recall(sqlite_store, "truth")["queries"] >= 1
 
 
 def test_a_disputed_chunk_leaves_its_query_undecided(sqlite_store: Store) -> None:
@@ -72,7 +72,7 @@ def test_a_disputed_chunk_leaves_its_query_undecided(sqlite_store: Store) -> Non
     desk.work_through("Ann")
     item = present(desk.next("Bob")["item"])
     desk.say("Bob", item["id"], int(int(item["text"].split()[1]) >= 5))
-    assert recall.load_recall(sqlite_store, "truth")["undecided"] == 1
+    assert results.load_recall(sqlite_store, "truth")["undecided"] == 1
 
 
 def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) -> None:
@@ -81,7 +81,7 @@ def test_a_sample_that_was_skipped_leaves_recall_unknown(sqlite_store: Store) ->
     strata = {item.token: item.stratum for item in desk.items()}
     while (item := found["item"]) is not None:
         found = desk.say("Ann", item["id"], None if strata[item["id"]] == 2 else 1)
-    estimates = recall.load_recall(sqlite_store, "truth")["estimates"]
+    estimates = results.load_recall(sqlite_store, "truth")["estimates"]
     assert {one["value"] for one in estimates} == {None}
     assert {one["low"] for one in estimates} == {None}
 

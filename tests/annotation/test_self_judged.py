@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from app.annotation.service import adoption
+from app.annotation.service import results
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain.judgment_sources import are_self_judged, collect_sources, is_own_pool, labelled
-from app.catalog.service import suite_definitions
-from app.catalog.service.judgment_sources import is_self_judged
+from app.catalog.domain.judgments import are_self_judged, collect_sources, is_own_pool, labelled
+from app.catalog.service import definitions
 from app.catalog.service.references import FILE
+from app.catalog.service.snapshots import is_self_judged
 from app.cli import app
 from app.hooks.notices.notice_text import notice_text
 from tests.support.annotation_tasks import Desk
@@ -204,19 +204,19 @@ def graded(store: Store, **owner: Any) -> Desk:
 
 
 def sources(store: Store) -> set[str | None]:
-    chunks = suite_definitions.find_canary(store, "suite", "refunds").body["expected_chunks"]
+    chunks = definitions.find_canary(store, "suite", "refunds").body["expected_chunks"]
     return {chunk["source"] for chunk in chunks if chunk["id"] != "doc-refunds"}
 
 
 def test_adopted_judgments_come_from_their_task(store: Store) -> None:
     desk = graded(store)
-    adoption.adopt(store, "truth", now=desk.world.clock.advance(1))
+    results.adopt(store, "truth", now=desk.world.clock.advance(1))
     assert sources(store) == {"task:truth"}
 
 
 def test_patches_of_files_have_the_source(sqlite_store: Store) -> None:
     desk = graded(sqlite_store, owner=FILE)
-    found = adoption.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
+    found = results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
     assert "source: task:truth" in (found["patches"][0]["yaml"] or "")
 
 

@@ -12,9 +12,9 @@ import anyio
 import pytest
 from fastapi import Request
 
-from app.annotation.api import streamed_texts
+from app.annotation import api as streamed_texts
 from app.base.api import bodies
-from app.traffic.documents import traffic_lines
+from app.traffic import documents as traffic_lines
 from tests.support.api_service import Api, api
 
 TRAFFIC = "/v1/suites/docs/traffic?retriever=search"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from app.annotation.domain.consensus import ConsensusState
+from app.annotation.domain.agreement import ConsensusState
 from app.annotation.domain.views import TaskState
-from app.annotation.service import annotating, pooling, results, tasks
+from app.annotation.service import annotating, results, tasks
 from app.annotation.tables import annotations
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
-from app.base.jobs.local_rows import at_hand
+from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
 from app.base.values import Outcome
 from app.catalog.service import definitions
@@ -43,7 +43,7 @@ def test_equal_texts_of_two_retrievers_are_one_item_with_both_ranks(sqlite_store
 
 def test_a_job_is_deferred_with_the_request(sqlite_store: Store) -> None:
     desk = Desk.of(sqlite_store)
-    pooling.request_pool(sqlite_store, "truth", now=desk.world.clock())
+    tasks.request_pool(sqlite_store, "truth", now=desk.world.clock())
     with sqlite_store.read() as connection:
         assert len(at_hand(connection, [JobKind.POOL], 0)) == 1
 
@@ -57,7 +57,7 @@ def test_retrievers_are_asked_once_per_canary_to_the_depth_of_the_plan(sqlite_st
 
 
 def test_a_pool_goes_on_where_it_was_interrupted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooling, "BLOCK", 1)
+    monkeypatch.setattr(tasks, "BLOCK", 1)
     desk = Desk.of(store)
     stops = iter([False] * 5)  # within the second canary
     assert not desk.make_pool(stopping=lambda: next(stops, True))
@@ -85,7 +85,7 @@ def test_a_canary_that_a_retriever_does_not_answer_is_told_and_tried_again(store
     task = tasks.load_task(store, "truth")
     assert (task["state"], task["pooled"], task["failed"]) == (TaskState.POOLING, 3, 1)
     assert task["failures"] == [{"canary": "exports", "reason": "dense: is ill"}]
-    assert desk.shelves.asked.count(("dense", "exports", 30)) == pooling.MOST_ATTEMPTS
+    assert desk.shelves.asked.count(("dense", "exports", 30)) == tasks.MOST_ATTEMPTS
     assert desk.next("Ann")["item"] is not None, "the others can be graded"
     desk.shelves.failing.clear()
     assert desk.make_pool()

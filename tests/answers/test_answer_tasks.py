@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.annotation.service import adoption, annotating, annotation_files, recall, results, tasks
+from app.annotation.service import annotating, results, tasks
+from app.answers import store as calibrations
+from app.answers import store as draws
 from app.answers.domain.judges import JudgeOutcome
-from app.answers.service import answer_views, calibrating, judge_reports
-from app.answers.store import calibrations, draws
+from app.answers.service import answering, labels
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.jobs.jobs import at_hand
 from app.base.jobs.values import JobKind
-from app.catalog.exchange import Source
+from app.catalog.exchange.suite_builder import Source
 from app.reports.metrics.state import state_families
 from app.reports.service.metrics_snapshot import read_state
 from tests.support.answered_world import JUDGE, answered_world, answers_page
@@ -78,7 +79,7 @@ def test_two_people_who_disagree_wait_for_a_decision(store: Store) -> None:
     assert len(disputed) == 4
     now = it.it.world.clock()
     results.adjudicate(store, "labels", disputed[0]["id"], grade=1, by="Ada", now=now)
-    calibrating.calibrate(store, it.task().id, now=now)
+    labels.calibrate(store, it.task().id, now=now)
     assert it.calibration()["labels"] == 17
     agreement = results.load_agreement(store, "labels")
     assert (agreement["items"], agreement["raw"]["value"]) == (20, 0.8)
@@ -88,14 +89,14 @@ def test_a_rule_is_critical_once_people_confirm_the_judge(store: Store) -> None:
     it = Labelled.of(store, rules=[RULE])
     [alert] = it.it.world.alerts()
     assert (alert["severity"], "(uncalibrated)" in alert["reason"]) == ("warning", True)
-    assert answer_views.answers_of_run(store, str(it.it.run()))["confirmed"] == []
+    assert answering.answers_of_run(store, str(it.it.run()))["confirmed"] == []
     it.put()
     it.draw()
     it.label()
     run_id = it.it.run()
     [alert] = it.it.world.alerts()
     assert (alert["severity"], "(uncalibrated)" in alert["reason"]) == ("critical", False)
-    assert answer_views.answers_of_run(store, str(run_id))["confirmed"] == ["faithful"]
+    assert answering.answers_of_run(store, str(run_id))["confirmed"] == ["faithful"]
 
 
 def test_metrics_say_whether_people_confirmed_a_judge(store: Store) -> None:
@@ -116,13 +117,13 @@ def test_metrics_say_whether_people_confirmed_a_judge(store: Store) -> None:
 
 def test_the_report_of_a_judge_says_how_far_to_trust_it(store: Store) -> None:
     it = Labelled.of(store)
-    [trust] = judge_reports.load_report(store, "reader", now=it.it.world.clock())["measures"]
+    [trust] = labels.load_report(store, "reader", now=it.it.world.clock())["measures"]
     assert (trust["calibrated"], trust["calibration"]) == (False, None)
     assert trust["next"] == "Draw about 200 answers below and let people label them."
     it.put()
     it.draw()
     it.label()
-    report = judge_reports.load_report(store, "reader", now=it.it.world.clock())
+    report = labels.load_report(store, "reader", now=it.it.world.clock())
     [trust] = report["measures"]
     assert (report["calibrated"], trust["calibrated"]) == (True, True)
     assert trust["sentences"][0].startswith(
@@ -132,7 +133,7 @@ def test_the_report_of_a_judge_says_how_far_to_trust_it(store: Store) -> None:
     assert report["today"]["calls"] == 30 + 20, "each answer, and the drawn ones padded"
     assert report["checks"] == ["watch"]
     it.draw()
-    assert judge_reports.load_report(store, "reader", now=it.it.world.clock())["today"]["calls"] == 50
+    assert labels.load_report(store, "reader", now=it.it.world.clock())["today"]["calls"] == 50
 
 
 def test_another_model_has_to_be_confirmed_anew(store: Store) -> None:
@@ -160,7 +161,7 @@ def test_a_judge_that_likes_long_answers_is_found_out(store: Store) -> None:
     it.it.judge.no_below = 60
     it.put()
     it.draw()
-    calibrating.calibrate(store, it.task().id, now=it.it.world.clock())
+    labels.calibrate(store, it.task().id, now=it.it.world.clock())
     with store.read() as connection:
         verdicts = draws.list_verdicts(connection, it.task().id)
     assert {one.padded_outcome for one in verdicts} == {"ok"}
@@ -175,11 +176,11 @@ def test_padded_answers_over_budget_are_asked_about_when_drawn_again(store: Stor
     it.it.judge.outcome = JudgeOutcome.OVER_BUDGET
     it.put()
     it.draw()
-    calibrating.calibrate(store, it.task().id, now=it.it.world.clock())
+    labels.calibrate(store, it.task().id, now=it.it.world.clock())
     assert present(it.calibration()["length_bias"])["outcomes"] == {"over_budget": 20}
     it.it.judge.outcome = None
     it.draw()
-    calibrating.calibrate(store, it.task().id, now=it.it.world.clock())
+    labels.calibrate(store, it.task().id, now=it.it.world.clock())
     assert present(it.calibration()["length_bias"])["pairs"] == 20
 
 
@@ -200,11 +201,11 @@ def test_labels_travel_as_csv(store: Store) -> None:
     it.put()
     it.draw()
     it.label()
-    text = annotation_files.export_annotations(store, "labels")
+    text = annotating.export_annotations(store, "labels")
     it.put(slug="copy")
     it.draw("copy")
     source = Source(name="labels.csv", lines=lambda: io.StringIO(text))
-    count = annotation_files.import_annotations(store, "copy", [source], now=it.it.world.clock())
+    count = annotating.import_annotations(store, "copy", [source], now=it.it.world.clock())
     assert count == 20
 
 
@@ -213,9 +214,9 @@ def test_labels_of_answers_are_neither_judgments_nor_recall(store: Store) -> Non
     it.put()
     it.draw()
     with pytest.raises(ConflictError, match="judgments are of chunks"):
-        adoption.adopt(store, "labels", now=it.it.world.clock())
+        results.adopt(store, "labels", now=it.it.world.clock())
     with pytest.raises(ConflictError, match="no recall"):
-        recall.load_recall(store, "labels")
+        results.load_recall(store, "labels")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from app.answers import store as ratings
+from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
-from app.answers.service import answer_views, answering
-from app.answers.store import answers as rows
-from app.answers.store import ratings
+from app.answers.service import answering
 from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError
 from app.base.jobs.values import JobKind
@@ -192,7 +192,7 @@ def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store
     it.ask_answers.texts["ant"] = "Of the run before."
     it.rate(late)
     assert it.measures(late)["faithful"] == 1, "its own numbers it has"
-    assert [one["answer"] for one in answer_views.answers_of_run(store, str(newest))["items"]] == ["The newest."]
+    assert [one["answer"] for one in answering.answers_of_run(store, str(newest))["items"]] == ["The newest."]
     with store.read() as connection:
         still = connection.exec_driver_sql("SELECT count(*) FROM answers WHERE last_run IS NULL").scalar_one()
     assert still == 1
@@ -204,7 +204,7 @@ def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(store: Sto
     with store.write() as connection:
         connection.execute(sa.text("UPDATE definition_versions SET body = '{}' WHERE body LIKE '%judge.test%'"))
     assert it.rate(run_id), "trying again would change nothing"
-    page_ = answer_views.answers_of_run(store, str(run_id))
+    page_ = answering.answers_of_run(store, str(run_id))
     assert page_["summary"] is not None
     assert "is missing" in page_["summary"]["problem"]
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from app.annotation.domain.agreement import Coefficient, cohens_kappa, kappa_interval, measure_agreement
-from app.answers.domain.calibration import Basis, decide_calibration, estimate_rate, measure_judge, prediction_powered
-from app.answers.domain.quantiles import clopper_pearson
+from app.answers.domain.measures import clopper_pearson
+from app.answers.domain.trust import Basis, decide_calibration, estimate_rate, measure_judge, prediction_powered
 
 
 def labels(yes: int, no: int) -> list[bool]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx2
 
-from app.answers.domain.prompts import AnswerToJudge, Question, build_prompt
+from app.answers.domain.judges import AnswerToJudge, Question, build_prompt
 from app.demo import answering
 from app.demo.server import create_demo
 from tests.support.living import coalmine, serving, until

@@ -13,11 +13,10 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from app.answers.domain.drafting import Draft, build_draft_prompt, read_draft
-from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply
-from app.answers.domain.prompts import Prompt
-from app.answers.service.drafting import DraftedQueries, draft_queries
-from app.answers.store import ratings
+from app.answers import store as ratings
+from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
+from app.answers.domain.measures import Draft, build_draft_prompt, read_draft
+from app.answers.service.labels import DraftedQueries, draft_queries
 from app.answers.tables import judge_days
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError

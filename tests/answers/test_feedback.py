@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.answers.documents.feedback_documents import FeedbackRequest
+from app.answers.documents import FeedbackRequest
 from app.answers.domain.views import ReceivedFeedback
-from app.answers.service import answer_views, feedback
+from app.answers.service import answering
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
@@ -35,12 +35,12 @@ def event(number: int, **changes: Any) -> dict[str, Any]:
 def send(it: Answered, *events: dict[str, Any]) -> ReceivedFeedback:
     """Send events."""
     sent = parse_document(FeedbackRequest, {"events": list(events)})
-    return feedback.receive_feedback(it.world.store, CHECK, sent, now=it.world.clock())
+    return answering.receive_feedback(it.world.store, CHECK, sent, now=it.world.clock())
 
 
 def said(it: Answered, run_id: int) -> dict[str, Any]:
     """Give what users said by canary."""
-    page = answer_views.answers_of_run(it.world.store, str(run_id))
+    page = answering.answers_of_run(it.world.store, str(run_id))
     return {one["key"]: one["feedback"] for one in page["items"]}
 
 
@@ -83,7 +83,7 @@ def test_neither_text_nor_user_is_kept(it: Answered) -> None:
 @pytest.mark.databases
 def test_feedback_is_forgotten_at_once_and_with_age(it: Answered) -> None:
     send(it, event(1), event(2))
-    assert feedback.forget_feedback(it.world.store, CHECK) == {"forgotten": 2}
+    assert answering.forget_feedback(it.world.store, CHECK) == {"forgotten": 2}
     send(it, event(3))
     retention.prune(it.world.store, it.world.clock() + timedelta(days=89), days=90)
     assert it.world.count("feedback") == {"feedback": 1}
@@ -98,4 +98,4 @@ def test_feedback_without_sense_is_refused(it: Answered, change: dict[str, Any])
     with pytest.raises(InvalidInputError):
         send(it, event(1, **change))
     with pytest.raises(NotFoundError):
-        feedback.forget_feedback(it.world.store, "nobody")
+        answering.forget_feedback(it.world.store, "nobody")

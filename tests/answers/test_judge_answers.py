@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answers.domain.judge_answers import CLAIMS_SCHEMA, MOST_CLAIMS, read_claims, read_verdict
+from app.answers.domain.judges import CLAIMS_SCHEMA, MOST_CLAIMS, read_claims, read_verdict
 
 
 @pytest.mark.parametrize("reply", ["YES", "yes.", "**Yes**", ' "Yes" it is', "\n- YES, although NO would be near"])

@@ -6,15 +6,22 @@ from typing import Any
 
 import pytest
 
-from app.answers.client.answer_calls import AnswerCalls
-from app.answers.client.judge_calls import JudgeCalls
-from app.answers.domain.judges import AnswerRequest, GeneratedAnswer, Judge, JudgeOutcome, JudgeReply
-from app.answers.domain.prompts import AnswerToJudge, Prompt, Question, build_prompt
+from app.answers.client import AnswerCalls, JudgeCalls
+from app.answers.domain.judges import (
+    AnswerRequest,
+    AnswerToJudge,
+    GeneratedAnswer,
+    Judge,
+    JudgeOutcome,
+    JudgeReply,
+    Prompt,
+    Question,
+    build_prompt,
+)
 from app.base.addresses import retriever_policy
 from app.base.values import Outcome
 from app.config import load_settings
-from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.endpoints import EndpointClient
+from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.domain.retrievers import AnswerSource, Bearer, Endpoint
 from app.wiring import build_judge_calls
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply

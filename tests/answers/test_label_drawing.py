@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answers.domain.label_drawing import JudgedAnswer, draw_answers, pool_answers
+from app.answers.domain.trust import JudgedAnswer, draw_answers, pool_answers
 
 HOUR = 3_600_000_000
 

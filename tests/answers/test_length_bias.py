@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answers.domain.grounding import ground_answer
-from app.answers.domain.length_bias import measure_length_bias, pad_answer
+from app.answers.domain.judges import ground_answer
+from app.answers.domain.trust import measure_length_bias, pad_answer
 
 
 def test_the_interval_worked_by_hand() -> None:

@@ -4,8 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.answers.domain.judge_report import CalibrationBody, LengthBiasView
-from app.answers.domain.trust_sentences import next_step, trust_sentences
+from app.answers.domain.trust import CalibrationBody, LengthBiasView, next_step, trust_sentences
 
 
 def bias(**changes: Any) -> LengthBiasView:

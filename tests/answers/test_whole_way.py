@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.answers.client.judge_calls import JudgeCalls
-from app.answers.service import answer_views, judge_reports
+from app.answers.client import JudgeCalls
+from app.answers.service import answering, labels
 from app.answers.service.answering import AnswerTools, rate_run
 from app.base.db.engine import Store
 from app.demo import answering as demo
@@ -29,7 +29,7 @@ def judged(it: Answered) -> Any:
     tools = AnswerTools(ask_answers=it.ask_answers, ask_judge=JudgeCalls(client()))
     rate_run(it.world.store, it.world.vault, tools, run_id, clock=it.world.clock)
     assert it.world.shown(run_id)["verdict"] == "healthy", "it is no failure of retrieval"
-    return answer_views.answers_of_run(it.world.store, str(run_id))
+    return answering.answers_of_run(it.world.store, str(run_id))
 
 
 def document(url: str, keys: list[str], **judge: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_evidence_with_changed_numbers_is_found_out_as_often_as_the_judge_can(sq
         labelled.put(answers={"judge": "reader", "question": "faithful", "count": 150})
         labelled.draw()
     labelled.label()
-    [trust] = judge_reports.load_report(sqlite_store, "reader", now=it.world.clock())["measures"]
+    [trust] = labels.load_report(sqlite_store, "reader", now=it.world.clock())["measures"]
     found = present(trust["calibration"])
     assert found["calibrated"], found["reason"]
     assert found["sensitivity"]["low"] <= demo.SENSITIVITY <= found["sensitivity"]["high"]

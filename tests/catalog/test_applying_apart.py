@@ -14,10 +14,12 @@ from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
-from app.catalog.api.exchange import from_files
-from app.catalog.documents.documents import CanaryDocument, HookDocument, SuiteDocument
-from app.catalog.service import applying, definitions, inline_checks, suite_definitions, suite_plans
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.exchange_api import from_files
+from app.catalog.service import applying, definitions
+from app.catalog.service import suites as suite_plans
 from app.catalog.service.references import API
+from app.hooks.documents import HookDocument
 from tests.support.fakes import START
 from tests.support.world import HOOK, RETRIEVER, World, canary, documents, race
 
@@ -61,7 +63,7 @@ def test_a_suite_is_written_in_as_many_statements_whatever_its_size_and_not_read
                 applying.apply(store, vault, wanted, managed_by=API, now=START)
             counts.append(len(statements))
             assert not [one for one in statements if one.lstrip().startswith("SELECT") and "canary_versions" in one]
-        rows = suite_definitions.list_canaries(store, slug)
+        rows = definitions.list_canaries(store, slug)
         assert [row.key for row in rows] == keys[1:]
         assert {row.body["category"] for row in rows} == {"procedural"}
     assert counts[:2] == counts[2:]
@@ -73,7 +75,7 @@ def test_several_suites_are_made_and_changed_in_one_transaction(store: Store) ->
         suites = [{**_suite(["ant", slug], category=category), "suite": slug} for slug in ("s" * 64, "two", "three")]
         applying.apply(store, vault, documents(*suites), managed_by=API, now=START)
         for slug in ("s" * 64, "two", "three"):
-            found = {row.key: row.body["category"] for row in suite_definitions.list_canaries(store, slug)}
+            found = {row.key: row.body["category"] for row in definitions.list_canaries(store, slug)}
             assert found == dict.fromkeys(["ant", slug], category)
 
 
@@ -88,13 +90,13 @@ def test_a_suite_is_hashed_once_for_each_revision_and_never_while_it_is_written(
     for query in ("ant", "bee"):
         wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary("ant", query=query)]})
         with written(store) as writing:
-            saved, _ = suite_definitions.put_suite(store, wanted, now=START)
+            saved, _ = definitions.put_suite(store, wanted, now=START)
         assert not set(writing) & set(statements)
         assert len(statements) == 1
-        assert [one.hash for one in suite_definitions.list_suites(store)] == [saved.hash]
+        assert [one.hash for one in definitions.list_suites(store)] == [saved.hash]
         assert len(statements) == 1
         statements.clear()
-    assert len({one.hash for one in suite_definitions.list_suites(store)}) == 1
+    assert len({one.hash for one in definitions.list_suites(store)}) == 1
 
 
 def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: Store) -> None:
@@ -109,9 +111,7 @@ def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: 
 
     check = {"slug": "watch", "suite": "suite", "retriever": RETRIEVER, "schedule": {"every": "5m"}}
     with pytest.raises(ConflictError, match="hook 'pager' was changed"), overtaken(store, replace):
-        inline_checks.put(
-            store, world.vault, {**check, "hooks": [{**HOOK, "slug": "pager", "secret": None}]}, now=START
-        )
+        applying.put(store, world.vault, {**check, "hooks": [{**HOOK, "slug": "pager", "secret": None}]}, now=START)
     assert definitions.stored_secrets(store, world.vault, "hook", "pager") == {"secret": after["secret"]}
 
 
@@ -136,17 +136,17 @@ def overtaken(store: Store, *acts: Callable[[Store], object]) -> Iterator[None]:
 def _put(*keys: str, **more: Any) -> Callable[[Store], object]:
     """Give what puts these canaries into the suite, beside those it has."""
     given = [parse_document(CanaryDocument, canary(key, **more)) for key in keys]
-    return lambda store: suite_definitions.put_canaries(store, "suite", given, now=START, with_suite=True)
+    return lambda store: definitions.put_canaries(store, "suite", given, now=START, with_suite=True)
 
 
 def _replace(*keys: str) -> Callable[[Store], object]:
     """Give what makes these the canaries of the suite."""
     wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary(key) for key in keys]})
-    return lambda store: suite_definitions.put_suite(store, wanted, now=START)
+    return lambda store: definitions.put_suite(store, wanted, now=START)
 
 
 def _keys(store: Store) -> list[str]:
-    return sorted(row.key for row in suite_definitions.list_canaries(store, "suite"))
+    return sorted(row.key for row in definitions.list_canaries(store, "suite"))
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
@@ -156,7 +156,7 @@ def test_a_suite_that_is_put_replaces_what_came_in_between(store: Store, *, ther
     with overtaken(store, _put("bee", "cat", category="procedural")):
         _replace("cat", "dog")(store)
     assert _keys(store) == ["cat", "dog"]
-    assert suite_definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+    assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
@@ -166,7 +166,7 @@ def test_canaries_that_are_put_stay_beside_what_came_in_between(store: Store, *,
     with overtaken(store, _put("bee"), _put("cat", category="procedural")):
         _put("cat", "dog")(store)
     assert _keys(store) == [*(["ant"] if there else []), "bee", "cat", "dog"]
-    assert suite_definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+    assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
 
 
 def test_each_row_is_validated_hashed_and_encoded_once_even_where_a_suite_is_planned_anew(store: Store) -> None:
@@ -218,4 +218,4 @@ def test_a_change_that_comes_in_between_is_planned_for(store: Store, *, there: b
     with overtaken(store, _put("bee")):
         changes = applying.apply(store, world.vault, documents(_suite(["cat"])), managed_by=API, now=START)
     assert ("archive", "suite/bee") in [(change.action, change.name) for change in changes]
-    assert [row.key for row in suite_definitions.list_canaries(store, "suite")] == ["cat"]
+    assert [row.key for row in definitions.list_canaries(store, "suite")] == ["cat"]

@@ -5,9 +5,9 @@ import re
 from playwright.sync_api import Browser, expect
 
 from app.base.db.engine import Store
-from app.catalog.documents.documents import HookDocument
 from app.catalog.service import definitions
-from app.hooks.domain.hooks import HookKind
+from app.hooks.documents import HookDocument
+from app.hooks.domain import HookKind
 from app.retrievers.presets import PRESETS
 from tests.support.browser import DESKTOP, PHONE, opened, served
 from tests.support.fakes import FakeProbe

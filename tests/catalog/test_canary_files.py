@@ -12,19 +12,21 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.base.documents import files
+from app.base.documents import texts as files
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.catalog.documents.canary_export import exported_secrets, write_canary_file
-from app.catalog.documents.canary_files import Documents, Source, read_canary_files
-from app.catalog.documents.documents import (
-    CanaryDocument,
-    CheckDocument,
-    HookDocument,
-    RetrieverDocument,
-    SuiteDocument,
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.canary_export import (
+    SCHEMA_FILE,
+    canary_file_schema,
+    exported_secrets,
+    schema_text,
+    write_canary_file,
 )
-from app.catalog.documents.schema import SCHEMA_FILE, canary_file_schema, schema_text
+from app.catalog.documents.canary_files import Documents, Source, read_canary_files
+from app.catalog.documents.documents import CheckDocument
+from app.hooks.documents import HookDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
 
 NOBODY = 65534
 EXAMPLE = """\
@@ -731,7 +733,9 @@ def test_what_a_preset_makes_of_a_variable_that_is_not_set_is_no_second_problem(
 
 
 def test_the_committed_schema_is_the_documents_own() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run: python -m app.catalog.documents.schema"
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), (
+        "run: python -m app.catalog.documents.canary_export"
+    )
     jsonschema.Draft202012Validator.check_schema(canary_file_schema())
 
 

@@ -11,9 +11,9 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
+from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.documents.documents import CanaryDocument
 from app.records.service import charts
 from app.reports.documents.reports import report_junit
 from app.runs.documents import why_degraded

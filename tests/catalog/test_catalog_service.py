@@ -12,18 +12,15 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
 from app.catalog.documents import canary_export
-from app.catalog.documents.documents import (
-    CanaryDocument,
-    CheckDocument,
-    HookDocument,
-    RetrieverDocument,
-    SuiteDocument,
-)
-from app.catalog.service import applying, definitions, exporting, suite_definitions
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service import applying, definitions
 from app.catalog.service.changes import Change
 from app.catalog.service.references import API, FILE
-from app.catalog.service.suite_snapshots import freeze_suite, load_suite
+from app.catalog.service.snapshots import freeze_suite, load_suite
 from app.catalog.tables import definition_versions
+from app.hooks.documents import HookDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.conftest import Databases
 from tests.support.fakes import START
 from tests.support.world import CHECK, HOOK, RETRIEVER, SECRET, World, canary, documents, page, race
@@ -154,11 +151,11 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
     with pytest.raises(FileManagedError, match=place):
         definitions.archive(store, "check", CHECK, now=START)
     with pytest.raises(FileManagedError, match=place):
-        suite_definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
+        definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
     with pytest.raises(FileManagedError, match=place):
-        suite_definitions.archive_canary(store, "suite", "ant", now=START)
+        definitions.archive_canary(store, "suite", "ant", now=START)
     with pytest.raises(FileManagedError, match=place):
-        suite_definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
+        definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
     for changed in (page([canary("ant", query="something else")]), page([], k=7)):
         with pytest.raises(FileManagedError, match=place):
             applying.apply(store, vault, documents(changed), managed_by=API, now=START)
@@ -168,18 +165,18 @@ def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(wor
     wanted = documents(page([canary("ant")]))
     assert applying.diff(world.store, world.vault, wanted, managed_by=API, now=START) == []
     assert applying.apply(world.store, world.vault, wanted, managed_by=API, now=START) == []
-    assert suite_definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
+    assert definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
 
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
     added = parse_document(CanaryDocument, canary("extra"))
-    assert suite_definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
-    assert suite_definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
+    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
+    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
     world.apply(page([canary("ant")]))
-    assert [row.key for row in suite_definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
+    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}
-    suite_definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
-    assert [row.key for row in suite_definitions.list_canaries(world.store, "suite")] == ["ant"]
+    definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
+    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant"]
 
 
 def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
@@ -188,7 +185,7 @@ def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
     changes = world.apply(page([canary("ant")]))
     assert {change.note for change in changes} == {"taken over from the api"}
     assert definitions.find(store, "check", CHECK).managed_by == FILE
-    assert suite_definitions.find_canary(store, "suite", "ant").managed_by == FILE
+    assert definitions.find_canary(store, "suite", "ant").managed_by == FILE
 
 
 def test_what_the_api_made_is_not_archived_by_files(store: Store) -> None:
@@ -238,13 +235,13 @@ def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
 def test_hashes_do_not_depend_on_order_place_or_defaults_written_out(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant", tags=["a", "b"])], k=5, enabled=True))
-    check, ant = definitions.find(store, "check", CHECK).hash, suite_definitions.find_canary(store, "suite", "ant").hash
+    check, ant = definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash
     wanted = page([canary("ant", tags=["b", "a"], category="simple_factual")])
     wanted["checks"] = [dict(reversed(wanted["checks"][0].items()))]
     world.apply({"suite": "zero", "canaries": []}, wanted)
     assert (
         definitions.find(store, "check", CHECK).hash,
-        suite_definitions.find_canary(store, "suite", "ant").hash,
+        definitions.find_canary(store, "suite", "ant").hash,
     ) == (
         check,
         ant,
@@ -269,7 +266,7 @@ def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
     def freeze(number: int) -> tuple[str, list[str]] | None:
         if number == 0:
             added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
-            suite_definitions.put_canaries(world.store, "suite", added, now=START)
+            definitions.put_canaries(world.store, "suite", added, now=START)
             return None
         frozen = freeze_suite(world.store, suite, START)
         with world.store.read() as connection:
@@ -357,9 +354,9 @@ def test_no_two_versions_in_force_share_a_ciphertext(store: Store) -> None:
 def test_everything_in_force_is_written_without_secrets_however_many_canaries_are_read_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(exporting, "_PAGE", at_once)
+    monkeypatch.setattr(definitions, "_PAGE", at_once)
     monkeypatch.setattr(canary_export, "_DUMPED_AT_ONCE", at_once)
-    text = exporting.write_all(world.store)
+    text = definitions.write_all(world.store)
     found = yaml.safe_load(text)
     assert found["suite"] == "suite"
     assert [one["key"] for one in found["canaries"]] == ["ant", "bee"]

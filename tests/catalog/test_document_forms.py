@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from app.alerts.silences import fields as silence_fields
+from app.alerts.silences import pages as silence_fields
+from app.alerts.silences.documents import SilenceDocument
 from app.base.documents.fields import Document
-from app.base.web.document_forms import document_body, document_texts, form_fields
-from app.catalog.documents.documents import CanaryDocument, CheckDocument, HookDocument, SilenceDocument
-from app.catalog.documents.schema import canary_file_schema
-from app.hooks.documents import HOOK_SECRETS
-from app.hooks.domain.hooks import HookKind
+from app.base.web.forms import document_body, document_texts, form_fields
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.canary_export import canary_file_schema
+from app.catalog.documents.documents import CheckDocument
+from app.hooks.documents import HOOK_SECRETS, HookDocument
+from app.hooks.domain import HookKind
 
 FORMS: list[tuple[type[Document], str]] = [
     (SilenceDocument, ""),

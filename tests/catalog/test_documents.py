@@ -5,21 +5,18 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from app.alerts.documents.rule_documents import rules_in_force
+from app.alerts.documents import rules_in_force
 from app.base.documents.fields import CANARY_KEY, SLUG, Document, format_duration, parse_duration, suggest_name
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Bound, Canary, Category, Judgment, Rule, RuleKind
-from app.catalog.documents.documents import (
-    CanaryDocument,
-    CheckDocument,
-    HookDocument,
-    RetrieverDocument,
-    SuiteDocument,
-)
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash, join_secrets, public_json, split_secrets
 from app.catalog.domain.schedules import Schedule
-from app.hooks.domain.hooks import Hook
+from app.hooks.documents import HookDocument
+from app.hooks.domain import Hook
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 
 SECRET = "whsec_ZGVtby1zZWNyZXQtZGVtby1zZWNyZXQtZGVtbw=="

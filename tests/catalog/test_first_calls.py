@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.base.api.keys import Scope
 from app.base.values import Outcome
-from app.records.run_tables import runs
+from app.records.tables import runs
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 
 ONE = {"query": "What is our data retention policy?", "expected_chunks": "retention_policy_doc"}

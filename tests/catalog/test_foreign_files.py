@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.errors import InvalidInputError
-from app.catalog.documents.documents import CanaryDocument, SuiteDocument
-from app.catalog.exchange import FORMATS, Limits, SuiteBuilder
-from app.catalog.exchange.csv_columns import parse_columns
-from app.catalog.exchange.grades import parse_grades
-from app.catalog.exchange.listed_cells import list_of
-from app.catalog.exchange.suite_builder import ImportedSuite
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.exchange import FORMATS
+from app.catalog.exchange.csv import list_of, parse_columns
+from app.catalog.exchange.suite_builder import ImportedSuite, Limits, SuiteBuilder, parse_grades
 from app.catalog.exchange.trec import read_run
 from tests.catalog.test_exchange import PLAIN_IDS, SENTENCES, read, refused, source
 

@@ -15,7 +15,7 @@ from app.base.documents.validation_messages import parse_document
 from app.base.values import Outcome
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import definitions, suite_definitions
+from app.catalog.service import definitions
 from tests.retrievers.test_pages_wizard import chosen, fields_of
 from tests.runs.test_steps import RERANKED
 from tests.support.fakes import FakeProbe, answered, failed, hits
@@ -46,7 +46,7 @@ def sent(pages: Site, path: str, status: int = 200, /, **form: Any) -> Page:
 
 def body_of(pages: Site, key: str, suite: str = "mine") -> Mapping[str, Any]:
     """Read a canary in force."""
-    return suite_definitions.find_canary(pages.world.store, suite, key).body
+    return definitions.find_canary(pages.world.store, suite, key).body
 
 
 # --- looking -------------------------------------------------------------------------------------------------
@@ -249,10 +249,10 @@ def test_saving_a_canary_as_it_stands_changes_nothing(pages: Site) -> None:
         "tags": ["x"],
     }
     assert pages.client().put("/v1/suites/mine/canaries/whole", json=whole).status_code == 201
-    before = suite_definitions.find_canary(pages.world.store, "mine", "whole")
+    before = definitions.find_canary(pages.world.store, "mine", "whole")
     form = {**fields_of(pages.page("/suites/mine/canaries/whole")), "do": "save"}
     assert pages.client().post("/suites/mine/canaries/whole", data=form).status_code == 303
-    after = suite_definitions.find_canary(pages.world.store, "mine", "whole")
+    after = definitions.find_canary(pages.world.store, "mine", "whole")
     assert (after.body, after.version_id) == (before.body, before.version_id)
 
 
@@ -378,7 +378,7 @@ def test_a_canary_of_a_file_is_shown_and_written_for_the_file(pages: Site) -> No
 
 def test_a_canary_of_more_chunks_than_its_form_holds_is_not_saved_without_them(pages: Site) -> None:
     document = parse_document(CanaryDocument, canary("long", expected_chunks=[{"id": f"c{at}"} for at in range(201)]))
-    suite_definitions.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
+    definitions.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
     path, before = "/suites/mine/canaries/long", pages.world.dump()
     shown = pages.page(path)
     assert "201 chunks, and this form has at most 200" in shown.text
@@ -540,7 +540,7 @@ def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site, encodi
     since = {"pasted": "query,chunk_id\nOther?,x\n", "suite": "other", "format": "trec", "do": "apply"}
     answer = pages.client().post("/import", data={**fields_of(shown), **since})  # what was planned, nothing typed since
     assert answer.headers["location"] == "/suites/mine?saved=imported"
-    assert len(suite_definitions.list_canaries(pages.world.store, "mine")) == 2
+    assert len(definitions.list_canaries(pages.world.store, "mine")) == 2
     again = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
     assert "No changes" in again.text
     unseen = sent(pages, "/import", 422, format="csv", suite="mine", pasted=CSV, do="apply")
@@ -578,7 +578,7 @@ def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site)
     since = {"column[1]": "article=text", "do": "apply"}
     answer = pages.client().post("/import", data={**fields_of(again), **since})  # what was planned
     assert answer.headers["location"] == "/suites/mine?saved=imported"
-    stored = suite_definitions.list_canaries(pages.world.store, "mine")
+    stored = definitions.list_canaries(pages.world.store, "mine")
     assert [[chunk["id"] for chunk in one.body["expected_chunks"]] for one in stored] == [["run_logs"], ["access"]]
 
 
@@ -712,5 +712,5 @@ def test_a_query_added_over_rest_and_on_the_page_is_one_canary(pages: Site) -> N
     assert "what-year" in page(again, 409).one("div", role="alert").text
     other = pages.client().post("/suites/mine/add", data={**form, "query": "What year!"}, follow_redirects=False)
     assert other.status_code == 303
-    keys = [row.key for row in suite_definitions.list_canaries(pages.world.store, "mine")]
+    keys = [row.key for row in definitions.list_canaries(pages.world.store, "mine")]
     assert len([key for key in keys if key.startswith("what-year-")]) == 1

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from app.base.db.engine import Store
-from app.base.db.file_locks import lock_for_serving, lock_for_work
+from app.base.db.files import lock_for_serving, lock_for_work
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConfigurationError, InvalidInputError
-from app.catalog.documents.canary_export import exported_secrets, write_canary_file
+from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import RetrieverDocument
-from app.catalog.documents.schema import canary_file_schema
 from app.catalog.documents.secret_fields import (
     content_hash,
     join_secrets,
@@ -31,10 +29,10 @@ from app.catalog.documents.secret_fields import (
     with_placeholders,
 )
 from app.catalog.service import definitions
-from app.catalog.service.key_rotation import rotate, rotate_key_file
-from app.catalog.service.vault import KEY_FILE, Vault, open_vault
+from app.catalog.service.vault import KEY_FILE, Vault, open_vault, rotate, rotate_key_file
 from app.catalog.tables import definition_versions
 from app.cli import app
+from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.conftest import Databases
 from tests.support.api_service import Api, api
 from tests.support.fakes import START

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.base.errors import StoreUnavailableError
 
 

@@ -8,9 +8,9 @@ from typer.testing import CliRunner, Result
 
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.documents.file_notes import suite_notes
-from app.catalog.domain.suite_power import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
-from app.catalog.service import suite_power
+from app.catalog.documents.canary_files import suite_notes
+from app.catalog.domain.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
+from app.catalog.service import suites
 from app.catalog.service.references import API, FILE
 from app.cli import app
 from tests.support.api_service import CANARIES, api
@@ -91,12 +91,10 @@ def test_notes_count_the_canaries_others_own_in_the_suite(store: Store) -> None:
     world = World(store=store)
     files = page([canary(f"f{n}") for n in range(40)])
     world.apply(files)
-    assert "40 canaries" in suite_power.notes_on_plan(store, documents(files), managed_by=FILE)[0]
+    assert "40 canaries" in suites.notes_on_plan(store, documents(files), managed_by=FILE)[0]
     mine = {"suite": "suite", "canaries": [canary(f"a{n}") for n in range(30)]}
-    assert suite_power.notes_on_plan(store, documents(mine), managed_by=API) == []
-    assert "30 canaries" in suite_power.notes_on_plan(store, documents(mine), managed_by=FILE)[0], (
-        "a file replaces its own"
-    )
+    assert suites.notes_on_plan(store, documents(mine), managed_by=API) == []
+    assert "30 canaries" in suites.notes_on_plan(store, documents(mine), managed_by=FILE)[0], "a file replaces its own"
 
 
 def test_files_are_told_thin_by_themselves() -> None:

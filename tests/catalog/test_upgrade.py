@@ -12,12 +12,11 @@ import pytest
 from fastapi import FastAPI
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.stored_bodies import read_body
-from app.catalog.domain.suite_hashes import suite_hash
+from app.catalog.documents.documents import CheckDocument, read_body
+from app.catalog.domain.suites import suite_hash
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import Vault

@@ -8,13 +8,14 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CanaryDocument, CheckDocument, SuiteDocument
-from app.catalog.service import applying, canary_keys, definitions, suite_definitions
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service import applying, definitions, suites
 from app.catalog.service.references import API, FILE
 from app.detection.service import baselines
+from app.diagnosis import store as diagnoses
 from app.diagnosis.service import reanchoring
-from app.diagnosis.store import diagnoses
 from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.counted_reads import counted_world
@@ -57,7 +58,7 @@ def nothing(_world: World, _size: int) -> None:
 
 def suite_of_the_api(world: World, size: int) -> None:
     """Begin with a suite that nobody checks."""
-    suite_definitions.put_suite(world.store, parsed(suite_of(size)), now=START)
+    definitions.put_suite(world.store, parsed(suite_of(size)), now=START)
 
 
 def checked_suite(world: World, size: int, owner: str = API) -> None:
@@ -75,7 +76,7 @@ def suite_with_runs(world: World, size: int) -> None:
     checked_suite(world, size)
     world.run()
     world.run()
-    suite_definitions.archive_canary(world.store, "suite", keys(size)[-1], now=START)
+    definitions.archive_canary(world.store, "suite", keys(size)[-1], now=START)
 
 
 def suite_with_proposals(world: World, size: int) -> None:
@@ -83,7 +84,7 @@ def suite_with_proposals(world: World, size: int) -> None:
     suite_with_runs(world, size)
     check = definitions.find(world.store, "check", CHECK)
     for key in keys(size)[:PROPOSALS]:
-        found = suite_definitions.find_canary(world.store, "suite", key)
+        found = definitions.find_canary(world.store, "suite", key)
         with world.store.write() as connection:
             values: dict[str, Any] = {"check_id": check.id, "canary_id": found.id}
             values["canary_version_id"] = found.version_id
@@ -108,21 +109,19 @@ def suite_with_proposals(world: World, size: int) -> None:
 def put_suite(world: World, size: int) -> None:
     """Put all of a suite but its last canary, each another than it was."""
     changed = parsed(suite_of(size, category="procedural")[:-1])
-    suite_definitions.put_suite(world.store, changed, now=START)
+    definitions.put_suite(world.store, changed, now=START)
 
 
 def put_canaries(world: World, size: int) -> None:
     """Put every canary, each another than it was."""
     given = [parse_document(CanaryDocument, one) for one in suite_of(size, category="procedural")]
-    assert suite_definitions.put_canaries(world.store, "suite", given, now=START).changed == size
+    assert definitions.put_canaries(world.store, "suite", given, now=START).changed == size
 
 
 def put_canary(world: World, _size: int) -> None:
     """Change a canary."""
-    over = suite_definitions.find_canary(world.store, "suite", "c0003").version_id
-    suite_definitions.put_canary(
-        world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over
-    )
+    over = definitions.find_canary(world.store, "suite", "c0003").version_id
+    definitions.put_canary(world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over)
 
 
 def import_suite(world: World, size: int) -> None:
@@ -155,7 +154,7 @@ def archive_suite(world: World, _size: int) -> None:
 
 def archive_canary(world: World, _size: int) -> None:
     """Archive a canary."""
-    suite_definitions.archive_canary(world.store, "suite", "c0003", now=START)
+    definitions.archive_canary(world.store, "suite", "c0003", now=START)
 
 
 def accept_proposals(world: World, _size: int) -> None:
@@ -239,5 +238,5 @@ def test_a_write_transaction_does_as_much_for_a_large_suite_and_parses_no_canary
 @pytest.mark.databases
 @pytest.mark.parametrize("query", ["a\x00b?", "a\ud800b?"], ids=["a null", "half a pair"])
 def test_a_query_that_no_database_takes_has_a_key_made_and_is_refused_later(query: str, store: Store) -> None:
-    suite_definitions.put_suite(store, parsed(suite_of(2)), now=START)
-    assert [one["key"] for one in canary_keys.assign_suite_keys(store, "suite", [{"query": query}])] == ["a-b"]
+    definitions.put_suite(store, parsed(suite_of(2)), now=START)
+    assert [one["key"] for one in suites.assign_suite_keys(store, "suite", [{"query": query}])] == ["a-b"]

@@ -12,13 +12,23 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain.measure_guide import Use, is_top_heavy
-from app.comparison.domain.depths import Depth, common_depth, primary_measures
-from app.comparison.domain.estimates import estimate, estimate_all
-from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Side, compare, holm
-from app.comparison.domain.pairs import Exclusion, Members, pair_canaries
-from app.comparison.domain.significance import FEWEST_PAIRS
-from app.scoring.depth_scores import cut_batch
+from app.catalog.domain.judgments import Use, is_top_heavy
+from app.comparison.domain.outcomes import (
+    Claim,
+    ComparisonOutcome,
+    ComparisonVerdict,
+    Depth,
+    Exclusion,
+    Members,
+    Side,
+    common_depth,
+    compare,
+    holm,
+    pair_canaries,
+    primary_measures,
+)
+from app.comparison.domain.significance import FEWEST_PAIRS, estimate, estimate_all
+from app.scoring.measures import cut_batch
 from tests.support.exchangeable_runs import NoisyRetriever, compare_batches, outcomes
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.comparison.documents.comparison_sentences import (
+from app.comparison.documents import (
     A_AND_B,
     BEFORE_AND_NOW,
     SideNames,
@@ -17,9 +17,7 @@ from app.comparison.documents.comparison_sentences import (
     exclusion_sentence,
     headline,
 )
-from app.comparison.domain.depths import Depth
-from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Side, compare
-from app.comparison.domain.pairs import Exclusion
+from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
 
 DEPTH = Depth(k=5, m=10, equal=True)
 

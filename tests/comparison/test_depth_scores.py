@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.values import Judgment, Ranking
-from app.scoring.depth_scores import scores_at_depth
 from app.scoring.matching import Match, match, prepare
-from app.scoring.measure_arrays import Batch, compute
-from app.scoring.measures import measures_for
+from app.scoring.measures import Batch, compute, measures_for, scores_at_depth
 from tests.support.fakes import hits
 
 CHUNKS = [f"c{number}" for number in range(12)]

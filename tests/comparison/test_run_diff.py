@@ -10,9 +10,9 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Outcome, Verdict
-from app.comparison.domain.run_diff import Change, Side, pair_up
+from app.comparison.domain.outcomes import Change, RunSide, pair_up
 from app.comparison.domain.significance import paired_difference, randomisation_test
-from app.comparison.service import run_comparison
+from app.comparison.service import comparisons
 from app.runs.service import rescoring
 from app.scoring.rankings import rbo
 from tests.support.api_service import Api, api
@@ -38,7 +38,7 @@ def service(tmp_path: Path) -> Iterator[Api]:
 
 
 def diff(world: World, before: Any, now: Any, **more: Any) -> dict[str, Any]:
-    found, following = run_comparison.diff(world.store, str(before.id), str(now.id), **more)
+    found, following = comparisons.diff(world.store, str(before.id), str(now.id), **more)
     return {**found, "next": following}
 
 
@@ -49,9 +49,9 @@ def items(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 # The pairing itself
 
 
-def side(verdicts: list[Verdict], ndcg: list[float], rankings: list[int | None], **more: Any) -> Side:
+def side(verdicts: list[Verdict], ndcg: list[float], rankings: list[int | None], **more: Any) -> RunSide:
     keys = more.get("keys", [f"k{place}" for place in range(len(verdicts))])
-    return Side(
+    return RunSide(
         keys=keys,
         queries=more.get("queries", keys),
         verdicts=verdicts,
@@ -249,10 +249,10 @@ def test_two_runs_are_compared_by_corrected_judgments(world: World) -> None:
 def test_a_run_that_is_not_there_or_has_not_ended_cannot_be_compared(world: World) -> None:
     run = world.run()
     with pytest.raises(NotFoundError, match="there is no run '99'"):
-        run_comparison.diff(world.store, str(run.id), "99")
+        comparisons.diff(world.store, str(run.id), "99")
     queued = world.wish()
     with pytest.raises(ConflictError, match="has not ended yet"):
-        run_comparison.diff(world.store, str(run.id), str(queued))
+        comparisons.diff(world.store, str(run.id), str(queued))
 
 
 # Over REST

@@ -14,11 +14,11 @@ from app.config import load_settings
 from app.demo.server import create_demo
 from app.detection.service import baselines
 from app.probe_wiring import build_probe
-from app.records.domain.run_views import ResultView
-from app.records.service import result_views
-from app.runs.service import runs, scheduling
+from app.records.domain import ResultView
+from app.records.service import results
+from app.runs.service import due_checks, runs
+from app.runs.service.finalising import EndedRun
 from app.runs.service.plans import Planner
-from app.runs.service.runs import EndedRun
 from tests.support.living import serving
 from tests.support.present import present
 from tests.support.world import World
@@ -34,7 +34,7 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
 
     def run() -> EndedRun:
         now = world.clock.advance(300)
-        scheduling.run_now(store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
+        due_checks.run_now(store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
         claimed = world.claim()
         assert claimed is not None
         ended = runs.execute(
@@ -55,7 +55,7 @@ def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_w
     (alert,) = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
     before, after = (
-        {one["key"]: one for one in result_views.results(store, str(run_.id))[0]} for run_ in (healthy[-1], broken[-1])
+        {one["key"]: one for one in results.results(store, str(run_.id))[0]} for run_ in (healthy[-1], broken[-1])
     )
     lost = {key for key, result in after.items() if "missing" in result["reasons"]}
     worse = {key for key in after if _quality(after[key]) < _quality(before[key]) - 0.1} - lost

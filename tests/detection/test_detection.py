@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Severity
-from app.detection.domain import Change, Members, Observation, Reading, Settings, Signal, follow, observe
-from app.detection.domain.betting_accounts import HIGHEST, bet, paid
-from app.detection.domain.check_tracker import Follower, learned
+from app.detection.domain.accounts import HIGHEST, bet, paid
 from app.detection.domain.decision import begin, step
 from app.detection.domain.learning import LEAST_RATE, learn, usual, worse_than
-from app.detection.domain.replay import Runs, replay
+from app.detection.domain.tracker import Follower, Runs, follow, learned, observe, replay
+from app.detection.domain.values import Change, Members, Observation, Reading, Settings, Signal
 from tests.support.synthetic_runs import calm, closed, members_of, noisy, opened, replicas, runs_of, together
 
 SETTINGS = Settings()

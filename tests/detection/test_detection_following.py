@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.detection.domain import (
-    Change,
-    Follower,
-    Observation,
-    Settings,
-    Signal,
-    follow,
-    learn_when_due,
-    observe,
+from app.detection.domain.evidence import poisson_tail, realign, realign_baseline, surprising
+from app.detection.domain.learning import learn
+from app.detection.domain.serialization import (
     pack_baseline,
     pack_habits,
     pack_state,
@@ -24,11 +18,8 @@ from app.detection.domain import (
     unpack_habits,
     unpack_state,
 )
-from app.detection.domain.check_tracker import learned
-from app.detection.domain.learning import learn
-from app.detection.domain.realignment import realign, realign_baseline
-from app.detection.domain.replay import replay
-from app.detection.domain.warm_up import poisson_tail, surprising
+from app.detection.domain.tracker import Follower, follow, learn_when_due, learned, observe, replay
+from app.detection.domain.values import Change, Observation, Settings, Signal
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, replicas, runs_of, together
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Ranking
-from app.detection.domain.drift import score_drift, top_overlap
+from app.detection.domain.sentences import score_drift, top_overlap
 from app.detection.domain.views import DriftKind, StoredDrift
-from app.detection.service import score_drift as drifting
-from app.records.store import ranking_rows
+from app.detection.service import replay as drifting
+from app.records.store import results
 from app.records.store.queue import ClaimedRun
 from app.runs.service.plans import Planner
 from app.scoring.rankings import round_ranking
@@ -92,9 +92,7 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> Store
     plan = Planner(world.store, world.vault).plan(claimed, world.clock())
     with world.store.write() as connection:
         settled = [round_ranking(one, plan.inputs.decimals) for one in now]
-        ids = ranking_rows.save_rankings(
-            connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled}
-        )
+        ids = results.save_rankings(connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled})
         ranking_ids = [ids[one.fingerprint or b""] for one in settled]
 
         def held_since(position: int) -> int | None:

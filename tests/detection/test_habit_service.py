@@ -9,10 +9,10 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.catalog.store import definitions
-from app.detection.service import baselines, habits
+from app.detection import store as detectors
+from app.detection.service import baselines
 from app.detection.service.detectors import Detector
-from app.detection.store import detectors
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site
@@ -122,7 +122,7 @@ def test_what_is_called_not_normal_alerts_with_the_next_run(learned: World) -> N
     carry_out(world, 3, SWITCHING)
     (habit,) = baselines.show(world.store, CHECK).habits
     for note in ("a stale replica", "again"):
-        habits.refuse(world.store, CHECK, habit.id, by="ann", note=note, now=NOW)
+        baselines.refuse(world.store, CHECK, habit.id, by="ann", note=note, now=NOW)
     assert len(world.alerts()) == 2
     carry_out(world, 1, SWITCHING)
     (alert,) = world.alerts(state="firing")
@@ -145,7 +145,7 @@ def test_a_habit_refused_while_a_run_ends_is_an_alarm_of_that_run(on_sqlite: Wor
 
     def refuse(look: int) -> None:
         if look == last:
-            habits.refuse(world.store, CHECK, habit.id, by="ann", note=None, now=NOW)
+            baselines.refuse(world.store, CHECK, habit.id, by="ann", note=None, now=NOW)
 
     world.clock = Interrupted(now=world.clock.now, act=refuse)
     carry_out(world, 1, SWITCHING)
@@ -156,7 +156,7 @@ def test_a_habit_refused_while_a_run_ends_is_an_alarm_of_that_run(on_sqlite: Wor
 
 def test_what_is_no_habit_of_the_check_cannot_be_refused(on_sqlite: World) -> None:
     with pytest.raises(NotFoundError, match="no habit 'ffff'"):
-        habits.refuse(on_sqlite.store, CHECK, "ffff", by="ann", note=None, now=NOW)
+        baselines.refuse(on_sqlite.store, CHECK, "ffff", by="ann", note=None, now=NOW)
 
 
 def test_accepting_the_present_forgets_habits(on_sqlite: World) -> None:
@@ -204,4 +204,4 @@ def test_a_habit_of_an_archived_check_is_not_refused(on_sqlite: World) -> None:
     (habit,) = baselines.show(world.store, CHECK).habits
     world.apply()
     with pytest.raises(ConflictError, match="archived"):
-        habits.refuse(world.store, CHECK, habit.id, by="ann", note=None, now=NOW)
+        baselines.refuse(world.store, CHECK, habit.id, by="ann", note=None, now=NOW)

@@ -8,18 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from app.detection.domain import (
-    Change,
-    Follower,
-    Observation,
-    Reading,
-    Settings,
-    follow,
-    observe,
-    pack_habits,
-    unpack_habits,
-)
-from app.detection.domain.check_tracker import learned
 from app.detection.domain.habits import (
     LONGEST,
     MOST_ANSWERS,
@@ -31,7 +19,9 @@ from app.detection.domain.habits import (
     is_learned,
 )
 from app.detection.domain.learning import learn
-from app.detection.domain.values import NO_HABITS, Episode, Habit, Habits, Key
+from app.detection.domain.serialization import pack_habits, unpack_habits
+from app.detection.domain.tracker import Follower, follow, learned, observe
+from app.detection.domain.values import NO_HABITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, together
 
 COUNT = 60

@@ -15,7 +15,7 @@ from app.base.db.engine import Store
 from app.base.errors import InvalidInputError
 from app.cli import app as cli
 from app.detection.documents import TraceFile
-from app.detection.domain.replay import Runs
+from app.detection.domain.tracker import Runs
 from tests.conftest import Databases
 from tests.support.synthetic_runs import calm, noisy, together
 from tests.support.watched import KEYS, carry_out, learned_world, until_open

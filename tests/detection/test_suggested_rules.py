@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.alerts.domain.suggested_bounds import suggested_bound
-from app.alerts.service import suggested_rules
+from app.alerts.domain.conditions import suggested_bound
+from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.catalog.service import definitions
 from tests.support.fakes import answered, hits
@@ -44,7 +44,7 @@ def test_there_are_no_suggestions_before_a_baseline_stands(store: Store) -> None
     world = World(store=store)
     world.apply(page([canary(key) for key in KEYS], rules=[]))
     carry_out(world, CHECK, 3)
-    found = suggested_rules.suggest(store, CHECK)
+    found = explanations.suggest(store, CHECK)
     assert (found.rules, found.note) == ([], "no baseline yet: 3 of 20 identical runs")
 
 

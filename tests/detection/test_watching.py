@@ -6,12 +6,13 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment, Outcome
-from app.catalog.domain.suite_snapshot import watched_members
+from app.catalog.domain.suites import watched_members
+from app.detection import store as detection
 from app.detection.service import baselines
-from app.detection.store import detectors as detection
 from app.operation.service import retention
+from app.runs.service.finalising import EndedRun
 from app.runs.service.plans import Planner
-from app.runs.service.runs import EndedRun, execute
+from app.runs.service.runs import execute
 from app.scoring.evaluation import Panel
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, failed, hits

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Answer, Canary, Category, Cause, Judgment, Outcome, Ranking
-from app.diagnosis.domain.causes import classify, is_overcome
-from app.diagnosis.domain.questions import questions
-from app.diagnosis.domain.text_overlap import containment, grams, longest_common_part, split_by_overlap
+from app.diagnosis.domain.chunk_causes import classify, is_overcome
+from app.diagnosis.domain.chunks import containment, grams, longest_common_part, split_by_overlap
+from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.values import Case, Diagnosis, Kind, Question
 from app.diagnosis.quality.domain.evidence import Answered, chunks_of
 from app.diagnosis.quality.domain.vocabulary import vocabulary

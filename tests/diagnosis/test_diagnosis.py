@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
-from app.alerts.service import alert_evidence, alert_views
-from app.alerts.service.alert_details import details
-from app.alerts.service.alert_lines import summaries
-from app.alerts.store import alerts
+from app.alerts import store as alerts
+from app.alerts.service import evidence
+from app.alerts.service import views as alert_views
+from app.alerts.service.details import details
+from app.alerts.service.views import summaries
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome
 from app.catalog.service import definitions
 from app.catalog.store import definitions as stored_definitions
 from app.diagnosis.service import diagnoses, reanchoring
-from app.diagnosis.service.on_demand import OnDemand
-from app.diagnosis.store.diagnoses import marks_before
+from app.diagnosis.service.diagnoses import OnDemand
+from app.diagnosis.store import marks_before
 from app.operation.service import retention
 from app.records.service import canary_views
 from tests.support.library import API, TEXTS, Diagnosed, shelf
@@ -393,7 +394,7 @@ def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chu
 
     def _told(run_id: int) -> str | None:
         with sqlite_store.read() as connection:
-            explained = alert_evidence.explain(connection, run_id)
+            explained = evidence.explain(connection, run_id)
         assert explained is not None
         found = explained.diagnoses.get("tokens")
         return None if found is None else found.cause

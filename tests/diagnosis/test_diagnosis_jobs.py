@@ -12,14 +12,15 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from app.base.db.engine import Store
-from app.base.jobs.tables import jobs
+from app.base.jobs.values import jobs
 from app.base.values import Answer
-from app.diagnosis.service.diagnosis_jobs import diagnose_run
-from app.operation.worker import Engine, Worker
-from app.records.service import run_views
+from app.diagnosis.service.diagnoses import diagnose_run
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
+from app.records.service import runs
 from app.reports import metrics
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 from tests.support.library import Diagnosed, Library, shelf
 from tests.support.living import until
 from tests.support.world import LINKS, World
@@ -84,7 +85,7 @@ def test_runs_go_on_while_a_diagnosis_hangs(sqlite_store: Store) -> None:
         until(lambda: probe.hanging)
         later = setting.world.wish()
         worker.wake()
-        until(lambda: run_views.run(sqlite_store, str(later))["status"] == "finished")
+        until(lambda: runs.run(sqlite_store, str(later))["status"] == "finished")
         assert not probe.go.is_set()
         assert len(probe.hanging) == 1  # the second of the same retriever waits
         probe.go.set()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from app.base.values import Answer
 from app.cli import app
 from app.config import Settings
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.domain import Hook, Message, Receipt
 from app.main import create_app, open_service
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from tests.support.api_service import HOOK_SECRET, Api, api

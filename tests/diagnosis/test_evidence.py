@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from app.alerts.service import alert_evidence
-from app.alerts.service.changed_list import list_changed
+from app.alerts.service import evidence
+from app.alerts.service.changes import list_changed
 from app.base.db.engine import Store
-from app.detection.domain import Baseline, unpack_baseline
-from app.detection.store import detectors
+from app.detection import store as detectors
+from app.detection.domain.serialization import unpack_baseline
+from app.detection.domain.values import Baseline
 from app.records import documents as shapes
-from app.records.service import result_views
+from app.records.service import results
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
 from tests.support.watched import KEYS, REGRESSION, carry_out, learned_world
@@ -38,7 +39,7 @@ def test_the_worst_canaries_stand_in_the_order_of_reports(world: World) -> None:
     with world.store.read() as connection:
         named = list_changed(connection, run.id, None)["canaries"]
     assert [one["key"] for one in named] == ["dog", "cat", "bee", "ant"]
-    reported = shapes.worst_first(result_views.results(world.store, str(run.id))[0])
+    reported = shapes.worst_first(results.results(world.store, str(run.id))[0])
     assert [one["key"] for one in named] == [one["key"] for one in reported]
 
 
@@ -47,7 +48,7 @@ def test_a_baseline_says_how_many_would_have_fallen_by_chance(databases: Databas
     world = World(store=stores(url), clock=clock)
     bad = carry_out(world, 1, KEYS[:3])[0]
     with world.store.read() as connection:
-        why = alert_evidence.explain(connection, bad.id)
+        why = evidence.explain(connection, bad.id)
     baseline = _baseline_of(world.store, bad.id)
     rates = [float(rate) for rate in baseline.rates[0, 0]]  # lost, right after having passed
     assert why is not None
@@ -64,7 +65,7 @@ def test_of_a_canary_the_baseline_does_not_know_nothing_is_said_of_chance(
     world.apply(page([*canaries, canary("new")], rules=[REGRESSION]))
     bad = carry_out(world, 1, KEYS[:3])[0]
     with world.store.read() as connection:
-        why = alert_evidence.explain(connection, bad.id)
+        why = evidence.explain(connection, bad.id)
     assert why is not None
     assert why.fleet_view["expected_by_chance"] is None
 
@@ -73,7 +74,7 @@ def test_without_a_baseline_nothing_is_said_of_chance(world: World) -> None:
     world.run()
     world.probe.all_miss()
     with world.store.read() as connection:
-        why = alert_evidence.explain(connection, world.run().id)
+        why = evidence.explain(connection, world.run().id)
     assert why is not None
     assert (why.fleet.fallen, why.fleet_view["expected_by_chance"]) == (4, None)
 
@@ -90,7 +91,7 @@ def test_nothing_fell_on_the_first_run_that_measured_and_an_outage_in_between_ma
     world.probe.answers["dog"] = answered(hits("doc-dog"))
     third = world.run()
     with world.store.read() as connection:
-        told = [alert_evidence.explain(connection, run.id) for run in (first, third)]
+        told = [evidence.explain(connection, run.id) for run in (first, third)]
     assert told[0] is not None
     assert told[0].fleet.headline == "2 of 4 canaries degraded in the first run: not diagnosed yet"
     assert told[0].fleet.fallen == 0

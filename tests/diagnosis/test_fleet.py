@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.alerts.domain.cause_words import CAUSE_WORDS
+from app.alerts.domain.evidence import CAUSE_WORDS
 from app.base.values import Cause
-from app.catalog.domain.canary_groups import Group, GroupKind
+from app.catalog.domain.suites import Group, GroupKind
 from app.diagnosis.domain.common_causes import Member, Shape, fleet
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")

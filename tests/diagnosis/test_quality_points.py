@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
-from app.catalog.domain.suite_power import reach
+from app.catalog.domain.suites import reach
 from app.diagnosis.quality.domain.boundaries import chunk_boundaries
 from app.diagnosis.quality.domain.chunks import chunk_quality
 from app.diagnosis.quality.domain.embedding import embedding_quality

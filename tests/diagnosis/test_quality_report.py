@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.base.api.request_limits import Turns
+from app.base.api.requests import Turns
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
 from app.base.values import Outcome
@@ -19,7 +19,7 @@ from app.cli import app
 from app.diagnosis.domain.views import QualityReport
 from app.diagnosis.quality import service as quality_report
 from app.diagnosis.quality.api import REPORTS
-from app.diagnosis.quality.reports import TITLES, quality_markdown
+from app.diagnosis.quality.documents import TITLES, quality_markdown
 from app.retrievers.domain.embeddings import EmbeddingResult
 from app.retrievers.domain.retrievers import Embedder
 from tests.support.api_service import CANARIES, Api, api

@@ -14,12 +14,12 @@ from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import definitions, suite_definitions
+from app.catalog.service import definitions
 from app.cli import app
-from app.diagnosis.documents.judgment_patch import Replacement, patch_text
+from app.diagnosis import store as stored
+from app.diagnosis.documents import Replacement, patch_text
 from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import reanchoring
-from app.diagnosis.store import diagnoses as stored
 from tests.support.library import API, QUERIES, Diagnosed, shelf
 from tests.support.present import present
 
@@ -45,7 +45,7 @@ def _decide(setting: Diagnosed, **wanted: Any) -> ReanchorDecision:
 
 
 def _expected(setting: Diagnosed, key: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = suite_definitions.find_canary(setting.store, "suite", key).body["expected_chunks"]
+    found: list[dict[str, Any]] = definitions.find_canary(setting.store, "suite", key).body["expected_chunks"]
     return found
 
 
@@ -197,7 +197,7 @@ def test_an_archived_canary_is_outdated_however_many_others_wait(sqlite_store: S
     setting = _renamed(sqlite_store, "refunds", "tokens")
     ids = {one["key"]: int(one["id"]) for one in _listed(setting)}
     _propose_again(setting, "tokens", 1_001)
-    suite_definitions.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
+    definitions.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
     decided = _decide(setting, accept=[ids["refunds"]])
     assert decided["outdated"] == [{"id": str(ids["refunds"]), "key": "refunds", "state": "outdated"}]
     assert decided["accepted"] == []

@@ -7,7 +7,7 @@ import pytest
 from app.base.db.engine import Store
 from app.detection.service import baselines
 from app.reports.documents.reports import report_markdown
-from app.reports.service import run_reports
+from app.reports.service import reports
 from tests.support.library import TEXTS, Diagnosed, shelf
 from tests.support.pages_service import Site
 from tests.support.world import CHECK
@@ -48,7 +48,7 @@ def test_the_cause_with_both_recalls_stands_in_reasons_pages_alert_and_notificat
     data = json.loads(setting.world.send.sent[-1][1].body)["data"]
     assert CAUSE in data["summary"]
     assert data["fleet"]["cause"]["recall_by_passage_now"] == 0.8333
-    report = report_markdown(run_reports.load_report(setting.world.store, run)).replace("\\", "")
+    report = report_markdown(reports.load_report(setting.world.store, run)).replace("\\", "")
     assert CAUSE in report
     assert GAP in report
     assert GAP not in pages.page(f"/runs/{run}").text, "the cause says so already"
@@ -62,7 +62,7 @@ def test_once_it_is_accepted_the_pages_say_so_for_as_long_as_the_ids_differ(sett
     assert pages.client().get(f"/v1/runs/{later}").json()["reasons"] == []
     for path in (f"/runs/{later}", f"/checks/{CHECK}"):
         assert ALL_FOUND in pages.page(path).text, path
-    assert ALL_FOUND in report_markdown(run_reports.load_report(setting.world.store, later)).replace("\\", "")
+    assert ALL_FOUND in report_markdown(reports.load_report(setting.world.store, later)).replace("\\", "")
     setting.library.chunks = dict(TEXTS)
     back = setting.run().id
     for path in (f"/runs/{back}", f"/checks/{CHECK}"):

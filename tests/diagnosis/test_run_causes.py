@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.alerts.domain.canary_changes import ChangedCanaries
-from app.alerts.domain.summary import AlertFacts, alert_summary
+from app.alerts.domain.evidence import ChangedCanaries
+from app.alerts.domain.telling import AlertFacts, alert_summary
 from app.base.db.engine import Store
 from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
 from app.detection.service import baselines
-from app.diagnosis.domain import run_cause_search
-from app.diagnosis.domain.causes import classify
-from app.diagnosis.domain.reanchoring import is_back
-from app.diagnosis.domain.run_cause_search import Pair, find_run_cause
-from app.diagnosis.domain.run_causes import RunCause, RunCauseKind, read_run_cause
+from app.diagnosis import store as run_causes
+from app.diagnosis.domain import run_causes as run_cause_search
+from app.diagnosis.domain.chunk_causes import classify
+from app.diagnosis.domain.chunks import is_back
+from app.diagnosis.domain.run_causes import Pair, RunCause, RunCauseKind, find_run_cause, read_run_cause
 from app.diagnosis.domain.values import Case
 from app.diagnosis.domain.views import ReanchorState
-from app.diagnosis.service import bulk_reanchoring, reanchoring, returned_chunks
-from app.diagnosis.store import run_causes
+from app.diagnosis.service import cases, reanchoring
 from app.retrievers.domain.retrievers import Scale
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf
 
@@ -311,7 +310,7 @@ def test_every_affected_canary_gets_a_proposal_without_a_question_and_all_are_ac
 def test_a_few_canaries_are_looked_at_a_run_and_all_in_the_end(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_reanchoring, "EXAMINED", 3)
+    monkeypatch.setattr(reanchoring, "EXAMINED", 3)
     expected = [{**one, "expected_chunks": [{"id": one["key"], "text": TEXTS[one["key"]]}]} for one in shelf()]
     setting = Diagnosed.of(sqlite_store, expected, owner=API)
     setting.run()
@@ -340,7 +339,7 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
 def test_proposals_are_outdated_once_the_old_chunks_are_back_however_many_there_are(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    monkeypatch.setattr(returned_chunks, "_PAGE", page)
+    monkeypatch.setattr(cases, "_PAGE", page)
     setting = Diagnosed.of(sqlite_store)
     setting.run()
     setting.library.chunks = recut(TEXTS)

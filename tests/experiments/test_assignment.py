@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.experiments.domain.assignment import assign_arm
+from app.experiments.domain.experiments import assign_arm
 from app.experiments.domain.interleaving import interleave
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from app.experiments.domain.confidence_sequence import RHO_SQUARED, ArmCounts, estimate_difference, radius
-from app.experiments.domain.power import detectable_difference, power_at
-from app.experiments.domain.sample_ratio import is_mismatch, log_mismatch_evidence
+from app.experiments.domain.experiments import (
+    RHO_SQUARED,
+    ArmCounts,
+    detectable_difference,
+    estimate_difference,
+    is_mismatch,
+    log_mismatch_evidence,
+    power_at,
+    radius,
+)
 
 
 def arm(units: int, successes: int) -> ArmCounts:

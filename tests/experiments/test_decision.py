@@ -3,8 +3,14 @@
 import pytest
 
 from app.comparison.domain.outcomes import Side
-from app.experiments.domain.confidence_sequence import ArmCounts
-from app.experiments.domain.decision import ExperimentDecision, ExperimentPlan, ExperimentState, Look, decide_experiment
+from app.experiments.domain.experiments import (
+    ArmCounts,
+    ExperimentDecision,
+    ExperimentPlan,
+    ExperimentState,
+    Look,
+    decide_experiment,
+)
 
 PLAN = ExperimentPlan(names=("vector", "hybrid"), share=0.5, delta=0.02, max_units=100_000)
 

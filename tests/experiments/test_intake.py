@@ -13,11 +13,10 @@ import sqlalchemy as sa
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
-from app.experiments.documents.experiment_documents import ExperimentDocument, ExposureBatch, OutcomeBatch
-from app.experiments.domain.assignment import assign_arm
-from app.experiments.domain.decision import ExperimentState
+from app.experiments.documents import ExperimentDocument, ExposureBatch, OutcomeBatch
+from app.experiments.domain.experiments import ExperimentState, assign_arm
 from app.experiments.domain.views import ExperimentDetail, ReceivedExposures, ReceivedOutcomes
-from app.experiments.service import experiments, intake, results
+from app.experiments.service import experiments
 from app.experiments.tables import experiment_units
 from app.experiments.tables import experiments as experiment_rows
 from app.operation.service import retention
@@ -35,7 +34,7 @@ def put(store: Store, *, now: datetime = NOW, shares: Sequence[float] = (0.5, 0.
 def expose(store: Store, *units: Any, now: datetime = NOW) -> ReceivedExposures:
     given = [unit if isinstance(unit, dict) else {"unit": unit} for unit in units]
     batch = parse_document(ExposureBatch, {"exposures": given})
-    return intake.receive_exposures(store, "search", batch.exposures, now=now)
+    return experiments.receive_exposures(store, "search", batch.exposures, now=now)
 
 
 def outcome(unit: str, value: int = 1, event: str | None = None, at: datetime | None = None) -> dict[str, Any]:
@@ -45,11 +44,11 @@ def outcome(unit: str, value: int = 1, event: str | None = None, at: datetime | 
 
 def tell(store: Store, *outcomes: dict[str, Any], now: datetime = NOW) -> ReceivedOutcomes:
     batch = parse_document(OutcomeBatch, {"outcomes": list(outcomes)})
-    return intake.receive_outcomes(store, "search", batch.outcomes, now=now)
+    return experiments.receive_outcomes(store, "search", batch.outcomes, now=now)
 
 
 def load(store: Store, *, now: datetime = NOW + 3 * DAY) -> ExperimentDetail:
-    return results.load_experiment(store, "search", now=now)
+    return experiments.load_experiment(store, "search", now=now)
 
 
 def arm_of(unit: str, epoch: int = 1, shares: Sequence[float] = (0.5, 0.5)) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.comparison.domain.outcomes import Side
-from app.experiments.domain.confidence_sequence import radius
+from app.experiments.domain.experiments import radius
 from app.experiments.domain.interleaving import (
     InterleavedHit,
     Preferences,

@@ -10,10 +10,10 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.comparison.domain.outcomes import Side
-from app.experiments.documents.interleaving_documents import Click, InterleavingDocument, ListsRequest
-from app.experiments.domain.decision import ExperimentState
+from app.experiments.documents import Click, InterleavingDocument, ListsRequest
+from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.interleaving import Preferences, decide_preference
-from app.experiments.service import interleavings
+from app.experiments.service import experiments
 from tests.support.api_service import Api, api
 
 NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)
@@ -22,16 +22,16 @@ NAMES = ("vector", "hybrid")
 
 def put(store: Store, **more: int) -> bool:
     document = InterleavingDocument(slug="search", a="vector", b="hybrid", **more)
-    return interleavings.put_interleaving(store, document, by="Ada", now=NOW)
+    return experiments.put_interleaving(store, document, by="Ada", now=NOW)
 
 
 def click(store: Store, *clicks: tuple[str, str, Side], now: datetime = NOW) -> None:
     sent = [Click(event_id=event, unit=unit, team=team) for event, unit, team in clicks]
-    interleavings.receive_clicks(store, "search", sent, now=now)
+    experiments.receive_clicks(store, "search", sent, now=now)
 
 
 def counts(store: Store) -> tuple[int, int, int]:
-    found = interleavings.load_interleaving(store, "search")
+    found = experiments.load_interleaving(store, "search")
     return found["prefer_a"], found["prefer_b"], found["ties"]
 
 
@@ -69,11 +69,11 @@ def test_a_unit_counts_for_what_it_clicked_more_each_event_once(store: Store) ->
 def test_the_first_look_that_ends_decides_whatever_comes_later(store: Store) -> None:
     put(store)
     click(store, *(("1", f"unit {one}", Side.B if one % 5 else Side.A) for one in range(300)))
-    won = interleavings.load_interleaving(store, "search")
+    won = experiments.load_interleaving(store, "search")
     assert (won["state"], won["winner"], won["decided_at"]) == ("winner", "hybrid", "2026-11-26T12:30:00Z")
     later = NOW + timedelta(hours=1)
     click(store, *(("2", f"other {one}", Side.A) for one in range(2_000)), now=later)
-    still = interleavings.load_interleaving(store, "search")
+    still = experiments.load_interleaving(store, "search")
     assert (still["winner"], still["difference"], still["decided_at"]) == (
         "hybrid",
         won["difference"],
@@ -85,23 +85,19 @@ def test_the_first_look_that_ends_decides_whatever_comes_later(store: Store) -> 
 def test_what_changes_begins_an_epoch_without_counts(store: Store) -> None:
     put(store)
     wish = ListsRequest(unit="ann", a=("1", "2", "3", "4"), b=("5", "6", "7", "8"))
-    first = [
-        interleavings.merge_lists(store, "search", wish.model_copy(update={"unit": str(one)})) for one in range(20)
-    ]
+    first = [experiments.merge_lists(store, "search", wish.model_copy(update={"unit": str(one)})) for one in range(20)]
     click(store, ("1", "ann", Side.A))
     assert not put(store, max_units=5_000)
-    found = interleavings.load_interleaving(store, "search")
+    found = experiments.load_interleaving(store, "search")
     assert (found["epoch"], found["max_units"], counts(store)) == (2, 5_000, (0, 0, 0))
-    again = [
-        interleavings.merge_lists(store, "search", wish.model_copy(update={"unit": str(one)})) for one in range(20)
-    ]
+    again = [experiments.merge_lists(store, "search", wish.model_copy(update={"unit": str(one)})) for one in range(20)]
     assert [one["hits"] for one in first] != [one["hits"] for one in again], "all units are dealt anew"
     document = InterleavingDocument(slug="search", a="vector", b="hybrid")
     with pytest.raises(ConflictError):
-        interleavings.put_interleaving(store, document, by="Ada", now=NOW, only_new=True)
-    interleavings.delete_interleaving(store, "search")
+        experiments.put_interleaving(store, document, by="Ada", now=NOW, only_new=True)
+    experiments.delete_interleaving(store, "search")
     with pytest.raises(NotFoundError):
-        interleavings.load_interleaving(store, "search")
+        experiments.load_interleaving(store, "search")
 
 
 @pytest.fixture

@@ -2,8 +2,15 @@
 
 import pytest
 
-from app.experiments.domain.confidence_sequence import ArmCounts
-from app.experiments.domain.looks import bucket_of, bucket_us, count_exposed, count_pending, make_looks, thin_looks
+from app.experiments.domain.experiments import (
+    ArmCounts,
+    bucket_of,
+    bucket_us,
+    count_exposed,
+    count_pending,
+    make_looks,
+    thin_looks,
+)
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

@@ -9,7 +9,7 @@ import pytest
 from app.base.api.keys import Scope
 from app.base.web import rendering
 from app.experiments.domain.views import ExperimentLook
-from app.experiments.pages.interval_chart import HEIGHT, WIDTH, draw_intervals
+from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.comparison.domain.outcomes import ComparisonVerdict
-from app.experiments.domain.confidence_sequence import RateDifference
+from app.experiments.domain.experiments import RateDifference
 from app.experiments.domain.promotion import (
     ExposureEvidence,
     Gate,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.annotation.documents.task_documents import TaskDocument
-from app.annotation.service import annotating, pooling, tasks
-from app.answers.service import calibrating, drawing
+from app.annotation.documents import TaskDocument
+from app.annotation.service import annotating, tasks
+from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.experiments.documents.promotion_documents import PromotionDocument
+from app.experiments.documents import PromotionDocument
 from app.experiments.domain.promotion import GateName, GateResult
 from app.experiments.domain.views import GateView
 from app.experiments.service import promotions
@@ -55,16 +55,16 @@ class Judged:
         described["answers"] = {"judge": "reader", "question": question, "count": 100}
         document = parse_document(TaskDocument, described)
         tasks.put_task(store, document, by="ada", now=world.clock())
-        pooling.request_pool(store, document.slug, now=world.clock())
+        tasks.request_pool(store, document.slug, now=world.clock())
         with store.read() as connection:
             task = tasks.find_task(connection, document.slug)
-        drawing.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
+        labels.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
         found = annotating.next_item(store, document.slug, annotator="Ann")
         while (item := found["item"]) is not None:
             grade = int(item["query"] not in LIES)
             now = world.clock.advance(1)
             found = annotating.annotate(store, document.slug, item["id"], annotator="Ann", grade=grade, now=now)
-        calibrating.calibrate(store, task.id, now=world.clock())
+        labels.calibrate(store, task.id, now=world.clock())
 
     def gate(self) -> GateView:
         """Return the gate of the judge."""

@@ -4,7 +4,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.comparison.domain.outcomes import ComparisonVerdict
-from app.experiments.domain.decision import ExperimentState
+from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.promotion import GateResult, PromotionState
 from tests.support.promotion_story import CANARIES, Story, tell_story
 

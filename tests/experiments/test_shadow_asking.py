@@ -13,8 +13,8 @@ from app.base.jobs.values import JobKind
 from app.base.values import Answer, Outcome
 from app.catalog.service import applying
 from app.catalog.service.references import API
-from app.experiments.documents.shadow_documents import HitDocument, ShadowDocument, ShadowPair
-from app.experiments.service import shadow_asking, shadow_intake, shadows
+from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
+from app.experiments.service import shadows
 from app.experiments.store import shadows as rows
 from app.operation.service import retention
 from app.retrievers.domain.retrievers import ProbeQuery
@@ -50,13 +50,13 @@ def define(world: World, **more: Any) -> None:
 def send(world: World, *queries: str, a: str = "doc", texts: bool = True, **more: Any) -> Any:
     hit = HitDocument(id=a, text=f"text of {a}" if texts else None)
     pairs = [ShadowPair(query=one, a=(hit,), a_seconds=0.1) for one in queries]
-    return shadow_intake.receive_pairs(world.store, world.vault, "hybrid", pairs, now=world.clock(), **more)
+    return shadows.receive_pairs(world.store, world.vault, "hybrid", pairs, now=world.clock(), **more)
 
 
 def ask(world: World, **more: Any) -> datetime | None:
     with world.store.read() as connection:
         shadow = present(rows.find_shadow(connection, "hybrid"))
-    return shadow_asking.ask_candidate(world.store, world.vault, world.probe, shadow.id, clock=world.clock, **more)
+    return shadows.ask_candidate(world.store, world.vault, world.probe, shadow.id, clock=world.clock, **more)
 
 
 def waiting(world: World) -> int:
@@ -108,14 +108,14 @@ def test_failures_are_counted_and_a_dead_candidate_is_left_alone(world: World) -
     world.probe.all_fail(Outcome.TIMEOUT)
     world.probe.batch = 1
     send(world, *(f"query {number}" for number in range(40)))
-    assert ask(world) == world.clock() + shadow_asking.PAUSE
+    assert ask(world) == world.clock() + shadows.PAUSE
     found = shadows.load_shadow(world.store, "hybrid")
     assert found["failed"] == found["pairs"] == len(world.probe.asked)
     assert 0 < found["pairs"] < 40
     assert found["waiting"] == 40 - found["pairs"], "what was not asked waits"
     asked = len(world.probe.asked)
     send(world, "one more")
-    assert ask(world) == world.clock() + shadow_asking.PAUSE, "however much is sent meanwhile"
+    assert ask(world) == world.clock() + shadows.PAUSE, "however much is sent meanwhile"
     assert len(world.probe.asked) == asked
     world.probe.all_answer()
     world.clock.advance(61)
@@ -132,11 +132,11 @@ def test_a_candidate_that_asks_to_be_left_alone_is(world: World) -> None:
 
 
 def test_after_some_blocks_other_shadows_have_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow_asking, "BLOCKS", 2)
+    monkeypatch.setattr(shadows, "BLOCKS", 2)
     send(world, *(f"query {number}" for number in range(50)))
     again = present(ask(world))
     assert again > world.clock()
-    assert waiting(world) == 50 - 2 * shadow_asking.BLOCK
+    assert waiting(world) == 50 - 2 * shadows.BLOCK
     assert ask(world) is None
     assert waiting(world) == 0
 
@@ -222,7 +222,7 @@ def test_deleting_a_shadow_deletes_what_waits_and_what_is_kept(world: World) -> 
 
 
 def test_no_more_wait_than_there_is_room_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow_intake, "MOST_WAITING", 3)
+    monkeypatch.setattr(shadows, "MOST_WAITING", 3)
     assert send(world, "a", "b")["to_ask"] == 2
     received = send(world, "c", "d", "e")
     assert (received["to_ask"], received["notes"]) == (1, ["2 queries left out: 3 wait for the candidate already"])
@@ -233,7 +233,7 @@ def test_a_candidate_that_is_archived_is_not_asked(world: World) -> None:
     send(world, "fees")
     with world.store.write() as connection:
         connection.exec_driver_sql("update definitions set archived_at = 1 where slug = 'search'")
-    assert ask(world) == world.clock() + shadow_asking.PAUSE
+    assert ask(world) == world.clock() + shadows.PAUSE
     assert waiting(world) == 1
 
 

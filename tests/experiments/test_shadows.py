@@ -11,12 +11,12 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError
 from app.catalog.service.vault import Vault
-from app.experiments.documents.shadow_documents import HitDocument, ShadowPair
-from app.experiments.domain.shadow import compare_pair, is_asked
-from app.experiments.service import shadow_intake, shadows
+from app.experiments.documents import HitDocument, ShadowPair
+from app.experiments.domain.promotion import compare_pair, is_asked
+from app.experiments.service import shadows
 from app.operation.service import retention
 from app.scoring.rankings import rbo
-from app.traffic.service.repeated_parts import RECEIVED_BEFORE
+from app.traffic.service import RECEIVED_BEFORE
 from tests.support.api_service import Api, api
 
 NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)
@@ -29,7 +29,7 @@ def pair(a: str, b: str | None, **more: Any) -> ShadowPair:
 
 
 def receive(store: Store, pairs: Sequence[ShadowPair], *, now: datetime = NOW, **more: Any) -> Any:
-    return shadow_intake.receive_pairs(store, VAULT, "hybrid", pairs, now=now, **more)
+    return shadows.receive_pairs(store, VAULT, "hybrid", pairs, now=now, **more)
 
 
 def test_overlaps_of_two_rankings() -> None:

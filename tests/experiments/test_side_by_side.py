@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from app.annotation.documents.task_documents import TaskDocument
-from app.annotation.domain.consensus import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
+from app.annotation.documents import TaskDocument
+from app.annotation.domain.agreement import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
 from app.annotation.domain.views import NextItem
-from app.annotation.service import adoption, annotating, annotation_files, pooling, recall, results, tasks
-from app.annotation.store import pair_items
-from app.annotation.store.pair_items import PairItem
+from app.annotation.service import annotating, results, tasks
+from app.annotation.store import annotations
+from app.annotation.store.annotations import PairItem
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.service import applying
 from app.catalog.service.references import API
-from app.experiments.documents.shadow_documents import HitDocument, ShadowDocument, ShadowPair
-from app.experiments.domain.preferences import ComparedPair, count_preferences
-from app.experiments.service import shadow_intake, shadows, side_by_side
+from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
+from app.experiments.domain.interleaving import ComparedPair, count_preferences
+from app.experiments.service import promotions, shadows
 from tests.support.present import present
 from tests.support.world import World, canary, documents, page
 
@@ -68,21 +68,21 @@ def world(store: Store) -> World:
     shadows.put_shadow(store, ShadowDocument(slug="hybrid"), by="Ada", now=world.clock())
     a, b = HitDocument(id="a", text="what users got"), HitDocument(id="b", text="what the candidate gave")
     pairs = [ShadowPair(query=one, a=(a,), b=(b,)) for one in QUERIES]
-    shadow_intake.receive_pairs(store, world.vault, "hybrid", pairs, now=world.clock())
+    shadows.receive_pairs(store, world.vault, "hybrid", pairs, now=world.clock())
     return world
 
 
 def compared(world: World, **more: Any) -> None:
     given = {"slug": "sides", "suite": "suite", "pairs": {"shadow": "hybrid"}, "overlap": 0, **more}
     tasks.put_task(world.store, parse_document(TaskDocument, given), by="Ada", now=world.clock())
-    pooling.request_pool(world.store, "sides", now=world.clock())
+    tasks.request_pool(world.store, "sides", now=world.clock())
     draw(world)
 
 
 def draw(world: World) -> None:
     with world.store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    side_by_side.draw_pairs(world.store, task.id, now=world.clock())
+    promotions.draw_pairs(world.store, task.id, now=world.clock())
 
 
 def next_of(world: World, annotator: str = "Ann") -> NextItem:
@@ -92,7 +92,7 @@ def next_of(world: World, annotator: str = "Ann") -> NextItem:
 def sides(world: World) -> dict[str, PairItem]:
     with world.store.read() as connection:
         task = tasks.find_task(connection, "sides")
-        return {one.query: one for one in pair_items.read_pair_items(connection, task.id).values()}
+        return {one.query: one for one in annotations.read_pair_items(connection, task.id).values()}
 
 
 def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem:
@@ -169,12 +169,12 @@ def test_pairs_have_no_judgments_to_adopt_no_recall_and_no_import(world: World) 
     compared(world)
     say(world, present(next_of(world)["item"])["id"], LEFT)
     with pytest.raises(ConflictError, match="judge no chunk"):
-        adoption.adopt(world.store, "sides", now=world.clock())
+        results.adopt(world.store, "sides", now=world.clock())
     with pytest.raises(ConflictError, match="not of chunks"):
-        recall.load_recall(world.store, "sides")
+        results.load_recall(world.store, "sides")
     with pytest.raises(ConflictError, match="compared on its page"):
-        annotation_files.import_annotations(world.store, "sides", [], now=world.clock())
-    exported = annotation_files.export_annotations(world.store, "sides").splitlines()
+        annotating.import_annotations(world.store, "sides", [], now=world.clock())
+    exported = annotating.export_annotations(world.store, "sides").splitlines()
     assert (len(exported), exported[1].startswith(",pair-"), exported[1].endswith(",Ann,0")) == (2, True, True)
 
 
@@ -184,7 +184,7 @@ def test_an_archived_task_forgets_what_users_asked(world: World) -> None:
         task = tasks.find_task(connection, "sides")
     tasks.archive_task(world.store, "sides", now=world.clock())
     with world.store.read() as connection:
-        kept = pair_items.read_pair_items(connection, task.id).values()
+        kept = annotations.read_pair_items(connection, task.id).values()
     assert {(one.query, tuple(one.left), tuple(one.right)) for one in kept} == {("", (), ())}
     assert shadows.load_shadow(world.store, "hybrid")["comparisons"] == []
 
@@ -195,8 +195,8 @@ def test_a_shadow_without_pairs_can_be_drawn_later(world: World) -> None:
     assert tasks.load_task(world.store, "sides")["items"] == 0
     shadows.put_shadow(world.store, ShadowDocument(slug="hybrid"), by="Ada", now=world.clock())
     pair = ShadowPair(query="new", a=(HitDocument(id="a", text="A"),), b=())
-    shadow_intake.receive_pairs(world.store, world.vault, "hybrid", [pair], now=world.clock())
-    pooling.request_pool(world.store, "sides", now=world.clock())
+    shadows.receive_pairs(world.store, world.vault, "hybrid", [pair], now=world.clock())
+    tasks.request_pool(world.store, "sides", now=world.clock())
     draw(world)
     assert {one.query: sorted([*one.left, *one.right]) for one in sides(world).values()} == {"new": ["A"]}
 
@@ -217,7 +217,7 @@ def test_tasks_of_chunks_are_stored_as_an_older_release_reads_them(world: World)
     tasks.put_task(world.store, document, by="Ada", now=world.clock())
     with world.store.read() as connection:
         assert "pairs" not in tasks.find_task(connection, "chunks").body
-    pooling.request_pool(world.store, "chunks", now=world.clock())
+    tasks.request_pool(world.store, "chunks", now=world.clock())
     assert tasks.put_task(world.store, document, by="Ada", now=world.clock())[1] is False, "the same changes nothing"
 
 

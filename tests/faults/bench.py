@@ -11,7 +11,7 @@ import httpx2
 import sqlalchemy as sa
 
 from app.hooks.tables import deliveries, transitions
-from app.records.run_tables import runs
+from app.records.tables import runs
 from tests.faults.harness import Child, Deadline, Processes, processes
 from tests.support.processes import ROOT, free_ports
 from tests.support.world import HOOK, RETRIEVER, SECRET, canary

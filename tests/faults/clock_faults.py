@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import from_us
 from app.catalog.tables import definitions
-from app.records.run_tables import runs
+from app.records.tables import runs
 from tests.faults.accounting import Account
 from tests.faults.bench import Bench, Load, bench
 from tests.faults.faults import Fault

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
-from app.catalog.documents.stored_bodies import read_body
-from app.hooks.domain.attempts import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_WAIT_SECONDS
-from app.hooks.domain.hooks import Receipt
-from app.hooks.service import dead_letters
+from app.base.db.files import migrate
+from app.catalog.documents.documents import read_body
+from app.hooks.domain import GIVE_UP_AFTER, JITTER_SHARE, LONGEST_WAIT_SECONDS, Receipt
+from app.hooks.service import hooks
 from tests.faults.accounting import Account
 from tests.faults.bench import RULE
 from tests.faults.faults import Fault
@@ -56,7 +55,7 @@ def _wait_a_day(url: str) -> Account:
         _expect(world, "delivered", "dead")
         _be_alive(world, send)
         _expect(world, "delivered", "dead")
-        dead_letters.replay_all(store, "ops", now=world.clock())
+        hooks.replay_all(store, "ops", now=world.clock())
         _be_alive(world, send)
         _expect(world, "delivered", "delivered")
         return _account(world, send)

@@ -20,7 +20,7 @@ from statistics import linear_regression, median
 import psutil
 import sqlalchemy as sa
 
-from app.records.run_tables import runs
+from app.records.tables import runs
 from tests.faults.accounting import take_account
 from tests.faults.bench import Bench, Load, Service, bench
 

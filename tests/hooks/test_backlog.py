@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.alerts.service import alert_views
+from app.alerts.service import views as alert_views
 from app.base.db.engine import Store, to_us
-from app.hooks.domain.attempts import OUT_OF_REACH
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import OUT_OF_REACH, Receipt
 from app.hooks.service import deliveries
-from app.hooks.store import backlog, outbox
+from app.hooks.store import outbox
 from tests.hooks.test_deliveries import real_send
 from tests.support.fakes import DELIVERED, Crash, answered, hits
 from tests.support.http_servers import peer, reply
@@ -192,8 +191,8 @@ def test_what_somebody_else_holds_is_passed_over_not_waited_for(postgresql_store
     with postgresql_store.write() as ending, postgresql_store.write() as settling:
         outbox.deliveries_of_incident(ending, row.incident_id, hold=True)
         settling.exec_driver_sql("SET LOCAL lock_timeout = 100")
-        assert backlog.bring_forward(settling, row.hook_id, now=now, errors=OUT_OF_REACH)
-        assert not backlog.bring_forward(settling, row.hook_id, now=now, errors=OUT_OF_REACH)
+        assert outbox.bring_forward(settling, row.hook_id, now=now, errors=OUT_OF_REACH)
+        assert not outbox.bring_forward(settling, row.hook_id, now=now, errors=OUT_OF_REACH)
     waiting = {one["id"]: datetime.fromisoformat(one["next_attempt_at"]) > world.clock() for one in world.deliveries()}
     assert [number for number, waits in waiting.items() if waits] == [soonest["id"]]
 

@@ -17,10 +17,10 @@ from app.base.errors import ConflictError, NotFoundError
 from app.catalog.service import definitions
 from app.catalog.service.vault import Vault
 from app.catalog.tables import definition_versions
-from app.hooks.client.sending import Sender
-from app.hooks.client.webhook import send_webhook
-from app.hooks.domain.hooks import Hook, Message, Receipt
-from app.hooks.service import dead_letters, deliveries
+from app.hooks.client.webhook import Sender, send_webhook
+from app.hooks.domain import Hook, Message, Receipt
+from app.hooks.service import deliveries
+from app.hooks.service import hooks as dead_letters
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as rows
 from tests.support.blocking import waits_for_a_lock

@@ -5,8 +5,8 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError
 from app.catalog.store import definitions
-from app.hooks.domain.hooks import Receipt
-from app.hooks.service import dead_letters, deliveries
+from app.hooks.domain import Receipt
+from app.hooks.service import deliveries, hooks
 from app.hooks.store import replays
 from tests.support.fakes import answered, hits
 from tests.support.present import present
@@ -69,7 +69,7 @@ def test_the_end_of_what_it_may_have_heard_is_told_though_its_trigger_died(world
     world.deliver_all()
     _heal(world)
     world.apply(PAGE)
-    assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0  # the end is on its way
+    assert hooks.replay_all(world.store, "ops", now=world.clock()).replayed == 0  # the end is on its way
     world.deliver_all()
     assert _told(world) == [("opened", "dead"), ("resolved", "delivered")]
 
@@ -106,7 +106,7 @@ def test_what_tells_of_an_alert_that_is_over_is_replayed_together_with_its_end(w
         world.deliver_all()
         world.clock.advance(43_200)
     assert _told(world) == [("opened", "dead"), ("resolved", "dead")]
-    dead_letters.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
+    hooks.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
     world.deliver_all()
     assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
 
@@ -121,8 +121,8 @@ def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world
     (opened,) = (one for one in world.deliveries() if one["alert_id"])
     assert (opened["state"], opened["attempts"]) == ("dead", [])
     with pytest.raises(ConflictError, match="has resolved since"):
-        dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
-    assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0
+        hooks.replay(world.store, int(opened["id"]), now=world.clock())
+    assert hooks.replay_all(world.store, "ops", now=world.clock()).replayed == 0
 
 
 def _unended(world: World) -> list[str]:

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import DeliveryState
-from app.hooks.domain.attempts import after_attempt, backoff
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import Receipt, after_attempt, backoff
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 SERVER_ERROR = Receipt(ok=False, http_status=500, error="refused")

@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
 from app.catalog.service import definitions
-from app.hooks.domain.hooks import Hook, Message, Receipt
-from app.hooks.service import dead_letters, deliveries
-from app.hooks.store import claims, outbox
+from app.hooks.domain import Hook, Message, Receipt
+from app.hooks.service import deliveries
+from app.hooks.service import hooks as dead_letters
+from app.hooks.store import outbox
 from app.hooks.tables import transitions
-from app.records.store import current_state
+from app.records.store import series
 from tests.support.fakes import DELIVERED, ActingSend
 from tests.support.world import COVERAGE, HOOK, World, canary, page, statements
 
@@ -97,7 +98,7 @@ def test_a_test_message_is_no_backlog(world: World) -> None:
         world.clock.advance(60)
     with world.store.read() as connection:
         assert outbox.count_pending(connection) == (0, None)
-        assert current_state.retrying_deliveries(connection) == {}
+        assert series.retrying_deliveries(connection) == {}
 
 
 # --- replay --------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def test_what_an_archived_hook_takes_all_the_same_is_delivered(world: World) -> 
 def test_what_is_claimed_for_a_hook_archived_before_it_is_sent_is_not_sent(world: World) -> None:
     with world.store.write() as connection:
         (hook_id,) = world.due_hooks()
-        claims.begin_attempt(connection, hook_id, owner="dead", now=to_us(world.clock()))
+        outbox.begin_attempt(connection, hook_id, owner="dead", now=to_us(world.clock()))
     world.apply(WITHOUT_HOOK)  # what is in flight is left to whoever has it, and that one is dead
     world.deliver_all()
     assert world.send.sent == []

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
-from app.hooks.service import dead_letters, deliveries
+from app.hooks.service import deliveries, hooks
 from app.hooks.store import outbox
 from app.hooks.tables import deliveries as rows
 from app.hooks.tables import incidents
@@ -56,6 +56,4 @@ def test_a_replay_waits_for_the_transaction_that_ends_its_incident_and_sees_its_
         outbox.enqueue_deliveries(connection, [resolve])
 
     with pytest.raises(ConflictError, match="a later delivery about this incident"):
-        overtaken(
-            world.store, end, lambda: dead_letters.replay(world.store, int(dead["id"]), now=world.clock.advance(1))
-        )
+        overtaken(world.store, end, lambda: hooks.replay(world.store, int(dead["id"]), now=world.clock.advance(1)))

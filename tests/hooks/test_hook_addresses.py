@@ -11,9 +11,9 @@ from app.base.addresses import hook_policy, hook_warning, parse_allow
 from app.cli import app
 from app.config import Settings
 from app.hooks.client.name_lookup import addresses_of
-from app.hooks.client.sending import Sender
-from app.hooks.domain.hooks import Hook, Message
-from app.hooks.service.hook_views import hook_warnings
+from app.hooks.client.webhook import Sender
+from app.hooks.domain import Hook, Message
+from app.hooks.service.hooks import hook_warnings
 from app.main import open_service
 from tests.support.api_service import api
 from tests.support.fakes import FakeProbe

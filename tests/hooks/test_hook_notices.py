@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from app.hooks.domain.hooks import Hook, HookKind, Mail, MailTls
-from app.hooks.domain.notices import Notice, NoticeData, NoticeLinks
+from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
 from app.hooks.notices import body_of, is_written_for
-from app.hooks.notices.apprise import defused
+from app.hooks.notices.mail import defused
 from app.hooks.notices.notice_text import clean, notice_text
 from app.hooks.notices.slack import escaped
 from tests.support.receivers import ROUTING_KEY, pagerduty_problem, slack_problem

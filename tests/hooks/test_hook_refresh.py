@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from app.base.db.engine import Store
 from app.base.errors import ConflictError
 from app.catalog.service.vault import Vault
-from app.hooks.domain.hooks import Hook, Message, Receipt, Send
-from app.hooks.service import dead_letters, deliveries, resends
+from app.hooks.domain import Hook, Message, Receipt, Send
+from app.hooks.service import deliveries, hooks
 from app.hooks.service.deliveries import SentDelivery
 from app.hooks.tables import deliveries as rows
 from tests.support.fakes import DELIVERED, ActingSend, Crash, answered, hits
@@ -57,7 +57,7 @@ def _heal(world: World) -> None:
 
 def _attempt(world: World, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
     attempted = (
-        resends.attempt_next(
+        hooks.attempt_next(
             world.store, world.vault, send or world.send, hook_id, owner=owner, links=LINKS, clock=world.clock
         )
         for hook_id in world.due_hooks()
@@ -172,7 +172,7 @@ def test_secrets_under_another_key_are_told_and_nothing_is_sent(sqlite_store: St
     world.clock.advance(60)
     other = Vault("quite another key than before")
     (hook_id,) = world.due_hooks()
-    sent = resends.resend_next(sqlite_store, other, world.send, hook_id, owner="worker", clock=world.clock)
+    sent = hooks.resend_next(sqlite_store, other, world.send, hook_id, owner="worker", clock=world.clock)
     assert sent is not None
     assert sent.error == deliveries.UNPREPARED
     assert len(world.send.sent) == 1
@@ -230,7 +230,7 @@ def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> Non
     world.clock.advance(31)
     _all(world)
     with pytest.raises(ConflictError, match="later"):
-        dead_letters.replay(world.store, int(dead["id"]), now=world.clock())
+        hooks.replay(world.store, int(dead["id"]), now=world.clock())
 
 
 def test_a_replica_that_dies_is_followed_by_another(either: World) -> None:

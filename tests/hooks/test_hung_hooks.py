@@ -7,10 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.base.db.engine import Store
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.store.outbox import MOST_ATTEMPTS
-from app.operation.worker import Engine, Worker
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from tests.support.living import until
 from tests.support.world import HOOK, LINKS, World, canary, page

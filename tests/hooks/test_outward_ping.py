@@ -8,8 +8,8 @@ import pytest
 from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
 from app.config import Settings
-from app.hooks.client.outward_ping import Pinger
-from app.hooks.service.outward_ping import STALE_SECONDS, ping_if_working
+from app.hooks.client.webhook import Pinger
+from app.hooks.service.deliveries import STALE_SECONDS, ping_if_working
 from app.main import create_app, open_service
 from app.operation.service.self_monitor import Issue, SelfMonitor
 from tests.support.fakes import FakeProbe, FakeSend

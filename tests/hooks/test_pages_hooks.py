@@ -11,15 +11,15 @@ import yaml
 from app.base.addresses import hook_policy
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
-from app.catalog.documents.documents import HookDocument
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import FILE
-from app.hooks.client.sending import Sender
-from app.hooks.domain.hooks import Receipt
+from app.hooks.client.webhook import Sender
+from app.hooks.documents import HookDocument
+from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
 from app.main import apply_canaries
 from app.operation.service.self_monitor import Issue
-from app.reports.metrics.snapshot_keeper import SnapshotKeeper
+from app.reports.metrics.snapshot import SnapshotKeeper
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site

@@ -16,8 +16,8 @@ from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
 from app.catalog.store import definitions
 from app.config import Settings
-from app.hooks.client.sending import Sender
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.client.webhook import Sender
+from app.hooks.domain import Hook, Message, Receipt
 from app.main import create_app, open_service
 from app.operation.worker_tasks import MOST_SENDS
 from tests.support.api_service import BASE, Api, Mailbox, Obedient

@@ -8,8 +8,8 @@ import promql_parser
 import pytest
 import yaml
 
-from app.alerts.service.alert_links import Links, filled_links
-from app.alerts.store.alerts import AlertRow
+from app.alerts.service.views import Links, filled_links
+from app.alerts.store import AlertRow
 from app.base.values import RuleKind
 from tests.operation.test_metrics import PROCESS, STATE
 from tests.operation.test_prometheus_rules import ALERTS, NAMES, RULE_FILES, RUNBOOKS, rules

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import StoreUnavailableError
-from app.base.jobs import postgresql_jobs, postgresql_rows
+from app.base.jobs import postgresql, postgresql_rows
 from app.base.jobs.jobs import JobQueue, at_hand, defer, waiting
-from app.base.jobs.local_jobs import LocalJobs
-from app.base.jobs.postgresql_jobs import PostgresqlJobs
+from app.base.jobs.local import LocalJobs
+from app.base.jobs.postgresql import PostgresqlJobs
 from app.base.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
 from tests.support.fakes import Crash
 from tests.support.living import until
@@ -365,7 +365,7 @@ def test_a_job_of_a_newer_release_is_left_to_its_workers(
     room = Room((JobKind.RUN,), 5)
     assert [job.key for job in older.take(now(), room)] == [2]
     with monkeypatch.context() as patch:
-        patch.setattr(postgresql_jobs, "VERSION", postgresql_rows.VERSION + 1)
+        patch.setattr(postgresql, "VERSION", postgresql_rows.VERSION + 1)
         assert newer.take(now(), room) == [], "it waits for a moment, lest the older one takes it again at once"
         age(postgresql_store, seconds=30)
         assert [job.key for job in newer.take(now(), room)] == [1]
@@ -384,7 +384,7 @@ def test_a_job_that_was_taken_as_the_connection_broke_is_not_held_for_ever(
         raise StoreUnavailableError("the connection broke when the job was taken, before that was known here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(postgresql_jobs, "_job", breaks)
+        patch.setattr(postgresql, "_job", breaks)
         with pytest.raises(StoreUnavailableError):
             queue.take(now(), room)
     queue.beat()

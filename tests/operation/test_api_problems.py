@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic.json_schema import models_json_schema
 
 from app.base.api.bodies import MAX_BODY_BYTES
-from app.reports.api.body_documents import DOCUMENTS
-from app.runs.api.streams import Streams
+from app.reports.api import DOCUMENTS
+from app.runs.api import Streams
 from tests.conftest import Databases
 from tests.support.api_service import BASE, CHECK, RETRIEVER, Api, api
 from tests.support.asgi_client import TestClient

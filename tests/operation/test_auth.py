@@ -22,13 +22,13 @@ from fastapi.routing import iter_route_contexts
 from app.base.api import keys
 from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
 from app.base.api.keys import Scope
-from app.base.api.request_limits import Attempts
+from app.base.api.requests import Attempts
 from app.base.db.engine import from_us
 from app.base.errors import ConfigurationError
 from app.catalog.service import definitions
 from app.catalog.tables import ended_sessions
 from app.config import Settings
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import Receipt
 from app.main import open_service
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 from tests.support.filled_service import app_of

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from app.base.api import keys
 from app.base.api.keys import Scope
 from app.base.db.engine import Store, to_us
-from app.base.db.migrate import _config, is_migrated, migrate
+from app.base.db.files import _config, is_migrated, migrate
 from app.base.errors import ConfigurationError
 from app.base.jobs.jobs import at_hand
 from app.base.jobs.values import JobKind

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
-from app.hooks.client.sending import Sender
+from app.hooks.client.webhook import Sender
 from tests.support.browser import inaccessible, opened, served
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply

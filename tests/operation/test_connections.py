@@ -24,11 +24,11 @@ from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.errors import LocalResourceError
 from app.base.net.connections import bounded_protocol
-from app.base.net.file_descriptors import are_exhausted, raise_descriptor_limit
+from app.base.net.transfer import Request, are_exhausted, raise_descriptor_limit
 from app.base.net.transport import exchange
-from app.base.net.wire import Request
-from app.operation.worker import Engine, Worker
-from app.records.service import run_views
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
+from app.records.service import runs as run_views
 from app.reports import metrics
 from tests.support.fakes import FakeProbe
 from tests.support.http_servers import peer, reply

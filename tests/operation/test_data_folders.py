@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.base.api import keys
 from app.base.api.keys import Scope
-from app.base.db.file_locks import lock_for_work
+from app.base.db.files import lock_for_work
 from app.base.errors import ConfigurationError
 from app.cli import app
 from app.config import Settings, load_settings

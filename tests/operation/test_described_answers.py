@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app import tables
-from app.alerts.store import alerts
+from app.alerts import store as alerts
 from tests.support.api_service import Api
 from tests.support.described_answers import Description, closed, description
 from tests.support.filled_service import app_of, filled_api, names_of
@@ -94,7 +94,7 @@ def test_a_schema_refuses_what_it_does_not_name() -> None:
 
 
 def test_views_hold_lists_and_dicts_which_are_written_without_calls_into_python() -> None:
-    """Abstract sequences and mappings take pydantic four times as long; see app.base.views."""
+    """Abstract sequences and mappings take pydantic four times as long; see app.base.values."""
     modules = [path for path in (ROOT / "app").rglob("*views.py") if {"domain", "scoring", "base"} & {*path.parts}]
     assert len(modules) > 8
     assert [module.parent.name for module in modules if "collections.abc" in module.read_text(encoding="utf-8")] == []

@@ -8,8 +8,8 @@ import pytest
 from app.base.addresses import hook_policy, retriever_policy
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
-from app.base.net.wire import Request
-from app.catalog.documents.documents import SuiteDocument
+from app.base.net.transfer import Request
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.retrievers.domain.retrievers import ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.api_service import RETRIEVER, Api, api
 

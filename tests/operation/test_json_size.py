@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.db.engine import Store
-from app.base.documents import blocks
+from app.base.documents import texts
 from app.base.documents.validation_messages import parse_document
 from app.base.documents.yaml_source import NodeBudget
 from app.base.errors import InvalidInputError, StoreUnavailableError
 from app.base.json_size import REQUEST_LIMITS, JsonLimits, excess_of
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.secret_fields import content_hash
-from app.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
-from app.catalog.service import applying, suite_plans
+from app.catalog.exchange import FORMATS
+from app.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder
+from app.catalog.service import applying, suites
 from app.catalog.service.references import API
 from app.catalog.service.vault import Vault
 from tests.support.api_service import api
@@ -132,7 +133,7 @@ def test_a_list_validated_in_blocks_has_the_problems_it_has_as_a_whole(monkeypat
         "canaries[7].expected_chunks[0].grade",
         "canaries[7].colour",
     }
-    monkeypatch.setattr(blocks, "_BLOCK", 2)
+    monkeypatch.setattr(texts, "_BLOCK", 2)
     assert problems_of(suite) == whole
     canaries[3:8] = canaries[:1]
     assert problems_of(suite) == [("canaries[3].key", "the key 'k0' is used twice")]
@@ -140,14 +141,14 @@ def test_a_list_validated_in_blocks_has_the_problems_it_has_as_a_whole(monkeypat
 
 def test_a_long_list_that_is_all_wrong_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
-    adapter = blocks._adapter(CanaryDocument)
+    adapter = texts._adapter(CanaryDocument)
 
     class Counting:
         def validate_python(self, block: list[Any]) -> Any:
             checked.append(len(block))
             return adapter.validate_python(block)
 
-    monkeypatch.setattr(blocks, "_adapter", lambda _model: Counting())
+    monkeypatch.setattr(texts, "_adapter", lambda _model: Counting())
     assert len(problems_of({"slug": "s", "canaries": [{}] * 50_000})) == 101
     assert checked == [500]
 
@@ -167,7 +168,7 @@ def test_nobody_waits_for_the_writer_while_canaries_are_made_ready(
         return content_hash(document)
 
     suite = SuiteDocument.model_validate({"slug": "s", "canaries": [{"key": "a", "query": "?"}]})
-    monkeypatch.setattr(suite_plans, "content_hash", watched)
+    monkeypatch.setattr(suites, "content_hash", watched)
     applying.apply(sqlite_store, Vault("a key for this test"), Documents(suites=(suite,)), managed_by=API, now=START)
     impatient.close()
     assert hashed.is_set()

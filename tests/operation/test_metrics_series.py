@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.alerts.domain.alert_state import AlertState
+from app.alerts.domain.state import AlertState
 from app.base.db.engine import Store
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, JobsWaiting, NewJob
@@ -18,14 +18,14 @@ from app.base.values import Category, Outcome, Severity, Verdict
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.documents import MOST_CANARY_METRICS
 from app.hooks.client.receiver_answers import HookError
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
 from app.reports.metrics import Exposition
 from app.reports.metrics.state import state_families
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, HookState, State
-from app.runs.service.config_fingerprint import config_hash
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
+from app.runs.service.plans import config_hash
 from app.scoring.measures import CUTOFFS, mean_name, measures_for
 from tests.support.api_service import CANARIES, CHECK, Api, api, bearer
 from tests.support.world import COVERAGE, World, canary, page

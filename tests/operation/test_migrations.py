@@ -12,10 +12,10 @@ from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from app.alerts.documents.rule_documents import rules_in_force
+from app.alerts.documents import rules_in_force
 from app.base.db.engine import Store
-from app.base.db.migrate import _config, is_migrated, is_ours, migrate, revisions
-from app.base.db.tables import metadata
+from app.base.db.files import _config, is_migrated, is_ours, migrate, revisions
+from app.base.db.rows import metadata
 from app.base.errors import ConfigurationError, StoreUnavailableError
 from app.base.values import Outcome
 from app.catalog.documents.documents import CheckDocument

@@ -16,7 +16,7 @@ from httpx2 import Response
 from app.base.api import keys
 from app.base.api.deps import SESSION_COOKIE
 from app.base.api.keys import Scope
-from app.base.api.request_limits import Attempts
+from app.base.api.requests import Attempts
 from app.base.db.engine import Store
 from app.base.web.rendering import STATIC
 from app.base.web.signing_in import safe_path

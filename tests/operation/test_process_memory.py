@@ -8,7 +8,7 @@ import pytest
 
 COUNTED = """
 import ctypes, os, re, sys, threading
-from app.base.net.file_descriptors import return_freed_memory
+from app.base.net.transfer import return_freed_memory
 said = return_freed_memory(os.environ) if "set" in sys.argv else None
 meet = threading.Barrier(8)
 def hold():
@@ -50,7 +50,7 @@ def test_threads_share_two_heaps_unless_the_environment_says_otherwise(
 
 
 FREED = """
-from app.base.net.file_descriptors import return_free_pages
+from app.base.net.transfer import return_free_pages
 def resident():
     return next(int(one.split()[1]) for one in open("/proc/self/status") if one.startswith("RssAnon"))
 blocks = [bytes(2_000) for _ in range(20_000)]

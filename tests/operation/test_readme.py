@@ -9,7 +9,7 @@ import pytest
 import typer.main
 from fastapi.routing import iter_route_contexts
 
-from app.alerts.documents.rule_documents import rules_in_force
+from app.alerts.documents import rules_in_force
 from app.base.db.engine import Store
 from app.base.values import RuleKind
 from app.catalog.documents.canary_files import read_canary_files

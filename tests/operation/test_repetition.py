@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.alerts.domain.cause_words import CAUSE_WORDS
+from app.alerts.domain.evidence import CAUSE_WORDS
 from app.base.values import Cause
 
 APP = Path(__file__).parents[2] / "app"
@@ -35,16 +35,16 @@ def test_the_row_of_a_definition_is_locked_by_one_function_for_each_strength() -
 
 def test_every_cause_has_its_words_in_one_table() -> None:
     tables = {str(path) for path, tree in _modules() for node in ast.walk(tree) if _is_keyed_by(node, "Cause.")}
-    advice = "alerts/domain/advice.py"
-    assert tables == {"alerts/domain/cause_words.py", advice}
+    advice = "alerts/domain/telling.py"
+    assert tables == {"alerts/domain/evidence.py", advice}
     assert set(CAUSE_WORDS) == set(Cause)
 
 
 ONCE = {
-    r":\.0%\}|:\.0f\} %": {"base/number_text.py", "diagnosis/quality/domain/suite.py"},
-    r"verdict\.in_\(": {"detection/store/known_runs.py"},
-    r'"days", 86_400': {"base/number_text.py"},
-    r'isprintable\(\) else " " for sign in name': {"base/number_text.py"},
+    r":\.0%\}|:\.0f\} %": {"base/texts.py", "diagnosis/quality/domain/suite.py"},
+    r"verdict\.in_\(": {"records/store/results.py"},
+    r'"days", 86_400': {"base/texts.py"},
+    r'isprintable\(\) else " " for sign in name': {"base/texts.py"},
     r"\[A-Za-z_\]\[A-Za-z0-9_\]\*\)\\s": {"retrievers/domain/retrievers.py"},
 }
 """What stands in these modules and nowhere else: shares, runs whose verdict is known, units, short names, templates."""

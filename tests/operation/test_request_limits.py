@@ -15,7 +15,7 @@ from fastapi.routing import iter_route_contexts
 from app.base.api.bodies import MAX_BODY_BYTES
 from app.base.api.deps import Access
 from app.base.api.keys import Scope
-from app.base.api.request_limits import Attempts, Turns
+from app.base.api.requests import Attempts, Turns
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import BusyError, TooManyRequestsError
 from tests.support.api_service import Api, api, bearer

@@ -21,7 +21,7 @@ from starlette.types import Scope as ASGIScope
 
 from app.base.api.deps import EXEMPT
 from app.base.api.keys import Scope
-from app.base.api.request_limits import Attempts
+from app.base.api.requests import Attempts
 from tests.support.api_service import Api
 from tests.support.filled_service import app_of, filled_api, names_of, rescored
 from tests.support.living import serving

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from starlette.routing import Mount
 
-from app.base.db.file_locks import lock_for_new_key, lock_for_serving, lock_for_work
+from app.base.db.files import lock_for_new_key, lock_for_serving, lock_for_work
 from app.base.errors import ConfigurationError
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.service import applying

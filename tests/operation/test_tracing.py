@@ -35,7 +35,7 @@ from app.retrievers.domain.retrievers import (
     Scorer,
     ScorerKind,
 )
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 from app.tracing import Tracing
 from tests.support.fakes import FakeProbe
 from tests.support.fakes import failed as failed_answer

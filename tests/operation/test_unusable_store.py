@@ -20,9 +20,9 @@ from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
 from app.config import Settings
 from app.main import open_service
-from app.operation.service.self_monitor import Issue, SelfMonitor
-from app.operation.service.store_watch import find_read_error, report_store
-from app.operation.worker import Engine, Worker
+from app.operation.service.self_monitor import Issue, SelfMonitor, find_read_error, report_store
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from tests.support.api_service import Api, api, bearer
 from tests.support.fakes import FakeProbe, FakeSend

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.base.values import Answer, Outcome
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import Receipt
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs
 from app.runs.service.plans import SHARD, Planner

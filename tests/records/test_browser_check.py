@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from app.base.db.engine import Store, to_us
-from app.base.db.migrate import migrate
-from app.records.domain.views import MeasureSeries
+from app.base.db.files import migrate
+from app.records.domain import MeasureSeries
 from app.records.service import charts
 from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import answered, hits

@@ -8,11 +8,10 @@ import pytest
 from app.base.db.engine import Store, to_us
 from app.base.values import Outcome
 from app.detection.domain.views import EvidenceSeries, NormalRange
-from app.detection.service import baselines, detector_series
-from app.diagnosis.quality import charts as quality_charts
+from app.detection.service import baselines, reports
+from app.diagnosis.quality import pages as quality_charts
 from app.diagnosis.quality.service import report
-from app.records.domain.gaps import Gap, GapReason
-from app.records.domain.views import MeasureSeries
+from app.records.domain import Gap, GapReason, MeasureSeries
 from app.records.service import charts
 from app.records.store.series import Point
 from tests.support.fakes import answered, failed, hits
@@ -56,7 +55,7 @@ def _series(world: World, measure: str = "coverage", category: str | None = None
 def _evidence(world: World, **more: Any) -> EvidenceSeries:
     now = world.clock()
     wanted = {"start": to_us(now - timedelta(days=1)), "end": to_us(now), "points": 300, **more}
-    return detector_series.evidence(world.store, CHECK, **wanted)
+    return reports.evidence(world.store, CHECK, **wanted)
 
 
 def _learned(world: World) -> World:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.base.counts import counted, plural
+from app.base.texts import counted, plural
 
 
 @pytest.mark.parametrize(

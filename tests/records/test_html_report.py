@@ -10,13 +10,13 @@ from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
 from app.base.db.engine import Store
-from app.base.documents.plain_text import UNDEFINED
+from app.base.documents.texts import UNDEFINED
 from app.base.values import Outcome
 from app.cli import app as command
-from app.records.service import result_views
+from app.records.service import results
 from app.reports.documents.report_pages import report_html
 from app.reports.documents.reports import report_markdown
-from app.reports.service import run_reports
+from app.reports.service import reports
 from tests.support.browser import inaccessible, opened, served
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
@@ -43,7 +43,7 @@ def pages(sqlite_store: Store) -> Site:
 
 
 def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
-    report = result_views.report(pages.world.store, "1")
+    report = results.report(pages.world.store, "1")
     run = report["run"]
     shown = Page(pages.client().get(ADDRESS).text)
     tiles = dict(zip([one.text for one in shown.all("dt")], [one.text for one in shown.all("dd")], strict=True))
@@ -72,7 +72,7 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
 
 
 def test_it_has_every_number_of_the_markdown(pages: Site) -> None:
-    report = run_reports.load_report(pages.world.store, "1")
+    report = reports.load_report(pages.world.store, "1")
     cells = [
         cell.strip().strip("`").replace("\\", "")
         for line in report_markdown(report).splitlines()

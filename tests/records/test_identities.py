@@ -13,10 +13,10 @@ import pytest
 
 from app.base.addresses import retriever_policy
 from app.base.errors import InvalidInputError
+from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange, send_one
-from app.base.net.wire import Failure, Request, RequestAuth, Response, header_line
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.masking import MASK
+from app.retrievers.client.messages import MASK
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     ApiKey,

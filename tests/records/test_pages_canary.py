@@ -11,9 +11,9 @@ import pytest
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.values import Outcome, Reason, Verdict
-from app.diagnosis.documents import diagnosis_sentences
+from app.diagnosis import documents as diagnosis_sentences
 from app.diagnosis.domain.views import DiagnosisEvidence
-from app.records.domain.views import CanaryState
+from app.records.domain import CanaryState
 from app.records.pages import layout_band
 from app.records.service.canary_views import FailedRuns, load_canary
 from tests.support.fakes import answered, failed, hits

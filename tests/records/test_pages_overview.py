@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from app.base.api.keys import Scope
 from app.base.db.engine import Store, to_us
 from app.base.web.wording import ABSENT
-from app.hooks.domain.hooks import Receipt
-from app.records.run_tables import runs
+from app.hooks.domain import Receipt
+from app.records.tables import runs
 from app.reports.service import check_details, overview
 from app.reports.service.overview import PAGE, CheckFilter
 from tests.support.fakes import answered, hits

@@ -10,27 +10,17 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.alerts.store import alerts
+from app.alerts import store as alerts
 from app.base.db.engine import Store
-from app.hooks.domain.attempts import OUT_OF_REACH
-from app.hooks.store import backlog, claims, hook_stats, outbox, resend
-from app.records.store import (
-    canary_states,
-    check_summaries,
-    current_state,
-    degraded_at_run,
-    probe_outcomes,
-    pruning,
-    queue,
-    results,
-    series,
-)
-from app.reports.store import change_feed
+from app.hooks.domain import OUT_OF_REACH
+from app.hooks.store import outbox, replays
+from app.records.store import probe_outcomes, pruning, queue, results, series
+from app.reports import store as change_feed
 from tests.support.world import COVERAGE, World, canary, page
 
 pytestmark = pytest.mark.databases
 
-_DEGRADED = degraded_at_run.DegradedRow(canary_id=1, canary_version_id=1, ranking_id=1, reasons=1, top_score=None)
+_DEGRADED = pruning.DegradedRow(canary_id=1, canary_version_id=1, ranking_id=1, reasons=1, top_score=None)
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "forgotten_runs": lambda connection: queue.forgotten_runs(connection, 1),
@@ -40,12 +30,12 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "ended_runs": lambda connection: results.ended_runs(connection, 1, limit=3),
     "last_completed": lambda connection: results.last_completed(connection, 1, before=2),
     "newest_known": lambda connection: results.newest_known(connection, 1),
-    "states_at": lambda connection: canary_states.states_at(connection, 1, 1),
-    "begin_attempt": lambda connection: claims.begin_attempt(connection, 1, owner="o", now=1),
-    "next_attempt": lambda connection: claims.next_attempt(connection, 1, now=1),
-    "forgotten_hooks": lambda connection: claims.forgotten_hooks(connection, 1),
-    "begin_resend": lambda connection: resend.begin_resend(connection, 1, owner="o", now=1),
-    "bring_forward": lambda connection: backlog.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),
+    "states_at": lambda connection: results.states_at(connection, 1, 1),
+    "begin_attempt": lambda connection: outbox.begin_attempt(connection, 1, owner="o", now=1),
+    "next_attempt": lambda connection: outbox.next_attempt(connection, 1, now=1),
+    "forgotten_hooks": lambda connection: outbox.forgotten_hooks(connection, 1),
+    "begin_resend": lambda connection: replays.begin_resend(connection, 1, owner="o", now=1),
+    "bring_forward": lambda connection: outbox.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),
     "outbox": outbox.count_pending,
     "count_alerts": alerts.count_alerts,
     "open_alerts": lambda connection: alerts.open_alerts(connection, 1),
@@ -55,19 +45,19 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     ),
     "dead_deliveries": lambda connection: outbox.list_deliveries(connection, state="dead", limit=2),
     "deliveries_of_hook": lambda connection: outbox.list_deliveries(connection, hook_id=1, limit=2),
-    "waiting_runs": lambda connection: current_state.waiting_runs(connection, 1),
-    "retrying_deliveries": current_state.retrying_deliveries,
-    "dead_letters": current_state.dead_deliveries,
-    "newest_of_all": check_summaries.newest_runs,
-    "degraded_at": lambda connection: degraded_at_run.degraded_at(connection, {1: [1, 2], 2: [3]}),
-    "previous_known_runs": lambda connection: degraded_at_run.previous_known_runs(connection, [1, 2]),
-    "diagnoses_at": lambda connection: degraded_at_run.diagnoses_at(
+    "waiting_runs": lambda connection: series.waiting_runs(connection, 1),
+    "retrying_deliveries": series.retrying_deliveries,
+    "dead_letters": series.dead_deliveries,
+    "newest_of_all": series.newest_runs,
+    "degraded_at": lambda connection: pruning.degraded_at(connection, {1: [1, 2], 2: [3]}),
+    "previous_known_runs": lambda connection: pruning.previous_known_runs(connection, [1, 2]),
+    "diagnoses_at": lambda connection: pruning.diagnoses_at(
         connection, {1: {1: _DEGRADED, 2: _DEGRADED}, 2: {3: _DEGRADED}}
     ),
-    "healthy_until": lambda connection: degraded_at_run.healthy_until(connection, {1: [1, 2], 2: [3]}),
-    "under_way": lambda connection: check_summaries.under_way(connection, 1),
-    "recent_runs": lambda connection: check_summaries.recent_runs(connection, [1, 2], "coverage", limit=3),
-    "dead_lately": lambda connection: check_summaries.dead_letters(connection, 1),
+    "healthy_until": lambda connection: pruning.healthy_until(connection, {1: [1, 2], 2: [3]}),
+    "under_way": lambda connection: series.under_way(connection, 1),
+    "recent_runs": lambda connection: series.recent_runs(connection, [1, 2], "coverage", limit=3),
+    "dead_lately": lambda connection: series.dead_letters(connection, 1),
     "news_of_runs": change_feed.newest_runs,
     "news_of_alerts": change_feed.open_alerts,
     "followed_run": lambda connection: change_feed.followed_run(connection, 1),
@@ -81,7 +71,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "values_learned": lambda connection: series.values_learned(
         connection, series.Source(check_id=1), "coverage", since=1, until=2, limit=3
     ),
-    "tallies": lambda connection: hook_stats.count_by_hook(connection, since=1),
+    "tallies": lambda connection: outbox.count_by_hook(connection, since=1),
 }
 ORDERED = {"list_runs", "ended_runs", "newest_known"}
 """Those that come in order as they are found."""
@@ -123,7 +113,7 @@ def test_what_a_delivery_waits_for_is_found_among_what_is_left_to_send(sqlite_st
     world.apply(page([canary("ant")], rules=[{**COVERAGE, "open": {"bad": 1, "of": 1}}]))
     world.probe.all_miss()
     world.run()
-    plans = _plans(sqlite_store, lambda connection: backlog.waiting_behind(connection, [1]))
+    plans = _plans(sqlite_store, lambda connection: outbox.waiting_behind(connection, [1]))
     assert [plan for plan in plans if plan.split()[1] == "deliveries"] == [
         "SEARCH deliveries USING INTEGER PRIMARY KEY (rowid=?)",
         "SCAN deliveries USING INDEX ix_deliveries_pending",
@@ -155,8 +145,8 @@ def test_who_was_degraded_at_many_runs_is_found_step_by_step_in_a_long_history(s
     told: dict[str, Any] = {}
 
     def ask(connection: Connection) -> None:
-        told["fallen"] = degraded_at_run.degraded_at(connection, asked)
-        told["well"] = degraded_at_run.healthy_until(
+        told["fallen"] = pruning.degraded_at(connection, asked)
+        told["well"] = pruning.healthy_until(
             connection, {run_id: list(found) for run_id, found in told["fallen"].items()}
         )
 

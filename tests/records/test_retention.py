@@ -11,14 +11,14 @@ import sqlalchemy as sa
 from msgspec.msgpack import encode
 
 from app.base.db.engine import Store, to_us
-from app.base.db.tables import metadata
+from app.base.db.rows import metadata
 from app.base.values import Outcome
-from app.hooks.domain.hooks import Receipt
+from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
 from app.operation.service import retention
-from app.records.service import charts, run_views
+from app.records.service import charts, runs
 from app.records.store import pruning
-from app.records.store.ranking_rows import RankingBody
+from app.records.store.results import RankingBody
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 
@@ -56,7 +56,7 @@ def test_old_runs_go_with_what_only_they_needed_and_the_rest_reads_as_before(wor
     before = [(world.shown(one), world.results(one)) for one in kept]
     world.probe.answers["bee"] = failed(Outcome.TIMEOUT)
     assert _prune(world, days=10) > 0
-    assert [run["id"] for run in run_views.list_runs(world.store, CHECK, before=None, limit=50)] == [
+    assert [run["id"] for run in runs.list_runs(world.store, CHECK, before=None, limit=50)] == [
         str(one) for one in reversed(kept)
     ]
     assert [(world.shown(one), world.results(one)) for one in kept] == before
@@ -74,10 +74,10 @@ def test_old_runs_go_with_what_only_they_needed_and_the_rest_reads_as_before(wor
 
 def test_the_newest_run_of_a_check_stays_however_old(world: World) -> None:
     ids = _day_by_day(world, 3)
-    before = (run_views.health(world.store, CHECK), world.results(ids[-1]))
+    before = (runs.health(world.store, CHECK), world.results(ids[-1]))
     world.clock.now = START + timedelta(days=1000)
     _prune(world)
-    assert (run_views.health(world.store, CHECK), world.results(ids[-1])) == before
+    assert (runs.health(world.store, CHECK), world.results(ids[-1])) == before
     assert world.count("runs", "states") == {"runs": 1, "states": 2}
 
 

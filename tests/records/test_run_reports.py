@@ -9,14 +9,14 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
-from app.comparison.domain.run_diff import Change
+from app.comparison.domain.outcomes import Change
 from app.comparison.domain.significance import FEWEST_PAIRS, mean_interval, paired_difference
-from app.records.domain.run_views import FullReport
-from app.records.service import result_views
+from app.records.domain import FullReport
+from app.records.service import results
 from app.reports.documents.report_measures import ERR_SCALE, INTERVAL_NOTE
 from app.reports.documents.report_pages import report_html
 from app.reports.documents.reports import report_markdown
-from app.reports.service import run_reports
+from app.reports.service import reports
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import Site, site
@@ -57,7 +57,7 @@ def pages(sqlite_store: Store) -> Site:
 
 def load(pages: Site, run: str = "1", **more: Any) -> FullReport:
     """Load a report."""
-    return run_reports.load_report(pages.world.store, run, **more)
+    return reports.load_report(pages.world.store, run, **more)
 
 
 # --- intervals ---------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_intervals_do_not_depend_on_how_many_results_are_read_at_once(
     pages.world.probe.answers[KEYS[5]] = noisy(KEYS[5], None)
     pages.world.run()
     at_once = load(pages, "2")
-    monkeypatch.setattr(result_views, "_BLOCK", 3)
+    monkeypatch.setattr(results, "_BLOCK", 3)
     assert load(pages, "2") == at_once
     assert [one["key"] for one in at_once["worst"]] == [KEYS[3], "dodo", KEYS[5]]
     assert [one["outcome"] for one in at_once["results"]] == [Outcome.TIMEOUT, Outcome.OK, Outcome.OK]

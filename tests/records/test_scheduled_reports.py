@@ -23,17 +23,18 @@ from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import definitions
 from app.catalog.store import definitions as rows
-from app.hooks.domain.hooks import Hook, HookKind, Receipt
+from app.hooks.domain import Hook, HookKind, Receipt
 from app.hooks.notices import body_of
-from app.hooks.service.notice_bodies import notice
+from app.hooks.service.deliveries import notice
 from app.hooks.store import outbox
 from app.hooks.tables import reports
 from app.operation.service import retention
-from app.operation.worker import Engine, Worker
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
-from app.reports.service import scheduled_reports
-from app.reports.service.due_reports import DueReports
-from app.reports.store import report_rows
+from app.reports import store as report_rows
+from app.reports.service import reports as scheduled_reports
+from app.reports.service.reports import DueReports
 from tests.support.fakes import FakeSend, answered, hits
 from tests.support.living import until
 from tests.support.pages_service import Site, page

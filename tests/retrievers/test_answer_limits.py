@@ -16,18 +16,14 @@ from typing import Any
 import pytest
 
 import app.retrievers.client.mcp_session  # noqa: F401 - before memory is measured, as it takes much
-from app.answers.client.answer_calls import AnswerCalls
-from app.answers.client.judge_calls import JudgeCalls
-from app.answers.domain.judges import AnswerRequest, Judge
-from app.answers.domain.prompts import AnswerToJudge, Question, build_prompt
+from app.answers.client import AnswerCalls, JudgeCalls
+from app.answers.domain.judges import AnswerRequest, AnswerToJudge, Judge, Question, build_prompt
 from app.base.addresses import retriever_policy
 from app.base.values import Outcome
-from app.hooks.client.outward_ping import Pinger
-from app.hooks.client.webhook import send_webhook
-from app.hooks.domain.hooks import Hook, Message
-from app.retrievers.client.credentials import CredentialError, Keyring
+from app.hooks.client.webhook import Pinger, send_webhook
+from app.hooks.domain import Hook, Message
+from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
 from app.retrievers.client.embeddings import Embeddings
-from app.retrievers.client.endpoints import EndpointClient
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.client.scorers import RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import (
@@ -146,25 +142,25 @@ def ping(url: str) -> str | None:
 
 
 ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
-    "a retriever": ("retrievers.client.http_probe", ask),
-    "a retriever with a lookup": ("retrievers.client.http_probe", ask_with_a_lookup),
-    "a retriever of columns": ("retrievers.client.http_probe", ask_for_columns),
+    "a retriever": ("retrievers.client.http", ask),
+    "a retriever with a lookup": ("retrievers.client.http", ask_with_a_lookup),
+    "a retriever of columns": ("retrievers.client.http", ask_for_columns),
     "a tool": ("retrievers.client.mcp_probe", ask_a_tool),
     "a token endpoint": ("retrievers.client.credentials", ask_for_a_token),
     "an embedder": ("retrievers.client.embeddings", ask_an_embedder),
     "a reranker": ("retrievers.client.scorers", ask_a_reranker),
-    "a judge": ("answers.client.judge_calls", ask_a_judge),
-    "an answer endpoint": ("answers.client.answer_calls", ask_for_an_answer),
+    "a judge": ("answers.client", ask_a_judge),
+    "an answer endpoint": ("answers.client", ask_for_an_answer),
 }
 """By who answers: the module that asks, and how; what comes back is why there is no answer."""
 NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a hook": ("hooks.client.receiver_answers", send_to_a_hook),
-    "an outward ping": ("hooks.client.outward_ping", ping),
+    "an outward ping": ("hooks.client.webhook", ping),
 }
 """Those of whom the status decides."""
 OF_OURS = {"catalog.client.remote_service"}
 """What the command line reads of a Coalmine that its user names; it has 100 MB, for a whole export."""
-BASES = {"base.net.transport", "retrievers.client.endpoints", "retrievers.client.probe"}
+BASES = {"base.net.transport", "retrievers.client.probe"}
 """What the modules that ask stand on, and what puts them together."""
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, RunStatus, Step, Verdict
-from app.retrievers.domain.circuit_breaker import CircuitBreaker
+from app.retrievers.domain.probe_failures import CircuitBreaker
 from app.retrievers.domain.retrievers import ProbeQuery
+from app.runs.service.finalising import EndedRun
 from app.runs.service.gate import choose_targets, measure
-from app.runs.service.runs import EndedRun
 from tests.support.fakes import Crash, FakeClock, FakeProbe, answered, failed, hits
 from tests.support.world import COVERAGE, RETRIEVER, World, canary, documents, page, statements
 

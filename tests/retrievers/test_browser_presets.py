@@ -15,7 +15,8 @@ from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.catalog.service import definitions
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.presets import LIVE, PRESETS, Preset
+from app.retrievers.presets import PRESETS
+from app.retrievers.presets.preset import LIVE, Preset
 from tests.retrievers.test_preset_shapes import SHAPES
 from tests.support.browser import opened, served
 from tests.support.databases import PASSWORD, READER, database

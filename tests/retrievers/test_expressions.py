@@ -9,11 +9,10 @@ import pytest
 
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
-from app.catalog.documents.documents import RetrieverDocument
-from app.retrievers.client.jmespath_paths import Path as CompiledPath
-from app.retrievers.client.response_mapping import Reader
-from app.retrievers.domain.expressions import MAX_LEVELS, find_problem
-from app.retrievers.domain.retrievers import ResponseMapping
+from app.retrievers.client.columns import Path as CompiledPath
+from app.retrievers.client.requests import Reader
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.retrievers import MAX_LEVELS, ResponseMapping, find_problem
 from tests.support.api_service import RETRIEVER, api
 
 DEEP = {

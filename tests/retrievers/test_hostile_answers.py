@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.base.documents.truncated_json import parse_cut
+from app.base.documents.texts import parse_cut
 from app.base.documents.validation_messages import parse_document
-from app.catalog.documents.documents import RetrieverDocument
-from app.retrievers.client.pasted_answers import read_pasted
+from app.retrievers.client.probe import read_pasted
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.field_guesses import Field, guess_fields
 from app.retrievers.domain.mapping_suggestions import suggest_mappings
 from app.retrievers.service import trials

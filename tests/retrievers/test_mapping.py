@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Ranking
-from app.retrievers.client.hit_columns import compile_typed_reader
-from app.retrievers.client.jmespath_paths import MalformedError, Paths
-from app.retrievers.client.response_mapping import ID_LENGTH, TEXT_LENGTH, Reader, Reading
-from app.retrievers.domain.relevance import SCALE_RANGES
-from app.retrievers.domain.retrievers import ResponseMapping, Scale
+from app.retrievers.client.columns import MalformedError, Paths, compile_typed_reader
+from app.retrievers.client.requests import ID_LENGTH, TEXT_LENGTH, Reader, Reading
+from app.retrievers.domain.retrievers import SCALE_RANGES, ResponseMapping, Scale
 
 FULL = ResponseMapping(
     hits="results", id="id", score="score", text="text", document="metadata.source", index_version="index"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.base.values import Ranking
-from app.retrievers.client.jmespath_paths import MalformedError
-from app.retrievers.client.response_mapping import Reader, Reading
+from app.retrievers.client.columns import MalformedError
+from app.retrievers.client.requests import Reader, Reading
 from app.retrievers.domain.retrievers import ResponseMapping
 
 CHROMA = ResponseMapping(

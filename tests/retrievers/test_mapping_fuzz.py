@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from app.retrievers.client.jmespath_paths import MalformedError
-from app.retrievers.client.response_mapping import ID_LENGTH, Reader
+from app.retrievers.client.columns import MalformedError
+from app.retrievers.client.requests import ID_LENGTH, Reader
 from app.retrievers.domain.retrievers import ResponseMapping, Scale
 from app.retrievers.presets import PRESETS
 from app.scoring.rankings import round_ranking

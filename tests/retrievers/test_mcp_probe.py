@@ -17,9 +17,9 @@ from app.base.addresses import AddressPolicy, hook_policy, parse_allow, retrieve
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.masking import MASK
 from app.retrievers.client.mcp_probe import McpProbe
-from app.retrievers.client.request_templates import traceparent
+from app.retrievers.client.messages import MASK
+from app.retrievers.client.requests import traceparent
 from app.retrievers.domain.retrievers import (
     Bearer,
     Dialect,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.base.documents.truncated_json import parse_cut
-from app.retrievers.domain.answer_outline import (
+from app.base.documents.texts import parse_cut
+from app.retrievers.domain.mapping_suggestions import (
     MAX_NODES,
     Node,
     build_outline,

@@ -10,14 +10,15 @@ import pytest
 from app.base.addresses import retriever_policy
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
-from app.base.documents.auth_documents import AUTH_KINDS, AUTH_SECRETS
-from app.base.documents.files import read_secret
+from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
+from app.base.documents.texts import read_secret
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.service import definitions
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Dialect
-from app.retrievers.presets import PRESETS, Preset
+from app.retrievers.presets import PRESETS
+from app.retrievers.presets.preset import Preset
 from tests.retrievers.test_pages_try import exchanged
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.alerts.domain.advice import alert_advice
-from app.alerts.domain.summary import AlertFacts
+from app.alerts.domain.telling import AlertFacts, alert_advice
 from app.base.addresses import retriever_policy
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, Outcome, RuleKind
-from app.catalog.documents.documents import RetrieverDocument
-from app.retrievers.client.jmespath_paths import MalformedError
-from app.retrievers.client.pasted_answers import read_pasted
-from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.response_mapping import Reader
+from app.retrievers.client.columns import MalformedError
+from app.retrievers.client.probe import RetrieverProbe, read_pasted
+from app.retrievers.client.requests import Reader
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
 from app.retrievers.domain.probe_failures import ProbeFailure, summarize_failures
 from app.retrievers.domain.retrievers import (

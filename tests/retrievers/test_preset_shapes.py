@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from app.base.addresses import AddressPolicy
-from app.base.net.wire import Request, Response
+from app.base.net.transfer import Request, Response
 from app.base.values import Outcome
-from app.catalog.documents.documents import RetrieverDocument
 from app.retrievers.client.credentials import Keyring
-from app.retrievers.client.request_templates import Plan, build_requests, compile_reader, compile_retriever
-from app.retrievers.client.responses import read_answer
-from app.retrievers.domain.relevance import score_relevance
-from app.retrievers.domain.retrievers import Basic, Dialect, ProbeContext, ProbeQuery, Retriever, SigV4
+from app.retrievers.client.http import read_answer
+from app.retrievers.client.requests import Plan, build_requests, compile_reader, compile_retriever
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.retrievers import Basic, Dialect, ProbeContext, ProbeQuery, Retriever, SigV4, score_relevance
 from app.retrievers.presets import PRESETS
 from tests.support.preset_shapes import QUERY, VECTOR, K, Shape
 from tests.support.shapes_of_frameworks import FRAMEWORKS

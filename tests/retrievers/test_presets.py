@@ -9,12 +9,12 @@ import pytest
 
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
-from app.catalog.documents.documents import RetrieverDocument
-from app.retrievers.client.response_mapping import Reader
-from app.retrievers.client.templates import json_template, url_template
-from app.retrievers.documents.placeholders import RESERVED, placeholders_in
+from app.retrievers.client.requests import Reader, json_template, url_template
+from app.retrievers.documents.requests import RESERVED, placeholders_in
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Dialect, Lookup, Retriever
-from app.retrievers.presets import LIVE, PRESETS, SHAPE, Preset
+from app.retrievers.presets import PRESETS
+from app.retrievers.presets.preset import LIVE, SHAPE, Preset
 from tests.support.preset_shapes import EMBEDDING
 
 EACH = pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)

@@ -15,8 +15,8 @@ from app.base.addresses import hook_policy, parse_allow, retriever_policy
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
-from app.catalog.documents.documents import RetrieverDocument
 from app.retrievers.client.probe import RetrieverProbe
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import (
     Probe,
     ProbeContext,

@@ -12,8 +12,8 @@ from app.base.addresses import Proxy, hook_policy, parse_allow, parse_direct
 from app.base.values import Answer, Outcome
 from app.config import load_settings
 from app.hooks.client.receiver_answers import HookError
-from app.hooks.client.sending import Sender
-from app.hooks.domain.hooks import Hook, HookKind, Message, Receipt
+from app.hooks.client.webhook import Sender
+from app.hooks.domain import Hook, HookKind, Message, Receipt
 from app.probe_wiring import build_probe
 from app.retrievers.domain.retrievers import (
     OAuth2,

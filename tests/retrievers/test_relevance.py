@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Ranking
-from app.retrievers.domain.relevance import in_scale, measures_relevance, score_relevance, top_score
-from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
+from app.retrievers.domain.retrievers import (
+    Scale,
+    Scorer,
+    ScorerKind,
+    in_scale,
+    measures_relevance,
+    score_relevance,
+    top_score,
+)
 
 JUDGED = Scorer(kind=ScorerKind.JUDGED)
 HUGE = sys.float_info.max

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from app.base.addresses import retriever_policy
-from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.embeddings import Embeddings
-from app.retrievers.client.endpoints import EndpointClient
 from app.retrievers.client.scorers import MAX_FAILURES, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import Bearer, Embedder, Endpoint, Scale, Scorer, ScorerKind
 from tests.support.embedders import FakeModel, embedding_server

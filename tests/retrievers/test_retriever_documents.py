@@ -12,7 +12,7 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_export import exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.documents import RetrieverDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import (
     ApiKey,
     Basic,

@@ -10,8 +10,8 @@ from email.utils import format_datetime
 import pytest
 
 from app.base.addresses import retriever_policy
+from app.base.net.transfer import Request, Response
 from app.base.net.transport import PAUSE_SECONDS, exchange, send_one
-from app.base.net.wire import Request, Response
 from tests.support.http_servers import Reply, Seen, peer, reply
 
 ANYWHERE = retriever_policy()

@@ -16,9 +16,8 @@ import pytest
 from app.base.addresses import hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
-from app.retrievers.client.masking import MASK
-from app.retrievers.client.postgresql import permitted_addresses
-from app.retrievers.client.sql_probe import SqlProbe
+from app.retrievers.client.messages import MASK
+from app.retrievers.client.sql import SqlProbe, permitted_addresses
 from app.retrievers.domain.retrievers import (
     Basic,
     Bearer,

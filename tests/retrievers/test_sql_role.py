@@ -8,8 +8,8 @@ import pytest
 
 from app.base.addresses import retriever_policy
 from app.base.documents.validation_messages import parse_document
-from app.catalog.documents.documents import RetrieverDocument
-from app.retrievers.client.sql_probe import SUPERUSER, SqlProbe
+from app.retrievers.client.sql import SUPERUSER, SqlProbe
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.views import TrialView
 from app.retrievers.service.trials import try_retriever
 from tests.support.databases import Database, database

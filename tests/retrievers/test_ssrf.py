@@ -11,9 +11,8 @@ import pycurl
 import pytest
 
 from app.base.addresses import AddressPolicy, Proxy, hook_policy, parse_allow, retriever_policy
-from app.base.net.transfer import Transfer
+from app.base.net.transfer import Failure, Request, Response, Transfer
 from app.base.net.transport import exchange, send_one
-from app.base.net.wire import Failure, Request, Response
 from app.base.values import Answer, Outcome
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind

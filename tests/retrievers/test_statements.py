@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.retrievers.client.sql_statements import compile_statement
+from app.retrievers.client.sql import compile_statement
 
 NAMES = ("query", "k", "vector")
 

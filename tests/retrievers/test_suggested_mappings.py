@@ -7,8 +7,8 @@ import jmespath
 import pytest
 
 from app.base.values import Outcome
-from app.catalog.documents.documents import RetrieverDocument
-from app.retrievers.client.pasted_answers import read_pasted
+from app.retrievers.client.probe import read_pasted
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service.trials import suggestion_views, try_answer
 from tests.retrievers.test_preset_shapes import SHAPES
 

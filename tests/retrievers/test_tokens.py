@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, unquote_plus
 import pytest
 
 from app.base.addresses import AddressPolicy, hook_policy, retriever_policy
-from app.base.net.wire import RequestAuth
+from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import BACKOFF_SECONDS, MAX_TOKENS, CredentialError, Keyring
-from app.retrievers.client.masking import MASK
+from app.retrievers.client.messages import MASK
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Lookup,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from app.base.addresses import AddressPolicy, Proxy, hook_policy, parse_allow, retriever_policy
+from app.base.net.transfer import Failure, Request, Response, header_line
 from app.base.net.transport import BACKLOG_BYTES, exchange, send_one
-from app.base.net.wire import Failure, Request, Response, header_line
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from app.base.documents.validation_messages import parse_document
-from app.catalog.documents.documents import RetrieverDocument
 from app.cli import app as cli
-from app.retrievers.client.pasted_answers import read_pasted
+from app.retrievers.client.probe import read_pasted
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
 from tests.support.http_servers import peer, reply
 

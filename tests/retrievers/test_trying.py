@@ -11,16 +11,15 @@ import pytest
 
 from app.base.api import keys
 from app.base.api.keys import Scope
-from app.base.documents.files import read_secret
-from app.base.documents.truncated_json import parse_cut
+from app.base.documents.texts import parse_cut, read_secret
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Exchange, Outcome
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.documents.documents import RetrieverDocument
 from app.config import Settings
 from app.main import Service, create_app, open_service
-from app.retrievers.client.pasted_answers import read_pasted
+from app.retrievers.client.probe import read_pasted
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.views import TrialView
 from app.retrievers.service import trials
 from tests.support.api_service import BASE, Mailbox, bearer

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, from_us
 from app.hooks.tables import deliveries as delivery_rows
-from app.records.run_tables import runs
+from app.records.tables import runs
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.living import until
 from tests.support.processes import free_ports, started

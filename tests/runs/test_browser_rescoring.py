@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import Browser, expect
 
 from app.base.db.engine import Store
-from app.runs.api.streams import Streams
+from app.runs.api import Streams
 from app.runs.service import rescoring
 from tests.support.browser import opened, served
 from tests.support.pages_service import site

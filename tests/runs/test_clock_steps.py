@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.base.clock_steps import ClockSteps
 from app.base.db.engine import Store
+from app.base.times import ClockSteps
 from app.catalog.domain.schedules import credible_until, parse_schedule
 from app.catalog.service import definitions
 from app.operation import worker as worker_module
-from app.operation.service.self_monitor import Issue, SelfMonitor
-from app.operation.service.worker_clock import WorkerClock
-from app.operation.worker import Engine, Worker
-from app.records.service import run_views
+from app.operation.service.self_monitor import Issue, SelfMonitor, WorkerClock
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
+from app.records.service import runs
 from app.reports import metrics
-from app.runs.service import scheduling
+from app.runs.service import due_checks
 from tests.support.fakes import START
 from tests.support.living import until
 from tests.support.world import CHECK, LINKS, World, canary, page
@@ -55,7 +55,7 @@ def _run_due(world: World) -> bool:
 
 def _watch(world: World, *, after_start: timedelta = timedelta(days=1)) -> bool:
     now = world.clock()
-    return scheduling.watch_for_silence(world.store, _check_id(world), started_at=now - after_start, now=now)
+    return due_checks.watch_for_silence(world.store, _check_id(world), started_at=now - after_start, now=now)
 
 
 # --- rows from the future ------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_every_instant_has_its_run_after_the_clock_was_set_back(world: World) ->
     world.clock.advance(-HOUR - 6 * 300)
     # Through the time that the wrong clock had been to, and out of it again.
     assert [_run_due(world) for _ in range(30)] == [True] * 30
-    listed = run_views.list_runs(world.store, CHECK, before=None, limit=50)
+    listed = runs.list_runs(world.store, CHECK, before=None, limit=50)
     assert len({run["scheduled_for"] for run in listed}) == len(listed) == 3 + 6 + 30
 
 
@@ -172,9 +172,7 @@ def test_a_worker_goes_on_when_its_clock_is_set_forward_and_back(
     worker = Worker(engine, metrics.ProcessMetrics(registry), metrics.Snapshot())
 
     def ended() -> int:
-        return sum(
-            run["status"] == "finished" for run in run_views.list_runs(world.store, CHECK, before=None, limit=200)
-        )
+        return sum(run["status"] == "finished" for run in runs.list_runs(world.store, CHECK, before=None, limit=200))
 
     worker.start()
     try:

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from tests.support.fakes import answered, hits
 from tests.support.world import World, canary, page
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.alerts.service import acknowledging
+from app.alerts.service import notifications
+from app.alerts.silences.documents import SilenceDocument
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.catalog.documents.documents import SilenceDocument
 from app.catalog.service import definitions
-from app.hooks.domain.hooks import Hook, Message, Receipt
-from app.hooks.service import dead_letters
+from app.hooks.domain import Hook, Message, Receipt
+from app.hooks.service import hooks
 from app.hooks.tables import alerts, attempts, deliveries, transitions
 from app.records.store.queue import ClaimedRun
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 from tests.support.fakes import DELIVERED, Crash
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 
@@ -142,7 +142,7 @@ def test_a_hook_whose_receiver_is_gone_is_disabled_whenever_we_die(world: World)
         if not died:
             break
         world.apply(PAGE)  # enables it again
-        dead_letters.replay_all(world.store, "ops", now=world.clock())
+        hooks.replay_all(world.store, "ops", now=world.clock())
     assert number >= 9  # with the hook's own row, and what else was to be sent to it
     assert len({message.body for message in mailbox.taken}) == 1
 
@@ -223,7 +223,7 @@ def test_an_acknowledgement_is_there_whole_or_not_at_all(world: World) -> None:
     (alert,) = rows(world, alerts)
 
     def acknowledge() -> bool:
-        return acknowledging.acknowledge(world.store, alert.id, by="ada", note=None, now=world.clock())
+        return notifications.acknowledge(world.store, alert.id, by="ada", note=None, now=world.clock())
 
     for number in count():
         if not dies(world, number, acknowledge):

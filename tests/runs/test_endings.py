@@ -9,10 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.records.rescoring_tables import rescorings
-from app.records.run_tables import runs
-from app.reports.service.change_feed import Kind, Topic
-from app.runs.api.endings import Endings
+from app.records.tables import rescorings, runs
+from app.reports.service.overview import Kind, Topic
+from app.runs.api import Endings
 from tests.support import event_loops
 from tests.support.fakes import FakeClock
 from tests.support.world import World, canary, page, statements

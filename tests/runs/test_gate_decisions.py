@@ -11,10 +11,10 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Outcome
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.domain.measure_guide import Use
-from app.comparison.service import run_comparison
-from app.comparison.service.report_decisions import decide_reports, same_expectations
-from app.reports.documents.report_comparison import compare_reports, comparison_lines, read_reports
+from app.catalog.domain.judgments import Use
+from app.comparison.service import comparisons
+from app.comparison.service.decisions import decide_reports, same_expectations
+from app.reports.documents.reports import compare_reports, comparison_lines, read_reports
 from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 from tests.support.world import RETRIEVER, World, canary, page
@@ -85,7 +85,7 @@ def test_the_gate_and_the_service_decide_the_same(sqlite_store: Store) -> None:
     first = world.run()
     world.probe.answers = dict(LOST)
     second = world.run()
-    found, _ = run_comparison.diff(world.store, str(first.id), str(second.id))
+    found, _ = comparisons.diff(world.store, str(first.id), str(second.id))
     decision = decide_reports(gate(), gate(LOST))
     assert decision is not None
     assert decision["sentence"] == found["decision"]["sentence"]

@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from app.base.db.engine import Store
 from app.operation import job_threads
-from app.operation.worker import Engine, Worker
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from tests.support.fakes import Crash
 from tests.support.living import until

@@ -14,8 +14,8 @@ from app.base.values import RunStatus, Verdict
 from app.catalog.service import definitions
 from app.catalog.tables import definition_versions
 from app.records.store.queue import ClaimedRun
-from app.runs.service import runs, scheduling
-from app.runs.service.runs import EndedRun
+from app.runs.service import due_checks, runs
+from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page
 
@@ -86,7 +86,7 @@ def test_the_silence_that_follows_is_told(world: World) -> None:
         world.clock.now += timedelta(minutes=16)
         assert _give_up(world, claimed) is not None
     check = definitions.find(world.store, "check", CHECK)
-    assert scheduling.watch_for_silence(world.store, check.id, started_at=START, now=world.clock())
+    assert due_checks.watch_for_silence(world.store, check.id, started_at=START, now=world.clock())
 
 
 def test_a_run_given_up_while_alerting_works_is_seen_by_the_rules(world: World) -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from app.base.values import Judgment, Ranking
 from app.scoring.matching import match, prepare
-from app.scoring.measure_arrays import Batch, compute
-from app.scoring.measures import CUTOFFS, Measure, mean_name, measures_for, parse_measure
+from app.scoring.measures import CUTOFFS, Batch, Measure, compute, mean_name, measures_for, parse_measure
 from app.scoring.rankings import rbo
 from tests.support.plain_measures import plain_measure
 from tests.support.published_examples import Q1, Q2, expecting

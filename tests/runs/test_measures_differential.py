@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scoring.measure_arrays import Floats
-from app.scoring.measures import CUTOFFS, Measure, measures_for
+from app.scoring.measures import CUTOFFS, Floats, Measure, measures_for
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import Topic, graded_topics, judgment_lists, rankings
 from tests.support.scored_topics import scored

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from app.base.values import Judgment
-from app.scoring.measure_arrays import Floats
-from app.scoring.measures import Measure, measures_for, parse_measure
+from app.scoring.measures import Floats, Measure, measures_for, parse_measure
 from tests.support.measure_libraries import (
     GDEVAL,
     IR_MEASURES,

@@ -15,18 +15,15 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
-from app.catalog.documents.documents import RetrieverDocument
-from app.catalog.domain.suite_snapshot import SuiteSnapshot
-from app.catalog.service.input_assembly import build_inputs
-from app.records.service import result_views
+from app.catalog.domain.suites import SuiteSnapshot
+from app.catalog.service.snapshots import build_inputs
+from app.records.service import results
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
 from app.runs.service import rescoring
-from app.runs.service.canary_trials import try_canary
-from app.runs.service.gate import choose_targets, measure
+from app.runs.service.gate import choose_targets, measure, try_canary
 from app.runs.service.plans import SHARD
-from app.scoring.run_inputs import RunInputs
-from app.scoring.run_outcomes import HistoryFacts, RunOutcome, evaluate, score
-from app.scoring.run_responses import build_responses
+from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
 from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated
 from tests.support.world import CHECK, RETRIEVER, World, documents, page
@@ -284,7 +281,7 @@ def _rescored(world: World, run_id: int) -> dict[str, Any]:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=number)
     assert rescoring.carry_on(world.store, number, owner="one", clock=world.clock)
     version = rescoring.show(world.store, number)["measures_version"]
-    return {**result_views.report(world.store, str(run_id), version=version)}
+    return {**results.report(world.store, str(run_id), version=version)}
 
 
 def _told(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,21 +305,21 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
 def test_the_same_answers_come_to_the_same_whichever_way_they_are_judged(ways: Ways, case: Case) -> None:
     with ways.world(case) as world:
         first = _live_after_relevance_was_known(world, case)
-        live = result_views.report(world.store, str(first))
+        live = results.report(world.store, str(first))
         told = _told(live)
         assert not _differences(_told(_gate(world, case)), told)
         assert not _differences(_told(_rescored(world, first)), told)
         _check_trials(world, case, told)
-        again = result_views.report(world.store, str(_live(world)))
+        again = results.report(world.store, str(_live(world)))
         third = _differences(_told(again), told)
         if any(IN_A_ROW in reason for reason in again["run"]["reasons"]):  # which no run before the third can say
             third = {name: values for name, values in third.items() if name not in {"verdict", "reasons"}}
         assert not third  # every result was kept
         assert not _differences(
-            _told(result_views.report(world.store, str(first))), told
+            _told(results.report(world.store, str(first))), told
         )  # spelled out anew from its states
     with ways.world(case) as world:
-        resumed = result_views.report(world.store, str(_resumed(world)))
+        resumed = results.report(world.store, str(_resumed(world)))
         assert not _differences(_told(resumed), told)
 
 

@@ -17,12 +17,12 @@ from app.base.errors import StoreUnavailableError
 from app.catalog.service import definitions
 from app.config import Settings
 from app.main import create_app, open_service
-from app.operation.service.overload import report_overload
-from app.operation.service.self_monitor import Issue, SelfMonitor
-from app.operation.worker import Engine, Worker
+from app.operation.service.self_monitor import Issue, SelfMonitor, report_overload
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from app.reports.service.metrics_snapshot import State
-from app.runs.service import scheduling
+from app.runs.service import due_checks
 from tests.support.api_service import BASE
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe, FakeSend
@@ -49,7 +49,7 @@ def _watch_all(world: World) -> int:
     for slug in slugs:
         check = definitions.find(world.store, "check", slug)
         long_ago = world.clock() - timedelta(days=1)
-        opened += scheduling.watch_for_silence(world.store, check.id, started_at=long_ago, now=world.clock())
+        opened += due_checks.watch_for_silence(world.store, check.id, started_at=long_ago, now=world.clock())
     return opened
 
 
@@ -72,7 +72,7 @@ def test_who_waits_for_a_worker_is_asked_once_for_all_checks(store: Store) -> No
     assert begun is not None
     asked: list[str] = []
     with statements(store, asked.append):
-        left = scheduling.without_backlog(store, ids, world.clock())
+        left = due_checks.without_backlog(store, ids, world.clock())
     assert left == [begun.check_id]
     assert sum(statement.startswith("SELECT") for statement in asked) == 1
 
@@ -87,7 +87,7 @@ def test_a_check_whose_retriever_hangs_is_silent_all_the_same(store: Store) -> N
     assert world.claim() is not None  # and it never ends
     world.clock.advance(900)
     world.queue_due()
-    assert scheduling.watch_for_silence(
+    assert due_checks.watch_for_silence(
         world.store, check.id, started_at=world.clock() - timedelta(days=1), now=world.clock()
     )
 
@@ -107,7 +107,7 @@ def test_overload_is_one_issue_that_ends_by_itself() -> None:
 
 def test_a_blocked_worker_tells_of_overload_and_opens_no_alert(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.operation.worker._SYNC_SECONDS", 0.1)
-    monkeypatch.setattr("app.operation.service.overload.OVERLOAD_SECONDS", 0.2)
+    monkeypatch.setattr("app.operation.service.self_monitor.OVERLOAD_SECONDS", 0.2)
     world, over = World(store=store), threading.Event()
     world.clock.now = datetime.now(UTC) - timedelta(days=9)
     world.apply(_many(schedule={"every": "10s"}))

@@ -9,13 +9,14 @@ import pytest
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
-from app.catalog.documents.documents import CanaryDocument, HookDocument, SuiteDocument
-from app.catalog.service import definitions, suite_definitions
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.service import definitions
 from app.catalog.service.changes import definition_content, suite_definition
 from app.catalog.service.references import API
-from app.catalog.service.suite_plans import plan_suite, suite_content, write_suite_plan
+from app.catalog.service.suites import plan_suite, suite_content, write_suite_plan
 from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as catalog
+from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of
 from tests.support.blocking import overtaken
 from tests.support.fakes import START, FakeProbe
@@ -206,24 +207,22 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
         overtaken(
             store,
             make,
-            lambda: suite_definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
+            lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
         )
 
 
 @pytest.mark.parametrize("there", ["new", "known"])
 def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgresql_store: Store, there: str) -> None:
     store = postgresql_store
-    suite_definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
+    definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
     if there == "known":
-        suite_definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
-    over = None if there == "new" else suite_definitions.find_canary(store, "mine", "what").version_id
+        definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
+    over = None if there == "new" else definitions.find_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
         plan = plan_suite(connection, suite_content("mine", [asking("First?")]), replace=False)
         write_suite_plan(connection, plan, managed_by=API, now=to_us(START))
 
     with pytest.raises(ConflictError):
-        overtaken(
-            store, write, lambda: suite_definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over)
-        )
-    assert suite_definitions.find_canary(store, "mine", "what").body["query"] == "First?"
+        overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))
+    assert definitions.find_canary(store, "mine", "what").body["query"] == "First?"

@@ -16,15 +16,16 @@ from typer.testing import CliRunner
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.values import Answer, RunStatus, Slowing, Verdict
-from app.catalog.service import input_assembly
+from app.catalog.service import snapshots
 from app.cli import app
-from app.operation.worker import Engine, Worker
-from app.records.domain.run_views import RunView
-from app.records.service import run_views
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
+from app.records.domain import RunView
+from app.records.service import runs as run_views
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe, ProbeQuery
-from app.retrievers.service.shared_limits import share_limits
+from app.retrievers.service.trials import share_limits
 from app.runs.service import rescoring
 from tests.conftest import Databases
 from tests.support.fakes import answered, hits
@@ -156,7 +157,7 @@ def _ended(world: World, slug: str) -> list[RunView]:
 def test_a_retriever_that_refuses_for_longer_than_the_deadline_is_an_outage(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, headers: Mapping[str, str], reason: str
 ) -> None:
-    monkeypatch.setattr(input_assembly, "run_patience", lambda _: 2.5)
+    monkeypatch.setattr(snapshots, "run_patience", lambda _: 2.5)
     with peer(reply(b'{"error": "quota used up"}', 429, headers)) as server:
         world = World(store=sqlite_store)
         world.probe = _probe()  # type: ignore[assignment] # the real one

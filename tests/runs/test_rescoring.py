@@ -15,16 +15,26 @@ from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Verdict
 from app.operation.service import retention
-from app.records.rescoring_tables import rescored_rollups, rescored_runs, rescorings
-from app.records.run_tables import idempotency_keys, runs
-from app.records.service import charts, result_views, run_views
-from app.records.store import rescored_runs as rescored
+from app.records.service import charts
+from app.records.service import results as result_views
+from app.records.service import runs as run_views
 from app.records.store import rescoring as asked_for
-from app.records.tables import marks, run_probes, scores, states
-from app.reports.documents.report_comparison import compare_reports
+from app.records.store import rescoring as rescored
+from app.records.tables import (
+    idempotency_keys,
+    marks,
+    rescored_rollups,
+    rescored_runs,
+    rescorings,
+    run_probes,
+    runs,
+    scores,
+    states,
+)
+from app.reports.documents.reports import compare_reports
 from app.retrievers.domain.retrievers import ProbeQuery
 from app.runs.service import rescoring
-from app.runs.service.rejudging import Sweep
+from app.runs.service.rescoring import Sweep
 from tests.conftest import Databases
 from tests.support.fakes import START, Crash, answered, failed, hits
 from tests.support.present import present

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, from_us
 from app.base.jobs.values import Job, JobKind
-from app.operation.worker import Engine, Worker
-from app.records.rescoring_tables import rescorings
-from app.records.tables import run_probes
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
+from app.records.tables import rescorings, run_probes
 from app.reports import metrics
 from app.runs.service import rescoring
 from app.runs.service.rescoring import MOST_ATTEMPTS

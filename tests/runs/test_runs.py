@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome, Ranking, Verdict
-from app.catalog.documents.documents import CanaryDocument, RetrieverDocument
+from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions
 from app.records import documents as shapes
-from app.records.domain.views import CanaryState
-from app.records.service import charts, result_views, run_views
+from app.records.domain import CanaryState
+from app.records.service import charts, runs
+from app.records.service import results as result_views
 from app.records.tables import layouts
-from app.reports.documents.report_comparison import compare_reports
+from app.reports.documents.reports import compare_reports
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import finalising, plans, staging
-from app.scoring import run_outcomes
+from app.scoring import runs as run_outcomes
 from app.scoring.evaluation import Panel, Yardstick, judge
 from app.scoring.matching import Match
 from app.scoring.rankings import round_ranking
@@ -259,7 +261,7 @@ def test_a_check_whose_suite_is_empty_fails_with_the_reason(store: Store) -> Non
     assert (shown["status"], shown["verdict"]) == ("failed", "unknown")
     assert shown["reasons"] == ["suite 'suite' has no canaries"]
     assert world.results(run) == {}
-    assert run_views.health(store, CHECK)["id"] == str(run.id)
+    assert runs.health(store, CHECK)["id"] == str(run.id)
 
 
 def test_definitions_changed_during_a_run_do_not_change_it(world: World) -> None:
@@ -339,7 +341,7 @@ def test_an_older_run_still_names_its_degraded_queries(world: World) -> None:
     second = world.run()
     world.probe.all_answer()
     third = world.run()
-    listed = run_views.list_runs(world.store, CHECK, before=None, limit=10)
+    listed = runs.list_runs(world.store, CHECK, before=None, limit=10)
     assert [(run["id"], run["degraded_queries"]) for run in listed] == [
         (str(third.id), []),
         (str(second.id), []),
@@ -410,10 +412,10 @@ def test_a_run_that_goes_on_has_no_report_yet(world: World) -> None:
 
 def test_what_was_never_run_is_not_found(world: World) -> None:
     with pytest.raises(NotFoundError):
-        run_views.health(world.store, CHECK)
+        runs.health(world.store, CHECK)
     for strange in ("0", "99", "x", "-1", "9" * 40, "\u0663"):
         with pytest.raises(NotFoundError):
-            run_views.run(world.store, strange)
+            runs.run(world.store, strange)
 
 
 def _timeline(world: World, key: str) -> Sequence[CanaryState]:

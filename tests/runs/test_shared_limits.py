@@ -10,12 +10,12 @@ from app.base.db.engine import Store
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.base.values import Answer
-from app.records.run_tables import rates
-from app.retrievers.documents.retriever_documents import RetrieverDocument
+from app.records.tables import rates
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
-from app.retrievers.service.shared_limits import ROUNDS, SharedProbe, share_limits
-from app.retrievers.store.lane_locks import hold_lane
-from app.runs.service import lanes, runs
+from app.retrievers.service.trials import ROUNDS, SharedProbe, share_limits
+from app.retrievers.store import hold_lane
+from app.runs.service import runs
 from app.runs.service.plans import Planner
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import FakeProbe
@@ -89,11 +89,11 @@ def test_a_diagnosis_waits_for_the_shard_of_a_run_that_another_process_asks(post
     queue.begin()
     for kind in (JobKind.RUN, JobKind.SHARD):
         (job,) = queue.take(world.clock(), Room([kind], 1))
-        claimed = present(runs.begin(world.store, job.key, owner=lanes.OWNER, now=world.clock()))
+        claimed = present(runs.begin(world.store, job.key, owner=runs.OWNER, now=world.clock()))
         if kind is JobKind.RUN:
-            lanes.begin_in_lanes(planner, claimed, world.clock)
+            runs.begin_in_lanes(planner, claimed, world.clock)
         else:
-            end = lanes.ask_shard(planner, probe, claimed, job.part, clock=world.clock, stopping=lambda: False)
+            end = runs.ask_shard(planner, probe, claimed, job.part, clock=world.clock, stopping=lambda: False)
             assert present(end.ended).probes == {"ok": 1}
         queue.finish(job)
     other.join()

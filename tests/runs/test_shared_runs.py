@@ -12,15 +12,15 @@ from app.base.errors import StoreUnavailableError
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import Job, JobKind, Room
 from app.base.values import RunStatus, Verdict
-from app.records.run_tables import runs as rows
-from app.retrievers.documents.retriever_documents import RetrieverDocument
-from app.retrievers.domain.lanes import fan_out, lane_count
+from app.records.tables import runs as rows
+from app.retrievers import store as rates
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.probe_failures import fan_out, lane_count
 from app.retrievers.domain.retrievers import ProbeContext
-from app.retrievers.store import rates
-from app.runs.service import lanes, runs
-from app.runs.service.lanes import ShardEnd
+from app.runs.service import runs
+from app.runs.service.finalising import EndedRun
 from app.runs.service.plans import SHARD, Planner
-from app.runs.service.runs import EndedRun
+from app.runs.service.runs import ShardEnd
 from tests.conftest import Databases
 from tests.support.fakes import Crash
 from tests.support.present import present
@@ -49,13 +49,13 @@ class Replica:
     def do(self, job: Job, *, stopping: Callable[[], bool] = lambda: False) -> EndedRun | None:
         """Do a job of a run, and give the run where it ended."""
         world = self.world
-        claimed = runs.begin(world.store, job.key, owner=lanes.OWNER, now=world.clock())
+        claimed = runs.begin(world.store, job.key, owner=runs.OWNER, now=world.clock())
         if claimed is None:
             end = ShardEnd()
         elif job.kind is JobKind.RUN:
-            end = ShardEnd(ended=lanes.begin_in_lanes(self.planner, claimed, world.clock))
+            end = ShardEnd(ended=runs.begin_in_lanes(self.planner, claimed, world.clock))
         else:
-            end = lanes.ask_shard(self.planner, world.probe, claimed, job.part, clock=world.clock, stopping=stopping)
+            end = runs.ask_shard(self.planner, world.probe, claimed, job.part, clock=world.clock, stopping=stopping)
         if end.is_done:
             self.queue.finish(job)
         else:
@@ -184,7 +184,7 @@ def test_a_process_that_dies_before_the_end_of_the_last_shard_leaves_the_end_to_
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(lanes, "finalise", die)
+        patch.setattr(runs, "finalise", die)
         with pytest.raises(Crash):
             dead.work()
     assert world.count("shards") == {"shards": 5}

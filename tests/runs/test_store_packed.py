@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.alerts.service import rule_facts, transitions
+from app.alerts.service import facts as rule_facts
+from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.packed import (
     pack_figures,
@@ -25,15 +26,14 @@ from app.base.db.packed import (
     with_vector,
 )
 from app.base.values import Answer, Outcome
-from app.catalog.service.lookup import find_check
-from app.detection.store import detectors
+from app.catalog.service.references import find_check
+from app.detection import store as detectors
 from app.detection.tables import detections
-from app.records.run_tables import runs
 from app.records.service import charts
-from app.records.service.run_bodies import probe_summary
-from app.records.store import check_summaries, recording, results, series
-from app.records.store.rollups import HOUR, fill_rollups, unpack_bucket
-from app.records.tables import rollups, run_probes
+from app.records.service.aggregates import probe_summary
+from app.records.store import recording, results, series
+from app.records.store.recording import HOUR, fill_rollups, unpack_bucket
+from app.records.tables import rollups, run_probes, runs
 from tests.support.fakes import answered, hits
 from tests.support.world import CHECK, World, canary, page
 
@@ -236,7 +236,7 @@ def _shown(world: World) -> dict[str, Any]:
     with world.store.read() as connection:
         check = find_check(connection, CHECK)
         ids = list(connection.execute(sa.select(runs.c.id).order_by(runs.c.id)).scalars())
-        recent = check_summaries.recent_runs(connection, [check.id], "coverage", limit=9)
+        recent = series.recent_runs(connection, [check.id], "coverage", limit=9)
         said = detectors.all_detections(connection, check.id)
         hours = {name: _hours(connection, check.id, name) for name in ("coverage", "procedural/coverage")}
     return {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store, insert_new
 from app.base.errors import StoreUnavailableError
 from app.base.values import Ranking
-from app.records.store import ranking_rows, recording
+from app.records.store import recording, results
 from app.scoring.rankings import decimals_of, round_ranking
 from tests.conftest import Databases
 from tests.support.fakes import hits
@@ -47,11 +47,11 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
 def test_rankings_read_back_equal_to_what_was_saved(store: Store, drawn: list[Ranking], decimals: int) -> None:
     saved = {settled.fingerprint or b"": settled for one in drawn for settled in [round_ranking(one, decimals)]}
     with store.write() as connection:
-        ids = ranking_rows.save_rankings(connection, decimals, saved)
-        again = ranking_rows.save_rankings(connection, decimals, saved)
+        ids = results.save_rankings(connection, decimals, saved)
+        again = results.save_rankings(connection, decimals, saved)
     assert ids == again
     with store.read() as connection:
-        loaded = ranking_rows.load_rankings(connection, list(ids.values()))
+        loaded = results.load_rankings(connection, list(ids.values()))
     assert {digest: loaded[ranking_id] for digest, ranking_id in ids.items()} == saved
 
 
@@ -61,19 +61,19 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
     for decimals in (decimals_of(precision) for precision in (1.0, 1e-6, 1e-12, 0.0)):
         ranking = round_ranking(hits("a", scores=[score]), decimals)
         with sqlite_store.write() as connection:
-            ids = ranking_rows.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
-            loaded = ranking_rows.load_rankings(connection, list(ids.values()))
+            ids = results.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
+            loaded = results.load_rankings(connection, list(ids.values()))
         assert list(loaded.values()) == [ranking]
 
 
 def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store) -> None:
     ranking = round_ranking(hits("a", "b"), 6)
     with sqlite_store.write() as connection:
-        ids = ranking_rows.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
+        ids = results.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
         (body,) = connection.exec_driver_sql("SELECT body FROM rankings").scalars()
         before = msgspec.msgpack.encode(msgspec.msgpack.decode(body)[:4])
         connection.exec_driver_sql("UPDATE rankings SET body = ?", (before,))
-        assert ranking_rows.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
+        assert results.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
 
 
 def test_another_time_or_relevance_is_another_ranking() -> None:
@@ -90,7 +90,7 @@ def test_texts_are_stored_once_whatever_rankings_they_are_in(store: Store) -> No
     for ranking in (hits("a", "b", texts=texts), hits("b", "a", texts=texts), hits("a", texts={"a": "changed"})):
         settled = round_ranking(ranking, 6)
         with store.write() as connection:
-            ranking_rows.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
+            results.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
     assert world.count("rankings", "chunks") == {"rankings": 3, "chunks": 3}
 
 

@@ -17,12 +17,13 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.base.values import Trigger
-from app.operation.worker import Engine, Worker
-from app.records.domain.run_views import RunView
-from app.records.run_tables import runs as rows
-from app.records.service import run_views
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
+from app.records.domain import RunView
+from app.records.service import runs
+from app.records.tables import runs as rows
 from app.reports import metrics
 from tests.conftest import Databases
 from tests.support.http_servers import Reply, Seen, peer, reply
@@ -210,7 +211,7 @@ def _query(seen: Seen) -> str:
 
 
 def _runs(world: World, slug: str) -> list[RunView]:
-    return run_views.list_runs(world.store, slug, before=None, limit=50)
+    return runs.list_runs(world.store, slug, before=None, limit=50)
 
 
 # --- rows that agree -----------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from app.base.aggregates import Aggregates, Slice
 from app.base.values import Bound, Canary, Category, Judgment, Outcome, Ranking, Reason, Rule, RuleKind, Verdict
-from app.retrievers.domain.relevance import top_score
-from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
+from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind, top_score
 from app.scoring.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)

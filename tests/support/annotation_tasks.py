@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.documents import TaskDocument
 from app.annotation.domain.views import NextItem, TaskDetail
-from app.annotation.service import annotating, pooling, tasks
+from app.annotation.service import annotating, tasks
 from app.annotation.store import tasks as rows
 from app.annotation.store.tasks import ItemRow
 from app.base.db.engine import Store
@@ -117,14 +117,14 @@ class Desk:
 
     def make_pool(self, **more: Any) -> bool:
         """Ask for the pool and make it, as a worker does."""
-        pooling.request_pool(self.store, "truth", now=self.world.clock())
+        tasks.request_pool(self.store, "truth", now=self.world.clock())
         return self.work(**more)
 
     def work(self, **more: Any) -> bool:
         """Go on with the pool."""
         with self.store.read() as connection:
             task = present(rows.find_task(connection, "truth"))
-        return pooling.make_pool(self.store, self.world.vault, self.shelves, task.id, clock=self.world.clock, **more)
+        return tasks.make_pool(self.store, self.world.vault, self.shelves, task.id, clock=self.world.clock, **more)
 
     def items(self) -> list[ItemRow]:
         """Read all items of the task."""

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.answers.domain.judges import AnswerRequest, GeneratedAnswer, Judge, JudgeOutcome, JudgeReply
-from app.answers.domain.prompts import Prompt
+from app.answers import store as rows
+from app.answers.domain.judges import AnswerRequest, GeneratedAnswer, Judge, JudgeOutcome, JudgeReply, Prompt
 from app.answers.service import answering
 from app.answers.service.answering import AnswerTools
-from app.answers.store import answers as rows
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome
 from app.retrievers.domain.retrievers import AnswerSource, ProbeQuery

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from app.alerts.service.alert_links import Links
-from app.annotation.service import pooling, recall
+from app.alerts.service.views import Links
+from app.annotation.service import results
+from app.annotation.service import tasks as pooling
 from app.annotation.store import tasks
 from app.annotation.store.tasks import ItemRow, TaskRow
 from app.base.api import keys
@@ -17,15 +18,15 @@ from app.base.api.keys import Scope
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog.store import definitions
 from app.config import Settings
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
 from app.main import Service, create_app, open_service
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs
 from app.runs.service.plans import Planner
-from app.traffic.service import traffic_sampling
-from app.traffic.store import traffic
+from app.traffic import service as traffic_sampling
+from app.traffic import store as traffic
 from tests.support.asgi_client import TestClient
 from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
@@ -180,7 +181,7 @@ class Api:
         while found["item"] is not None:
             path = f"/v1/tasks/{slug}/items/{found['item']['id']}/annotation"
             found = self.put(path, {"grade": 1, "annotator": "Ann", "seconds": 3})
-        recall.compute_recall(self.service.store, self._task(slug).id, now=_now())
+        results.compute_recall(self.service.store, self._task(slug).id, now=_now())
 
     def reached(self, *queries: str) -> None:
         """Send some traffic of the suite `docs`, and ask a sample of it, as a worker does.

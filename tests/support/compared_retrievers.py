@@ -20,12 +20,14 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 from app.base.documents.validation_messages import parse_document
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying
 from app.catalog.service.references import API
 from app.cli import app as command_line
 from app.demo.corpus import Chunk
+from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.living import coalmine, serving, until
 
 SHORTEST, LONGEST = 3, 5

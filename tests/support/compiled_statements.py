@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Dialect, Engine, event
 
-from app.base.db import drivers
+from app.base.db import engine as drivers
 from app.base.db import engine as stores
 
 _MOST = 5_000  # statements

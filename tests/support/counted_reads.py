@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.catalog.documents.stored_bodies import read_body
+from app.catalog.documents.documents import read_body
 from tests.support.world import World
 
 

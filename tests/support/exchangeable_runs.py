@@ -6,11 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.comparison.domain.depths import Depth, primary_measures
-from app.comparison.domain.outcomes import ComparisonOutcome, compare
-from app.scoring.depth_scores import cut_batch
-from app.scoring.measure_arrays import Batch, compute
-from app.scoring.measures import Measure, mean_name, parse_measure
+from app.comparison.domain.outcomes import ComparisonOutcome, Depth, compare, primary_measures
+from app.scoring.measures import Batch, Measure, compute, cut_batch, mean_name, parse_measure
 
 Floats = NDArray[np.float64]
 

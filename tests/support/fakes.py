@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from app.base.values import Answer, Outcome, Ranking
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.domain import Hook, Message, Receipt
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

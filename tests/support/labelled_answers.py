@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.annotation.documents.task_documents import TaskDocument
-from app.annotation.service import annotating, pooling, tasks
+from app.annotation.documents import TaskDocument
+from app.annotation.service import annotating, tasks
 from app.annotation.store import tasks as task_rows
 from app.annotation.store.tasks import TaskRow
-from app.answers.domain.judge_report import CalibrationBody
-from app.answers.service import calibrating, drawing
-from app.answers.store import calibrations
+from app.answers import store as calibrations
+from app.answers.domain.trust import CalibrationBody
+from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.catalog.store import definitions
@@ -56,9 +56,9 @@ class Labelled:
 
     def draw(self, slug: str = "labels") -> None:
         """Ask for the answers of the task and have them drawn, as a worker does."""
-        pooling.request_pool(self.store, slug, now=self.it.world.clock())
+        tasks.request_pool(self.store, slug, now=self.it.world.clock())
         world = self.it.world
-        drawing.draw_labels(self.store, world.vault, self.it.judge, self.task(slug).id, clock=world.clock)
+        labels.draw_labels(self.store, world.vault, self.it.judge, self.task(slug).id, clock=world.clock)
 
     def task(self, slug: str = "labels") -> TaskRow:
         """Return the task."""
@@ -75,7 +75,7 @@ class Labelled:
             now = self.it.world.clock.advance(1)
             found = annotating.annotate(self.store, "labels", item["id"], annotator=annotator, grade=grade, now=now)
             count += 1
-        calibrating.calibrate(self.store, self.task().id, now=self.it.world.clock())
+        labels.calibrate(self.store, self.task().id, now=self.it.world.clock())
         return count
 
     def calibration(self) -> CalibrationBody:

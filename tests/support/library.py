@@ -13,8 +13,9 @@ from app.diagnosis.service import diagnoses
 from app.diagnosis.service.diagnoses import PATIENCE
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.runs.service.finalising import EndedRun
 from app.runs.service.plans import Planner
-from app.runs.service.runs import EndedRun, execute
+from app.runs.service.runs import execute
 from tests.support.fakes import answered, failed
 from tests.support.present import present
 from tests.support.world import CHECK, RETRIEVER, World, documents, page

@@ -2,15 +2,21 @@
 
 from datetime import datetime, timedelta
 
-from app.annotation.documents.task_documents import TaskDocument
-from app.annotation.service import annotating, pooling, tasks
+from app.annotation.documents import TaskDocument
+from app.annotation.service import annotating, tasks
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.experiments.documents.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
-from app.experiments.documents.promotion_documents import PromotionDocument
-from app.experiments.documents.shadow_documents import HitDocument, ShadowDocument, ShadowPair
-from app.experiments.domain.assignment import assign_arm
-from app.experiments.service import experiments, intake, promotions, shadow_intake, shadows, side_by_side
+from app.experiments.documents import (
+    ExperimentDocument,
+    Exposure,
+    HitDocument,
+    PromotionDocument,
+    ShadowDocument,
+    ShadowPair,
+    UnitOutcome,
+)
+from app.experiments.domain.experiments import assign_arm
+from app.experiments.service import experiments, promotions, shadows
 from tests.support.world import World
 
 _ARMS = [{"name": "vector", "share": 0.5}, {"name": "hybrid", "share": 0.5}]
@@ -24,14 +30,14 @@ def make_experiment(store: Store, check: str, *, now: datetime) -> None:
     for hour in range(0, 40, 10):
         at = begin + timedelta(hours=hour)
         units = [f"user-{hour}-{number}" for number in range(300)]
-        intake.receive_exposures(store, "search", [Exposure(unit=unit) for unit in units], now=at)
+        experiments.receive_exposures(store, "search", [Exposure(unit=unit) for unit in units], now=at)
         outcomes = [
             UnitOutcome(
                 event_id=unit, unit=unit, value=int(number % 10 < 8 - 3 * assign_arm("search", 1, unit, (0.5, 0.5)))
             )
             for number, unit in enumerate(units)
         ]
-        intake.receive_outcomes(store, "search", outcomes, now=at)
+        experiments.receive_outcomes(store, "search", outcomes, now=at)
     wish = {"slug": "hybrid", "current": check, "candidate": check, "experiment": "search"}
     promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
 
@@ -52,13 +58,13 @@ def make_shadow(world: World, suite: str) -> None:
             )
             for number in range(10 * hour)
         ]
-        shadow_intake.receive_pairs(store, world.vault, "hybrid", pairs, now=now - timedelta(hours=hour))
+        shadows.receive_pairs(store, world.vault, "hybrid", pairs, now=now - timedelta(hours=hour))
     described = {"slug": "sides", "suite": suite, "pairs": {"shadow": "hybrid", "count": 6}, "overlap": 0}
     tasks.put_task(store, parse_document(TaskDocument, described), by="ana", now=now)
-    pooling.request_pool(store, "sides", now=now)
+    tasks.request_pool(store, "sides", now=now)
     with store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    side_by_side.draw_pairs(store, task.id, now=now)
+    promotions.draw_pairs(store, task.id, now=now)
     item = annotating.next_item(store, "sides", annotator="Ann")["item"]
     if item is not None:
         annotating.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)

@@ -20,7 +20,7 @@ import numpy as np
 import pytrec_eval
 
 from app.base.values import MAX_GRADE
-from app.scoring.measure_arrays import Floats
+from app.scoring.measures import Floats
 from tests.support.random_rankings import Topic
 
 Qrels = dict[str, dict[str, int]]

@@ -11,7 +11,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from app.base.db.engine import Store
-from app.base.db.migrate import migrate
+from app.base.db.files import migrate
 from app.config import Settings
 
 

@@ -13,7 +13,8 @@ from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.config import Settings
 from app.main import Service, create_app
-from app.operation.worker import Engine, Worker
+from app.operation.worker import Worker
+from app.operation.worker_tasks import Engine
 from app.reports import metrics
 from app.retrievers.domain.retrievers import Probe
 from tests.support.asgi_client import TestClient

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from app.annotation.domain.consensus import hash_share
+from app.annotation.domain.agreement import hash_share
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer
 from app.comparison.domain.views import ComparisonView
 from app.comparison.service import comparisons
-from app.experiments.documents.experiment_documents import ExperimentDocument, Exposure, UnitOutcome
-from app.experiments.documents.promotion_documents import PromotionDocument
-from app.experiments.domain.assignment import assign_arm
+from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
+from app.experiments.domain.experiments import assign_arm
 from app.experiments.domain.promotion import GateName
 from app.experiments.domain.views import ExperimentDetail, PromotionView
-from app.experiments.service import experiments, intake, promotions, results
+from app.experiments.service import experiments, promotions
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page
@@ -69,7 +68,7 @@ def tell_story(store: Store) -> Story:
     later = now + timedelta(days=30)
     return Story(
         comparison=comparisons.compare_references(store, "check:vector", "check:hybrid").view,
-        experiment=results.load_experiment(store, NAME, now=later),
+        experiment=experiments.load_experiment(store, NAME, now=later),
         promotion=promotions.load_promotion(store, "hybrid", now=later),
     )
 
@@ -81,12 +80,12 @@ def _expose(store: Store, world: World) -> None:
         units = [f"user-{number}" for number in range(day, UNITS, 10)]
         at = begin + timedelta(days=day)
         exposures = [Exposure(unit=unit, at=_spread(at, unit)) for unit in units]
-        intake.receive_exposures(store, NAME, exposures, now=at + timedelta(days=1))
+        experiments.receive_exposures(store, NAME, exposures, now=at + timedelta(days=1))
         outcomes = [
             UnitOutcome(event_id=f"thumb-{unit}", unit=unit, value=int(_is_satisfied(unit)), at=_spread(at, unit))
             for unit in units
         ]
-        intake.receive_outcomes(store, NAME, outcomes, now=at + timedelta(days=1))
+        experiments.receive_outcomes(store, NAME, outcomes, now=at + timedelta(days=1))
 
 
 def _spread(at: Any, unit: str) -> str:

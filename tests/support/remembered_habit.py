@@ -5,10 +5,10 @@ from typing import Final
 
 from app.base.db.engine import Store
 from app.catalog.store import definitions
-from app.detection.domain import follow
+from app.detection import store as detectors
+from app.detection.domain.tracker import follow
 from app.detection.domain.values import Habit, Habits, Members
 from app.detection.service.detectors import Detector, DetectorMeasures
-from app.detection.store import detectors
 from app.records.store import results
 from app.scoring.measures import MEASURES_VERSION
 from tests.support.present import present

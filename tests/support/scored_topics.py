@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from app.scoring.matching import match, prepare
-from app.scoring.measure_arrays import Batch, Floats, compute
-from app.scoring.measures import Measure
+from app.scoring.measures import Batch, Floats, Measure, compute
 from tests.support.random_rankings import Topic
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from app.base.db.engine import Store
 from app.catalog.store import definitions
-from app.detection.service import detector_replay
-from app.detection.store import detectors
-from app.detection.store.detectors import DetectionRow
-from app.runs.service.runs import EndedRun
+from app.detection import store as detectors
+from app.detection.service import replay
+from app.detection.store import DetectionRow
+from app.runs.service.finalising import EndedRun
 from tests.conftest import Databases
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.world import CHECK, World, canary, page
@@ -59,7 +59,7 @@ def regressed(world: World, run: EndedRun) -> set[str]:
 def expect_retraced(world: World) -> None:
     """Expect the detector, led over the stored runs, to come to what was stored when they ended."""
     stored = seen(world)
-    again = detector_replay.replay_check(world.store, CHECK)
+    again = replay.replay_check(world.store, CHECK)
     assert [one.run_id for one in again] == list(stored)
     for one in again:
         row, reading = stored[one.run_id], one.reading

@@ -9,32 +9,34 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from app.alerts.service import alert_views, transitions
-from app.alerts.service.alert_links import Links
+from app.alerts.service import transitions
+from app.alerts.service import views as alert_views
+from app.alerts.service.views import Links
 from app.base.db.engine import Store, to_us
-from app.base.db.tables import metadata
+from app.base.db.rows import metadata
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Trigger
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
-from app.catalog.documents.documents import SuiteDocument
 from app.catalog.service import applying
 from app.catalog.service.changes import Change
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import Vault
-from app.hooks.domain.hooks import Send
+from app.hooks.domain import Send
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
-from app.hooks.store import claims
+from app.hooks.store import outbox
 from app.hooks.tables import deliveries as delivery_rows
-from app.records.run_tables import runs as rows
-from app.records.service import result_views, run_views
+from app.records.service import results as result_views
+from app.records.service import runs as run_views
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun
+from app.records.tables import runs as rows
 from app.retrievers.domain.embeddings import Embed
-from app.runs.service import runs, scheduling
+from app.runs.service import due_checks, runs
 from app.runs.service.due_checks import DueChecks
+from app.runs.service.finalising import EndedRun
 from app.runs.service.plans import Planner
-from app.runs.service.runs import EndedRun
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
 from tests.support.present import present
 
@@ -131,7 +133,7 @@ class World:
     def wish(self, slug: str = CHECK, **more: Any) -> int:
         """Ask for a run now."""
         wish = {"trigger": Trigger.API, "index_version": None, "idempotency_key": None, **more}
-        return scheduling.run_now(self.store, slug, now=self.clock(), **wish)[0]
+        return due_checks.run_now(self.store, slug, now=self.clock(), **wish)[0]
 
     def claim(self, owner: str = "worker") -> ClaimedRun | None:
         """Begin the run that is due, and for longest of several, or carry on one that was let go of."""
@@ -199,7 +201,7 @@ class World:
         moments: dict[int, int] = {}
         with self.store.read() as connection:
             for hook_id in connection.execute(sa.select(delivery_rows.c.hook_id).distinct()).scalars():
-                at = claims.next_attempt(connection, hook_id, now=to_us(self.clock()))
+                at = outbox.next_attempt(connection, hook_id, now=to_us(self.clock()))
                 if at is not None and at <= to_us(self.clock()):
                     moments[hook_id] = at
         return sorted(moments, key=lambda hook_id: (moments[hook_id], hook_id))

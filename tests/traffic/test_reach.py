@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.traffic.domain.reach import (
+from app.traffic.domain import (
     DRAWN,
     MOST_HEAD,
     TrafficSample,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.base.values import Segment
-from app.traffic.domain.segments import guess_segments, is_negative_candidate
+from app.traffic.domain import guess_segments, is_negative_candidate
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 ORDINARY = "how do I rotate an API key"

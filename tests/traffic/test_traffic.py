@@ -16,20 +16,22 @@ from app.base.db.engine import Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.documents.documents import SuiteDocument
-from app.catalog.exchange import Source
-from app.catalog.service import applying, definitions, suite_definitions
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.exchange.suite_builder import Source
+from app.catalog.service import applying, definitions
 from app.catalog.service.references import API
 from app.catalog.service.vault import Vault
 from app.catalog.store import suites
 from app.operation.service import retention
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.traffic.documents.traffic_documents import Grouping
-from app.traffic.documents.traffic_lines import normalise_query, read_traffic
-from app.traffic.service import reach, suggesting, traffic, traffic_sampling
-from app.traffic.service.repeated_parts import RECEIVED_BEFORE
-from app.traffic.store import traffic as rows
+from app.traffic import service as reach
+from app.traffic import service as suggesting
+from app.traffic import service as traffic
+from app.traffic import service as traffic_sampling
+from app.traffic import store as rows
+from app.traffic.documents import Grouping, normalise_query, read_traffic
+from app.traffic.service import RECEIVED_BEFORE
 from app.traffic.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present
@@ -210,7 +212,7 @@ def ask(world: World, shop: Shop | None = None, **more: Any) -> Any:
 
 def work(world: World, shop: Shop, **more: Any) -> bool:
     with world.store.read() as connection:
-        suite_id = suite_definitions.find_suite(world.store, "suite").id
+        suite_id = definitions.find_suite(world.store, "suite").id
         one = present(rows.find_reach(connection, suite_id, "search"))
     return traffic_sampling.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
@@ -470,7 +472,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     assert done == [], "a page reads nothing of them again"
     expecting = {"key": "late", "query": "late", "expected_chunks": [{"document": "shop/refunds/page.md"}]}
     edited = parse_document(SuiteDocument, {"slug": "suite", "canaries": [expecting]}).canaries or ()
-    suite_definitions.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
+    definitions.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
     (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
     assert [one["query"] for one in found.suggestions] == ["returns by post", "odd one"]
     assert set(done) == {"list_canaries"}
@@ -491,11 +493,11 @@ def test_suggestions_become_canaries_without_expectations_and_a_task(world: Worl
     now = world.clock.advance(1)
     task = suggesting.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     assert (task["keys"], task["canaries"]) == (["refunds-late", "returns-by-post"], 2)
-    found = suite_definitions.find_canary(world.store, "suite", "refunds-late").body
+    found = definitions.find_canary(world.store, "suite", "refunds-late").body
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
-    assert len(suite_definitions.list_canaries(world.store, "suite")) == 4
+    assert len(definitions.list_canaries(world.store, "suite")) == 4
     assert [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)] == ["odd one"]
-    suite_definitions.archive_canary(world.store, "suite", "refunds-late", now=world.clock.advance(1))
+    definitions.archive_canary(world.store, "suite", "refunds-late", now=world.clock.advance(1))
     left = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)]
     assert "refunds late" not in left, "it is in the task"
     with pytest.raises(ConflictError, match="already"):

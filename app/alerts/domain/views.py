@@ -4,10 +4,9 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain.alert_state import AlertState, TransitionType
 from app.alerts.domain.evidence import EvaluatedValues, EvidenceFields
-from app.base.values import RuleKind, Severity, Verdict
-from app.base.views import TimeText
+from app.alerts.domain.state import AlertState, TransitionType
+from app.base.values import RuleKind, Severity, TimeText, Verdict
 
 
 class EvaluatedRun(EvaluatedValues):

@@ -5,20 +5,19 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.alerts.domain.views import CheckAlerting
-from app.alerts.service import acknowledging, alert_views, rule_explanations
+from app.alerts.service import explanations, notifications
+from app.alerts.service import views as alert_views
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
-from app.base.api.answers import answers_with
-from app.base.api.bodies import Content, OptionalContent
+from app.base.api.bodies import Content, OptionalContent, answers_with
 from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.base.api.schemas import AcknowledgeRequest, Page
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api.definitions import After, Limit, body_schema, definition_shape, wake, with_name
-from app.catalog.api.views import DefinitionJson, SilenceView
+from app.catalog.api import After, DefinitionJson, Limit, SilenceView, body_schema, definition_shape, wake, with_name
 from app.catalog.service import definitions
-from app.hooks.domain.views import AlertDetail, HookReplay
-from app.hooks.service import dead_letters
+from app.hooks.domain import AlertDetail, HookReplay
+from app.hooks.service import hooks
 from app.records import documents as shapes
 
 router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -68,20 +67,20 @@ def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: Op
     """Acknowledge an open alert: no more reminders, unless it escalates or is updated."""
     request_body = parse_document(AcknowledgeRequest, {} if body is None else body)
     number = shapes.id_number(alert_id, "alert")
-    acknowledging.acknowledge(store, number, by=request.state.identity.name, note=request_body.note, now=_now())
+    notifications.acknowledge(store, number, by=request.state.identity.name, note=request_body.note, now=_now())
     return alert_views.alert(store, number)
 
 
 @router.get("/checks/{slug}/alerting")
 def get_alerting(store: StoreDep, slug: str) -> CheckAlerting:
     """Explain why each rule of a check alerts or not: its last evaluation, next change, and active silences."""
-    return rule_explanations.explain(store, slug, now=_now())
+    return explanations.explain(store, slug, now=_now())
 
 
 @router.post("/hooks/{slug}/replay", status_code=202)
 def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
     """Put all dead deliveries of a hook back into the outbox, except those overtaken by a later notification."""
-    done = dead_letters.replay_all(store, slug, now=_now())
+    done = hooks.replay_all(store, slug, now=_now())
     wake(request)
     return HookReplay(hook=slug, replayed=done.replayed, overtaken=done.overtaken)
 

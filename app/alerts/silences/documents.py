@@ -16,18 +16,19 @@ from pydantic import (
 
 from app.alerts.silences.domain import Silence, Window, ever_ends
 from app.base.documents.fields import (
+    Control,
     Document,
     Flag,
     Place,
     RuleKey,
     Slug,
     Text,
+    Widget,
     field_error,
     field_errors,
     repeated_positions,
 )
 from app.base.documents.schedule_documents import Cron, WindowLength, Zone, duration_of
-from app.base.documents.widgets import Control, Widget
 from app.base.values import Severity
 from app.catalog.domain.schedules import EPOCH, parse_schedule
 

@@ -1,33 +1,180 @@
 """Pages of silences: the list by state, one silence with its affected checks, and the form with a preview."""
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any, Final
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.views import SilenceState
-from app.alerts.silences import fields
-from app.alerts.silences import preview as silence_preview
+from app.alerts.silences import service as silence_preview
 from app.alerts.silences import service as silencing
-from app.alerts.silences.documents import SilenceDocument
-from app.alerts.silences.preview import Preview
-from app.base.api.csrf import takes_form
+from app.alerts.silences.documents import SilenceDocument, WindowDocument
+from app.alerts.silences.service import Preview
 from app.base.api.deps import StoreDep, VaultDep
+from app.base.api.requests import takes_form
 from app.base.db.engine import Store
+from app.base.documents.fields import Control
+from app.base.documents.schedule_documents import duration_of
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import Severity
-from app.base.web.forms import Form, problems_by_field, read_fields, read_form, read_revision, with_revision
+from app.base.web.forms import (
+    Form,
+    FormField,
+    document_body,
+    document_texts,
+    form_fields,
+    problems_by_field,
+    read_fields,
+    read_form,
+    read_revision,
+    with_revision,
+)
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
+from app.catalog.api import wake
+from app.catalog.domain.schedules import parse_schedule
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import Vault
 from app.catalog.store.definitions import Definition
+
+MOST_FIELDS: Final = 700
+_WINDOW: Final = "window."
+FIELDS: Final[Mapping[str, FormField]] = {
+    path.removeprefix(_WINDOW): replace(one, name=path.removeprefix(_WINDOW))
+    for path, one in form_fields(SilenceDocument).items()
+}
+"""Fields of the document by name; those of its window are on the same level and share the time zone."""
+_PLAIN: Final = {name: one for name, one in FIELDS.items() if name in ("reason", "all", "rules")} | {
+    name: one for name, one in FIELDS.items() if one.control is Control.CHECKBOXES
+}
+"""Fields that are read as they are; times are read in the time zone of the form."""
+SHOWN: Final = frozenset({*FIELDS, "when", "for"})
+"""Names of all fields of the form."""
+ONCE, WINDOW = "once", "window"
+LENGTHS: Final[Mapping[str, str]] = {
+    "30m": "30 minutes",
+    "1h": "1 hour",
+    "2h": "2 hours",
+    "4h": "4 hours",
+    "8h": "8 hours",
+    "1d": "1 day",
+    "3d": "3 days",
+    "7d": "1 week",
+}
+"""Lengths to choose from."""
+ZONES: Final = (
+    "UTC",
+    "Europe/London",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/Chicago",
+    "America/Los_Angeles",
+    "America/Sao_Paulo",
+    "Asia/Kolkata",
+    "Asia/Singapore",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+)
+"""Suggested time zones; every zone of the tz database is accepted."""
+_LOCAL: Final = "%Y-%m-%dT%H:%M"
+
+
+def typed(body: Mapping[str, Any]) -> Form:
+    """Form of a stored silence, its times in UTC."""
+    window = body["window"] or {}
+    form = document_texts(FIELDS, {"timezone": "UTC", **body, **window})
+    times = {name: _local(body[name]) for name in ("starts", "ends")}
+    return replace(form, texts={**form.texts, **times, "when": WINDOW if window else ONCE})
+
+
+def silence_document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
+    """Document of a form, not yet validated. Raises InvalidInputError for invalid or past times."""
+    values = {"slug": slug, **document_body(_PLAIN, form)}
+    if form.get("when") == WINDOW:
+        return values | {"window": _window(form)}
+    starts, ends = _times(form, now)
+    return values | {"starts": _written(starts) if starts is not None else None, "ends": _written(ends)}
+
+
+def field_of(path: str) -> str:
+    """Field of the form for a path in the document."""
+    return path.removeprefix(_WINDOW)
+
+
+def matchers_text(body: Mapping[str, Any]) -> str:
+    """Matchers of a silence in words: `checks a, b; rule c`."""
+    if body["all"]:
+        return "every alert"
+    names = ("checks", "suites", "retrievers", "rules", "severities")
+    parts = [f"{name[:-1] if len(body[name]) == 1 else name} {', '.join(body[name])}" for name in names if body[name]]
+    return "; ".join(one.replace("severitie ", "severity ") for one in parts)
+
+
+def _window(form: Form) -> dict[str, Any]:
+    fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
+    missing = [
+        Problem(path=name, message="is required")
+        for name, one in fields.items()
+        if one.is_required and not form.stripped(name)
+    ]
+    if missing:
+        raise InvalidInputError(missing)
+    return document_body(fields, form)
+
+
+def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
+    zone = _zone(form.stripped("timezone") or "UTC")
+    starts = _moment(form, "starts", zone)
+    ends = _moment(form, "ends", zone)
+    if ends is None:
+        length = form.stripped("for")
+        if length not in LENGTHS:
+            raise InvalidInputError([Problem(path="ends", message="needs a length or an end")])
+        ends = (starts or now) + duration_of(length)
+    if ends <= now:
+        raise InvalidInputError([Problem(path="ends", message="is over already")])
+    return starts, ends
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(parse_schedule(cron="* * * * *", timezone=name).timezone)
+    except ValueError as error:
+        raise InvalidInputError([Problem(path="timezone", message=str(error))]) from None
+
+
+def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
+    text = form.stripped(name)
+    if not text:
+        return None
+    try:
+        local = datetime.strptime(text[:16], _LOCAL).replace(tzinfo=zone)
+        moment = local.astimezone(UTC)
+    except (ValueError, OverflowError):
+        message = "is not a time; write it as 2026-01-31T22:00"
+        raise InvalidInputError([Problem(path=name, message=message)]) from None
+    if moment.astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
+        message = f"is skipped by the clocks of {zone.key}; choose another"
+        raise InvalidInputError([Problem(path=name, message=message)])
+    return moment
+
+
+def _written(moment: datetime) -> str:
+    # Whole seconds, as the page shows them.
+    return (moment + timedelta(microseconds=999_999)).replace(microsecond=0).isoformat()
+
+
+def _local(moment: str | None) -> str:
+    return datetime.fromisoformat(moment).astimezone(UTC).strftime(_LOCAL) if moment else ""
+
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -38,7 +185,7 @@ GROUPS = {
     "over": "Over",
 }
 """Titles of the states of silences, in the order shown."""
-_FRESH = {"when": fields.ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
+_FRESH = {"when": ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +228,7 @@ def show_new(request: Request, store: StoreDep) -> HTMLResponse:
 
 
 @router.post("/new-silence")
-@takes_form(fields=fields.MOST_FIELDS)
+@takes_form(fields=MOST_FIELDS)
 async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Create a silence; problems are shown beside the fields."""
     form = await read_form(request)
@@ -92,14 +239,14 @@ async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Re
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a stored silence, with the query string's values where given, and a preview."""
     stored = definitions.find(store, silencing.KIND, slug)
-    form = _form_from_query(request) if request.query_params else fields.typed(stored.body)
+    form = _form_from_query(request) if request.query_params else typed(stored.body)
     if not {"preview", "revision"} & form.texts.keys():  # else the open form keeps the revision it began with
         form = with_revision(form, stored.revision)
     return _form_with_preview(request, store, form, stored=stored)
 
 
 @router.post("/silences/{slug}/edit")
-@takes_form(fields=fields.MOST_FIELDS)
+@takes_form(fields=MOST_FIELDS)
 async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
     """Change a silence."""
     form = await read_form(request)
@@ -120,7 +267,7 @@ def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: 
     again = partial(_form, request, store, form, stored=stored)
     try:
         revision = read_revision(form) if stored is not None else None
-        document = parse_document(SilenceDocument, fields.document(form, slug, _now()))
+        document = parse_document(SilenceDocument, silence_document(form, slug, _now()))
         silencing.refuse_unknown_references(store, document)
         definitions.put(store, vault, silencing.KIND, document, now=_now(), revision=revision, only_new=stored is None)
     except InvalidInputError as error:
@@ -143,7 +290,7 @@ def _form_with_preview(request: Request, store: Store, form: Form, *, stored: De
     """Show the form with a preview; problems are shown only where a preview was requested."""
     slug = stored.slug if stored is not None else form.stripped("slug") or "new"
     try:
-        document = parse_document(SilenceDocument, fields.document(form, slug, _now()))
+        document = parse_document(SilenceDocument, silence_document(form, slug, _now()))
     except InvalidInputError as error:
         return _form(request, store, form, stored=stored, problems=error.problems if form.get("preview") else ())
     return _form(request, store, form, stored=stored, preview=silence_preview.preview(store, document, _now()))
@@ -159,8 +306,8 @@ def _form(
     preview: Preview | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    renamed = [Problem(path=fields.field_of(one.path or ""), message=one.message) for one in problems]
-    wrong = problems_by_field(renamed, fields.SHOWN)
+    renamed = [Problem(path=field_of(one.path or ""), message=one.message) for one in problems]
+    wrong = problems_by_field(renamed, SHOWN)
     return render(
         request,
         "alerts/silence_form.html",
@@ -169,13 +316,13 @@ def _form(
         from_file=stored is not None and stored.managed_by == FILE,
         typed=form,
         wrong=wrong,
-        problems=[message for path, messages in wrong.items() if path not in fields.SHOWN for message in messages],
+        problems=[message for path, messages in wrong.items() if path not in SHOWN for message in messages],
         saving=status != 200,  # noqa: PLR2004 - a preview is no failure
         preview=preview,
         offered=_offered(store, form),
-        fields=fields.FIELDS,
-        lengths=fields.LENGTHS,
-        zones=fields.ZONES,
+        fields=FIELDS,
+        lengths=LENGTHS,
+        zones=ZONES,
     )
 
 
@@ -194,7 +341,7 @@ def _line(row: Definition, state: SilenceState) -> Line:
         group = "recurring"
     else:
         group = "upcoming" if state["next_change"] is not None else "over"
-    return Line(definition=row, state=state, group=group, matchers_text=fields.matchers_text(row.body))
+    return Line(definition=row, state=state, group=group, matchers_text=matchers_text(row.body))
 
 
 def _now() -> datetime:

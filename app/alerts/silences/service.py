@@ -1,12 +1,14 @@
 """Silences in force: which alerts they match now, their state, and checks of what they name."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache, partial
-from typing import Any
+from functools import cache, lru_cache, partial
+from typing import Any, Final
 
-from app.alerts.domain.alert_state import OPEN, AlertState
+from app.alerts import store as alerts
+from app.alerts.documents import rules_in_force
+from app.alerts.domain.state import OPEN, AlertState
 from app.alerts.domain.views import SilencedAlert, SilenceState
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import (
@@ -15,15 +17,17 @@ from app.alerts.silences.domain import (
     Subject,
     active_until,
     find_silences,
+    is_over,
     matches,
     next_change_after,
 )
-from app.alerts.silences.references import RULE, UnknownReference, rule_keys, unknown_references
-from app.alerts.store import alerts
-from app.alerts.store.alerts import AlertFilter
+from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Severity
+from app.catalog.documents.canary_files import RULE, UnknownReference, rule_keys, unknown_references
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.domain.schedules import next_due
 from app.catalog.service.references import checks_in_force, require
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
@@ -167,3 +171,156 @@ def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAle
         )
         for row in rows
     ]
+
+
+_OCCURRENCES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedCheck:
+    """A check with rules that a silence matches."""
+
+    check: str
+    rules: Sequence[str]
+    """The keys of the matched rules."""
+    all_rules: bool
+    """Whether the check has no others."""
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """A time span for which a silence is on."""
+
+    starts: datetime | None
+    """None = it is on already."""
+    ends: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """Checks, alerts and time spans that a silence affects."""
+
+    checks: Sequence[AffectedCheck]
+    of: int
+    """Number of all checks."""
+    silenced_alerts: Sequence[SilencedAlert]
+    """The open alerts it would silence now."""
+    unknown_references: Sequence[str]
+    """Names in it that do not exist."""
+    occurrences: Sequence[Occurrence]
+    """When it is on, from now."""
+
+
+def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
+    """Preview of a silence; nothing is stored."""
+    silence = document.to_domain()
+    with store.read() as connection:
+        checks = definitions.list_definitions(connection, "check")
+        silenced = silenced_alerts(connection, silence) if active_until(silence, now) is not None else []
+        return Preview(
+            checks=list(_affected_checks(silence, checks)),
+            of=len(checks),
+            silenced_alerts=silenced,
+            unknown_references=_unknown_names(connection, document),
+            occurrences=list(occurrences(silence, now)),
+        )
+
+
+def occurrences(silence: Silence, now: datetime, *, most: int = _OCCURRENCES) -> Iterator[Occurrence]:
+    """Time spans a silence is on, from now; overlapping windows are one."""
+    until = active_until(silence, now)
+    if silence.window is None:
+        if silence.ends is not None and silence.ends > now:
+            yield Occurrence(starts=silence.starts, ends=silence.ends)
+        return
+    if until is not None:
+        yield Occurrence(starts=None, ends=until)
+    for _ in range(most - (until is not None)):
+        begins = next_due(silence.window.schedule, until or now)
+        until = active_until(silence, begins)
+        if until is None:
+            return
+        yield Occurrence(starts=begins, ends=until)
+
+
+def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator[AffectedCheck]:
+    for check in checks:
+        document = CheckDocument.model_validate(check.body)
+        rules = [rule.key for rule in rules_in_force(document.rules)]
+        meant = [
+            rule for rule in rules if any(matches(silence, subject_of(check, rule, severity)) for severity in Severity)
+        ]
+        if meant:
+            yield AffectedCheck(
+                check=check.slug, rules=meant, all_rules=len(meant) == len(rules), enabled=document.enabled
+            )
+
+
+def _unknown_names(connection: Connection, document: SilenceDocument) -> list[str]:
+    found = unknown_references(document, partial(names_present, connection))
+    return [f"{one.kind} '{one.slug}'" for one in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRules:
+    """A check with the keys of its rules, parsed once."""
+
+    check: CheckDocument
+    keys: Collection[str]
+
+    def is_matched_by(self, silence: SilenceDocument) -> bool:
+        """Whether a silence is about this check, whatever rules it names."""
+        check = self.check
+        pairs = ((silence.checks, check.slug), (silence.suites, check.suite), (silence.retrievers, check.retriever))
+        return all(not names or name in names for names, name in pairs)
+
+
+def rules_of(checks: Iterable[CheckDocument]) -> list[CheckRules]:
+    """Return the rules of checks."""
+    return [CheckRules(check=check, keys=rule_keys(check)) for check in checks]
+
+
+def silence_problems(
+    silences: Sequence[SilenceDocument],
+    *,
+    slugs_of: Callable[[str], Collection[str]],
+    before: Collection[CheckRules],
+    after: Collection[CheckRules],
+    archived: Mapping[str, Collection[str]],
+    changed: Collection[tuple[str, str]],
+    now: datetime,
+) -> Iterator[tuple[SilenceDocument, Problem]]:
+    """Yield the names in silences that do not exist afterwards: such a silence would suppress nothing.
+
+    `slugs_of` returns the slugs of a kind afterwards; `before` and `after` are the rules of all checks, where a silence
+    names any; `archived` are the slugs archived by this application, `changed` the (kind, slug) it saves. An unchanged
+    silence is only checked against what this application removes: what the API archived earlier must not stop a start.
+    A silence that is over is not checked.
+    """
+
+    @cache
+    def names(kind: str) -> Collection[str]:
+        return _keys(after) if kind == RULE else slugs_of(kind)
+
+    removed = {**archived, RULE: _keys(before)}
+    for silence in silences:
+        if is_over(silence.to_domain(), now):
+            continue
+        unknown = unknown_references(silence, names)
+        for reference in unknown:
+            if reference.slug in removed.get(reference.kind, ()):
+                message = f"{reference.kind} '{reference.slug}' is removed; remove it from this silence too"
+                yield silence, replace(reference.problem, message=message)
+            elif ("silence", silence.slug) in changed:
+                yield silence, reference.problem
+        lost = _keys(before, silence) - _keys(after, silence) if silence.rules and not unknown else ()
+        for place, rule in enumerate(silence.rules):
+            if rule in lost:  # checks outside this silence still have a rule of that key
+                message = f"rule '{rule}' is removed from the checks of this silence; remove it here too"
+                yield silence, Problem(path=f"rules[{place}]", message=message)
+
+
+def _keys(rules: Iterable[CheckRules], silence: SilenceDocument | None = None) -> set[str]:
+    """Return the keys of the rules of all checks, or of those that a silence is about."""
+    return {key for one in rules if silence is None or one.is_matched_by(silence) for key in one.keys}

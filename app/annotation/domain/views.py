@@ -4,10 +4,10 @@ from enum import StrEnum
 
 from typing_extensions import TypedDict
 
-from app.annotation.domain.consensus import ConsensusState
-from app.base.views import TimeText
+from app.annotation.domain.agreement import ConsensusState
+from app.base.values import TimeText
 from app.diagnosis.domain.views import FilePatch
-from app.records.domain.run_views import PooledRecallView
+from app.records.domain import PooledRecallView
 
 
 class TaskState(StrEnum):

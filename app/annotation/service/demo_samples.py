@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from app.annotation.documents.task_documents import TaskDocument
+from app.annotation.documents import TaskDocument
 from app.annotation.domain.views import TaskState
-from app.annotation.service import annotation_files, pooling, tasks
+from app.annotation.service import annotating, tasks
 from app.annotation.store import annotations
 from app.annotation.store import tasks as rows
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
-from app.catalog.exchange import Source
+from app.catalog.exchange.suite_builder import Source
 from app.catalog.store import definitions, suites
-from app.traffic.documents.traffic_lines import read_traffic
-from app.traffic.service import traffic, traffic_sampling
-from app.traffic.store.traffic import find_reach
+from app.traffic import service as traffic
+from app.traffic import service as traffic_sampling
+from app.traffic.documents import read_traffic
+from app.traffic.store import find_reach
 
 SUITE: Final = "dataforge"
 RETRIEVER: Final = "docs-search"
@@ -52,7 +53,7 @@ def begin(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
     if not is_asked:
         traffic_sampling.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
     tasks.put_task(store, document, by=_BY, now=now, only_new=True)
-    pooling.request_pool(store, TASK, now=now)
+    tasks.request_pool(store, TASK, now=now)
     return True
 
 
@@ -64,10 +65,10 @@ def finish(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
             is_annotated = bool(annotations.list_annotations(connection, task.id))
         if task.state is not TaskState.POOLED:
             if task.pool_requested_at is None:
-                pooling.request_pool(store, TASK, now=now)
+                tasks.request_pool(store, TASK, now=now)
             return False
         if not is_annotated:
-            annotation_files.import_annotations(store, TASK, sources, now=now)
+            annotating.import_annotations(store, TASK, sources, now=now)
     except (NotFoundError, ConflictError):  # somebody archived it meanwhile
         return True
     return True

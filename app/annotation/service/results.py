@@ -4,39 +4,56 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import numpy as np
 from typing_extensions import TypedDict
 
-from app.annotation.domain.agreement import Coefficient, PairAgreement, measure_agreement
-from app.annotation.domain.consensus import (
+from app.annotation.documents import AdoptedJudgments, GradedItem, TaskDocument, adopt_judgments
+from app.annotation.domain.agreement import (
+    Coefficient,
     Consensus,
     ConsensusState,
+    PairAgreement,
     are_sides_disputed,
     is_disputed,
+    measure_agreement,
     reach_consensus,
     reach_preference,
 )
-from app.annotation.domain.queue import PACE_OF, pace
+from app.annotation.domain.pooling import PACE_OF, QueryGrades, SampledStratum, estimate_recall, pace, recall_frame
 from app.annotation.domain.views import (
+    AdoptedCanary,
+    AdoptionView,
     AgreementView,
     AnnotatorView,
     BudgetView,
     CoefficientView,
     DisagreementView,
     JudgeAgreementView,
+    LeftOutCanary,
+    RecallView,
 )
 from app.annotation.service.annotating import require_grade, require_item
-from app.annotation.service.tasks import find_task
-from app.annotation.store import annotations, pair_items
+from app.annotation.service.tasks import document_of, find_task, items_by_chunk
+from app.annotation.store import annotations, tasks
+from app.annotation.store import annotations as pair_items
 from app.annotation.store import tasks as rows
-from app.annotation.store.annotations import AnnotationRow
-from app.annotation.store.pair_items import PairItem
-from app.annotation.store.recalls import defer_results
-from app.annotation.store.tasks import ItemRow, TaskCanary, TaskRow
+from app.annotation.store.annotations import AnnotationRow, PairItem
+from app.annotation.store.tasks import ItemRow, RecallEstimate, TaskCanary, TaskRow, defer_results
 from app.base.db.engine import Connection, Store, to_us
+from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
+from app.base.texts import counted
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.domain.judgments import task_source
+from app.catalog.service import definitions
+from app.catalog.service.references import checks_in_force, is_file_managed
+from app.catalog.store import suites
+from app.catalog.store.suites import CanaryRow
+from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.records.documents import number
+from app.records.service.runs import view_recall
 
 
 class _About(TypedDict):
@@ -245,3 +262,226 @@ def _annotator(name: str, said: Sequence[AnnotationRow]) -> AnnotatorView:
 def coefficient_view(one: Coefficient) -> CoefficientView:
     """Return a coefficient as JSON on the wire."""
     return {"value": number(one.value), "low": number(one.low), "high": number(one.high)}
+
+
+DEPTHS: Final = (1, 3, 5, 10, 20)
+"""Depths at which it is computed, as far as the pool goes; the pool's own is added."""
+
+
+def load_recall(store: Store, slug: str) -> RecallView:
+    """Return the pooled recall of the retrievers of a task as its annotations are now.
+
+    Raises NotFoundError, and ConflictError for a task of answers.
+    """
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        if task.of_answers or task.of_pairs:
+            raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
+        found = read_grades(connection, task)
+        canaries = rows.list_task_canaries(connection, task.id)
+    document = document_of(task)
+    decided = _decided_queries(found, canaries)
+    estimates = _estimate(document, found, decided)
+    return {
+        "queries": len(decided),
+        "undecided": sum(_expects(one) for one in canaries) - len(decided),
+        "estimates": [view_recall(one, task=slug) for one in estimates],
+    }
+
+
+def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
+    """Compute the pooled recall of a task anew and store it; nothing happens where the task is gone."""
+    with store.read() as connection:
+        task = rows.read_task(connection, task_id)
+        if task is None or task.archived_at is not None:
+            return
+        found = read_grades(connection, task)
+        canaries = rows.list_task_canaries(connection, task.id)
+    estimates = _estimate(document_of(task), found, _decided_queries(found, canaries))
+    with store.write() as connection:
+        tasks.replace_recalls(connection, task_id, estimates, to_us(now))
+
+
+def _expects(canary: TaskCanary) -> bool:
+    """Whether a canary is pooled and expects that something is found."""
+    document = CanaryDocument.model_validate(canary.body)
+    return canary.sizes is not None and not document.to_domain().negative and not document.expect_empty
+
+
+def _decided_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[tuple[TaskCanary, list[ItemRow]]]:
+    """Return the canaries whose items all have a grade or were skipped, with their items.
+
+    Annotators take queries in random order, so those that are done are a random sample of all.
+    """
+    items: dict[int | None, list[ItemRow]] = defaultdict(list)
+    for item in found.items:
+        items[item.canary_id].append(item)
+    return [
+        (canary, items[canary.canary_id])
+        for canary in canaries
+        if _expects(canary) and all(_is_decided(item, found) for item in items[canary.canary_id])
+    ]
+
+
+def _is_decided(item: ItemRow, found: TaskGrades) -> bool:
+    if found.consensus(item.id).grade is not None:
+        return True
+    return bool(found.said[item.id]) and not found.grades.get(item.id)
+
+
+def _estimate(
+    document: TaskDocument, found: TaskGrades, decided: list[tuple[TaskCanary, list[ItemRow]]]
+) -> list[RecallEstimate]:
+    plan = document.plan
+    corpus = document.corpus if plan.rest else None
+    frame = recall_frame(document.retrievers, plan.depth, corpus, sampled=bool(plan.strata))
+    depths = sorted({*(k for k in DEPTHS if k < plan.pool), plan.pool})
+    estimates = []
+    for retriever in document.retrievers:
+        for k in depths:
+            grades = [_query_grades(canary, items, found, retriever, k) for canary, items in decided]
+            one = estimate_recall(grades, seed=document.seed)
+            estimates.append(
+                RecallEstimate(
+                    retriever=retriever,
+                    k=k,
+                    queries=one.queries,
+                    found=one.found,
+                    relevant=one.relevant,
+                    value=one.value,
+                    low=one.low,
+                    high=one.high,
+                    frame=frame,
+                )
+            )
+    return estimates
+
+
+def _query_grades(canary: TaskCanary, items: list[ItemRow], found: TaskGrades, retriever: str, k: int) -> QueryGrades:
+    sizes = canary.sizes or ()
+    grades = {item.id: found.consensus(item.id).grade for item in items}
+    relevant = {item_id for item_id, grade in grades.items() if grade is not None and grade >= 1}
+    pool = [item for item in items if item.stratum == 0 and item.id in relevant]
+    strata = []
+    for place, size in enumerate(sizes[1:], 1):
+        mine = [item for item in items if item.stratum == place and grades[item.id] is not None]
+        hits = sum(item.id in relevant for item in mine)
+        strata.append(SampledStratum(size=size, graded=len(mine), relevant=hits))
+    return QueryGrades(
+        pool_relevant=len(pool),
+        found=sum(item.ranks.get(retriever, k + 1) <= k for item in pool),
+        strata=tuple(strata),
+    )
+
+
+_SHOWN_TEXT: Final = 200
+"""Characters that are shown of a text that names no judgment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Adopted:
+    """A canary with its new judgments."""
+
+    row: CanaryRow
+    document: CanaryDocument
+    judgments: AdoptedJudgments
+    view: AdoptedCanary
+
+
+def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patches: bool = True) -> AdoptionView:
+    """Make the consensus of a task the judgments of its canaries; `dry_run` only says what would change.
+
+    `patches` of files can be left out, which is quicker.
+
+    Disputed and open items are left out. A canary that was changed to another query since, or has gone, is left out,
+    and a negative one, which expects nothing. Raises NotFoundError, and ConflictError where a canary is changed
+    meanwhile, and for a task of answers.
+    """
+    with store.read() as connection:
+        task = find_task(connection, slug)
+        if task.of_pairs:
+            raise ConflictError(f"task '{slug}' is of pairs, which say which answer is better and judge no chunk")
+        if task.of_answers:
+            raise ConflictError(f"the labels of task '{slug}' are of answers, and judgments are of chunks")
+        found = read_grades(connection, task)
+        canaries = rows.list_task_canaries(connection, task.id)
+        ids = [one.canary_id for one in canaries]
+        now_there = {row.id: row for row in suites.list_canaries(connection, task.suite_id, ids=ids)}
+        checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]
+    items: dict[int | None, list[ItemRow]] = {}
+    for item in found.items:
+        items.setdefault(item.canary_id, []).append(item)
+    adopted: list[_Adopted] = []
+    left_out: list[LeftOutCanary] = []
+    for canary in canaries:
+        one = _adopt_one(
+            task_source(slug), canary, now_there.get(canary.canary_id), items.get(canary.canary_id, []), found
+        )
+        if isinstance(one, str):
+            left_out.append({"canary": canary.key, "reason": one})
+        else:
+            adopted.append(one)
+    here = [one for one in adopted if not is_file_managed(one.row)]
+    in_files = [one for one in adopted if is_file_managed(one.row)]
+    if here and not dry_run:
+        documents = [parse_document(CanaryDocument, _file_canary(one).body) for one in here]
+        definitions.put_canaries(store, task.suite, documents, now=now)
+    return {
+        "adopted": [one.view for one in here],
+        "to_commit": [one.view for one in in_files],
+        "patches": patch_files(task.suite, [_file_canary(one) for one in in_files if patches]),
+        "left_out": left_out,
+        "checks": checks,
+    }
+
+
+def _adopt_one(
+    source: str, canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], found: TaskGrades
+) -> _Adopted | str:
+    """Return a canary with its new judgments, or why it gets none."""
+    if row is None:
+        return "it is archived"
+    if row.body["query"] != canary.body["query"]:
+        return "its query was changed since the pool was made"
+    document = CanaryDocument.model_validate(row.body)
+    if document.to_domain().negative or document.expect_empty:
+        return "it expects that nothing is found"
+    named = items_by_chunk(items)
+    graded: list[GradedItem] = []
+    ids_of: dict[str, tuple[str, ...]] = {}
+    undecided = 0
+    for item in items:
+        agreed = found.consensus(item.id)
+        if agreed.grade is None:
+            undecided += 1
+            continue
+        chunks = dict.fromkeys(chunk for _, chunk in item.chunks)
+        ids = tuple(
+            chunk for chunk in chunks if len(named[item.canary_id, chunk]) == 1 and chunk not in canary.shared_ids
+        )
+        ids_of[item.key] = tuple(chunks)
+        graded.append(GradedItem(key=item.key, ids=ids, text=item.text, grade=agreed.grade))
+    if not graded:
+        return "nothing is agreed on yet"
+    judgments = adopt_judgments(document, graded, source=source)
+    if judgments.is_empty:
+        unnamed = f"neither an id nor a text names {counted(len(judgments.unnamed), 'chunk')}"
+        return unnamed if judgments.unnamed else "its judgments are the same already"
+    view: AdoptedCanary = {
+        "canary": row.key,
+        "grades": dict(sorted(Counter(one.grade for one in graded).items())),
+        "added": len(judgments.added),
+        "changed": len(judgments.replaced),
+        "undecided": undecided,
+        "unnamed": [
+            {"ids": list(ids_of[one.key]), "text": one.text[:_SHOWN_TEXT], "grade": one.grade}
+            for one in judgments.unnamed
+        ],
+    }
+    return _Adopted(row=row, document=document, judgments=judgments, view=view)
+
+
+def _file_canary(one: _Adopted) -> FileCanary:
+    return FileCanary(
+        canary=one.row, document=one.document, replacements=one.judgments.replaced, added=one.judgments.added
+    )

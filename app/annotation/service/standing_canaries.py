@@ -13,14 +13,14 @@ from typing import Any, Final
 from app.annotation.store import tasks
 from app.base.db.engine import Connection, blocks, cached
 from app.base.values import Category
-from app.catalog.service.suite_snapshots import load_suite
+from app.catalog.service.snapshots import load_suite
 from app.catalog.store import suites
 from app.catalog.store.definitions import Definition
-from app.records.store import canary_states, results
+from app.records.store import results
 from app.records.store.results import RunRow
+from app.scoring.evaluation import RELEVANCE
 from app.scoring.matching import Match
-from app.scoring.tally import RELEVANCE
-from app.traffic.documents.traffic_lines import normalise_query
+from app.traffic.documents import normalise_query
 
 _BLOCK: Final = 500
 _BYTES_PER_ENTRY: Final = 40
@@ -124,7 +124,7 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
     _, failures = results.probes_of(connection, run.id)
     unscored = frozenset(results.unscored_at(connection, run.id))
     for block in blocks(range(len(canary_ids)), _BLOCK):
-        states = canary_states.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
+        states = results.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
         rankings = results.read_rankings(connection, [state.ranking_id for state in states.values()])
         for place in block:
             state = states.get(canary_ids[place])

@@ -1,18 +1,42 @@
 """Tasks: created, changed until their pool is asked for, listed, archived."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
+from itertools import islice
+from typing import Final
 
-from app.annotation.documents.task_documents import TaskDocument
-from app.annotation.domain.views import DrawnAnswersView, StratumView, TaskDetail, TaskView
-from app.annotation.store import corpora, pair_items
+from app.annotation.documents import TaskDocument, read_corpus
+from app.annotation.domain.agreement import is_overlap
+from app.annotation.domain.pooling import (
+    CanaryPool,
+    Corpus,
+    PoolItem,
+    add_rest,
+    canary_random,
+    merge_rankings,
+    pool_canary,
+    text_key,
+)
+from app.annotation.domain.views import CorpusView, DrawnAnswersView, StratumView, TaskDetail, TaskView
+from app.annotation.store import annotations, tasks
 from app.annotation.store import tasks as rows
-from app.annotation.store.tasks import ItemRow, PoolCounts, TaskRow
+from app.annotation.store.tasks import CorpusRow, CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.jobs.jobs import defer
+from app.base.jobs.values import JobKind, NewJob
+from app.base.values import Answer, Outcome, Ranking
+from app.catalog.exchange.suite_builder import Source
+from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
 from app.experiments.store import shadows
 from app.records import documents as shapes
+from app.retrievers.domain.probe_failures import CircuitBreaker, outcome_text
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
+from app.retrievers.service.trials import stored_retriever
 
 
 def put_task(
@@ -61,7 +85,7 @@ def archive_task(store: Store, slug: str, *, now: datetime) -> None:
         task = find_task(connection, slug)
         rows.archive_task(connection, task.id, to_us(now))
         if task.of_pairs:
-            pair_items.forget_texts(connection, task.id)
+            annotations.forget_texts(connection, task.id)
 
 
 def find_task(connection: Connection, slug: str) -> TaskRow:
@@ -155,8 +179,285 @@ def _require_references(connection: Connection, document: TaskDocument) -> int:
     if pairs is not None and shadows.find_shadow(connection, pairs.shadow) is None:
         reason = f"there is no shadow '{pairs.shadow}' that keeps pairs; define it by PUT /v1/shadows/{pairs.shadow}"
         problems.append(Problem(path="pairs.shadow", message=reason))
-    if document.corpus is not None and corpora.find_corpus(connection, document.corpus) is None:
+    if document.corpus is not None and tasks.find_corpus(connection, document.corpus) is None:
         problems.append(Problem(path="corpus", message=f"there is no corpus '{document.corpus}'"))
     if problems or suite is None:
         raise InvalidInputError(problems)
     return suite.id
+
+
+BLOCK: Final = 20
+"""Canaries asked and written at a time."""
+MOST_ATTEMPTS: Final = 3
+"""How often a canary is tried before somebody has to ask for the pool again."""
+
+
+def request_pool(store: Store, slug: str, *, now: datetime) -> PoolCounts:
+    """Freeze the canaries of a task and have its pool made; asked again, those that failed are tried once more.
+
+    Answers and pairs are drawn. Raises NotFoundError, and ConflictError where the suite has no canaries.
+    """
+    with store.write() as connection:
+        task = find_task(connection, slug)
+        answers = document_of(task).answers
+        if answers is not None:
+            rows.request_draw(connection, task.id, to_us(now))
+            # A judge has one job at a time, by which its budget is counted.
+            defer(connection, [NewJob(JobKind.DRAWING, task.id, lock=f"judge:{answers.judge}")])
+            return rows.count_pool(connection, task.id)
+        if task.of_pairs:
+            rows.request_draw(connection, task.id, to_us(now))
+            defer(connection, [NewJob(JobKind.DRAWING, task.id)])
+            return rows.count_pool(connection, task.id)
+        if not rows.freeze_canaries(connection, task, to_us(now), keys=document_of(task).keys):
+            raise ConflictError(f"suite '{task.suite}' has no canaries")
+        if task.pooled_at is None:
+            rows.forgive_failures(connection, task.id)
+            defer(connection, [NewJob(JobKind.POOL, task.id)])
+        return rows.count_pool(connection, task.id)
+
+
+def make_pool(
+    store: Store,
+    vault: Vault,
+    probe: Probe,
+    task_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Ask the retrievers of a task for all canaries that have no pool; False where it was let go of, stopping.
+
+    A canary that a retriever does not answer is tried `MOST_ATTEMPTS` times. The retrievers' own limits hold.
+    """
+    with store.read() as connection:
+        task = rows.read_task(connection, task_id)
+        if task is None or task.archived_at is not None:
+            return True
+        document = document_of(task)
+        corpus = None if document.corpus is None else tasks.find_corpus(connection, document.corpus)
+        texts = [] if corpus is None else tasks.corpus_keys(connection, corpus.id)
+    try:
+        retrievers = [stored_retriever(store, vault, one, {}).to_domain() for one in document.retrievers]
+    except (NotFoundError, InvalidInputError) as error:
+        _fail(store, task_id, str(error))
+        return True
+    frame = _Frame(
+        task=task,
+        document=document,
+        retrievers=tuple(map(_without_external_scorer, retrievers)),
+        corpus=Corpus.of(key for key, _, _ in texts),
+        text_ids=[row_id for _, _, row_id in texts],
+        keys_by_chunk={chunk: key for key, chunk, _ in texts},
+    )
+    while not stopping():
+        with store.read() as connection:
+            canaries = rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=BLOCK)
+        if not canaries:
+            with store.write() as connection:
+                rows.finish_pool(connection, task_id, to_us(clock()))
+            return True
+        try:
+            _pool_block(store, probe, frame, canaries, stopping)
+        except InvalidInputError as error:  # a retriever that cannot be asked as it is defined
+            _fail(store, task_id, str(error))
+            return True
+    return False
+
+
+def _fail(store: Store, task_id: int, reason: str) -> None:
+    """Store why no canary without a pool gets one, until somebody asks for it again."""
+    with store.write() as connection:
+        for canary in rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=None):
+            rows.note_failure(connection, task_id, canary.canary_id, reason, attempts=MOST_ATTEMPTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """What the pools of all canaries of a task have in common."""
+
+    task: TaskRow
+    document: TaskDocument
+    retrievers: tuple[Retriever, ...]
+    corpus: Corpus
+    text_ids: Sequence[int]
+    """Row ids of the texts of the corpus, by their places."""
+    keys_by_chunk: Mapping[str, str]
+    """Identities of the texts of the corpus by their ids there."""
+
+
+def _pool_block(
+    store: Store, probe: Probe, frame: _Frame, canaries: Sequence[TaskCanary], stopping: Callable[[], bool]
+) -> None:
+    """Ask for some canaries and write what is to be graded; nothing is written where stopping cut the asking short."""
+    answers = [_ask(probe, retriever, frame, canaries, stopping) for retriever in frame.retrievers]
+    if stopping():
+        return
+    pools: dict[int, CanaryPool] = {}
+    failures: dict[int, str] = {}
+    for place, canary in enumerate(canaries):
+        rankings: dict[str, Ranking] = {}
+        for retriever, column in zip(frame.retrievers, answers, strict=True):
+            answer = column[place]
+            failure = _failure(answer)
+            if failure is not None:
+                failures[canary.canary_id] = f"{retriever.slug}: {failure}"
+            elif answer is not None and answer.ranking is not None:
+                rankings[retriever.slug] = answer.ranking
+        if canary.canary_id not in failures:
+            pools[canary.canary_id] = _draw(store, frame, canary, rankings)
+    with store.write() as connection:
+        for canary_id, pool in pools.items():
+            rows.save_pool(
+                connection,
+                frame.task.id,
+                canary_id,
+                sizes=pool.sizes,
+                items=[_new_item(frame, canary_id, item) for item in pool.items],
+                shared_ids=pool.shared_ids,
+            )
+        for canary_id, failure in failures.items():
+            rows.note_failure(connection, frame.task.id, canary_id, failure)
+
+
+def _ask(
+    probe: Probe, retriever: Retriever, frame: _Frame, canaries: Sequence[TaskCanary], stopping: Callable[[], bool]
+) -> list[Answer | None]:
+    """Return the answers of a retriever in the order of the canaries; None = it was not asked."""
+    context = ProbeContext(retriever=retriever, k=frame.document.plan.depth, run_id=f"task-{frame.task.slug}")
+    queries = [
+        ProbeQuery(position=place, query=str(canary.body["query"]), key=canary.key)
+        for place, canary in enumerate(canaries)
+    ]
+    answers: list[Answer | None] = [None] * len(canaries)
+    breaker = CircuitBreaker(limit=retriever.breaker)
+    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            for position, answer in batch:
+                answers[position] = answer
+            breaker = breaker.after(answer for _, answer in batch)
+            if stopping() or breaker.is_open:
+                break
+    return answers
+
+
+def _failure(answer: Answer | None) -> str | None:
+    """Return why an answer cannot be pooled; None = it can."""
+    if answer is None:
+        return "not asked, because queries before it failed"
+    if answer.outcome is not Outcome.OK or answer.ranking is None:
+        return answer.detail or outcome_text(answer.outcome, answer.http_status)
+    if answer.ranking and not any(answer.ranking.texts):
+        return "its hits have no text that people could read: map `text` in its response"
+    return None
+
+
+def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, Ranking]) -> CanaryPool:
+    """Draw what is graded of a canary, with random negatives where the task has a corpus."""
+    plan = frame.document.plan
+    random = canary_random(frame.document.seed, canary.key)
+    pool = pool_canary(rankings, plan, random)
+    if not plan.rest:
+        return pool
+    ranked = merge_rankings(rankings, plan.bounds)
+    known = {item.key for item in ranked}
+    # A retriever may return a text of the corpus with its title, or cut: the same id is the same text.
+    known |= {frame.keys_by_chunk[one] for item in ranked for _, one in item.chunks if one in frame.keys_by_chunk}
+    places, size = frame.corpus.draw(plan.rest, known=known, random=random)
+    with store.read() as connection:
+        texts = tasks.read_texts(connection, [frame.text_ids[place] for place in places])
+    drawn = [
+        PoolItem(
+            key=one.key,
+            text=one.text,
+            document=None,
+            stratum=len(pool.sizes),
+            ranks={},
+            chunks=(("", one.chunk),),
+        )
+        for one in texts.values()
+    ]
+    return add_rest(pool, drawn, size)
+
+
+def _new_item(frame: _Frame, canary_id: int, item: PoolItem) -> NewItem:
+    identity = f"{frame.task.id}:{canary_id}:{item.key}"
+    return NewItem(
+        canary_id=canary_id,
+        token=sha256(f"{frame.document.seed}:{identity}".encode()).hexdigest()[:20],
+        key=item.key,
+        text=item.text,
+        document=item.document,
+        stratum=item.stratum,
+        ranks=item.ranks,
+        chunks=item.chunks,
+        overlap=is_overlap(identity, share=frame.document.overlap, seed=frame.document.seed),
+    )
+
+
+def _without_external_scorer(retriever: Retriever) -> Retriever:
+    """Return the retriever without an embedder or reranker that scores its hits: ranks alone are needed."""
+    return replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
+
+
+_BLOCK: Final = 2_000
+"""Texts that are written, or deleted, in one transaction."""
+
+
+def add_texts(
+    store: Store,
+    name: str,
+    sources: Sequence[Source],
+    *,
+    now: datetime,
+    added: Callable[[int], None] = lambda _: None,
+) -> CorpusView:
+    """Add texts to a corpus, which is created where there is none; a text that it has is passed over.
+
+    All lines are read before the first is stored: a wrong one takes none. In several transactions, with a block of
+    texts in memory at a time: sent again after an error, nothing is there twice. Raises InvalidInputError.
+    """
+    for _ in read_corpus(sources):
+        pass
+    with store.write() as connection:
+        corpus_id = rows.open_corpus(connection, name, to_us(now))
+    texts = read_corpus(sources)
+    while block := [
+        CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in islice(texts, _BLOCK)
+    ]:
+        with store.write() as connection:
+            rows.add_texts(connection, corpus_id, block)
+        added(len(block))
+    return load_corpus(store, name)
+
+
+def load_corpus(store: Store, name: str) -> CorpusView:
+    """Return a corpus. Raises NotFoundError."""
+    with store.read() as connection:
+        found = rows.find_corpus(connection, name)
+    if found is None:
+        raise NotFoundError(f"there is no corpus '{name}'")
+    return _view(found)
+
+
+def list_corpora(store: Store) -> list[CorpusView]:
+    """List the corpora by name."""
+    with store.read() as connection:
+        return [_view(row) for row in rows.list_corpora(connection)]
+
+
+def delete_corpus(store: Store, name: str) -> None:
+    """Delete a corpus; items that tasks drew from it keep their texts. Raises NotFoundError."""
+    with store.read() as connection:
+        found = rows.find_corpus(connection, name)
+    if found is None:
+        raise NotFoundError(f"there is no corpus '{name}'")
+    while True:
+        with store.write() as connection:
+            if rows.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
+                rows.drop_corpus(connection, found.id)
+                return
+
+
+def _view(row: CorpusRow) -> CorpusView:
+    return {"name": row.name, "texts": row.texts, "updated_at": shapes.time_text(row.updated_at)}

@@ -1,13 +1,16 @@
 """Rows of annotations and adjudications: all that was ever said, of which what was not withdrawn is in force."""
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.annotation.tables import adjudications, annotations, task_items
-from app.base.db.engine import insert_one
+from app.annotation.store.tasks import NewItem, TaskRow, ids_by_token, insert_items, list_tasks
+from app.annotation.tables import adjudications, annotations, answer_items, pair_items, task_canaries, task_items
+from app.base.db.engine import insert_new, insert_one
 
 _IN_FORCE = annotations.c.withdrawn_at.is_(None)
 _DECIDED = adjudications.c.withdrawn_at.is_(None)
@@ -171,3 +174,107 @@ def _annotation(row: Any) -> AnnotationRow:
         seconds=row.seconds,
         at=row.at,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerItem:
+    """What an annotator sees beside an answer."""
+
+    query: str
+    expected: str | None
+    contexts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnAnswer:
+    """An answer that was drawn, as an item with what is seen beside it."""
+
+    item: NewItem
+    canary_version_id: int
+    beside: AnswerItem
+
+
+def save_answers(connection: Connection, task_id: int, drawn: Sequence[DrawnAnswer]) -> dict[str, int]:
+    """Insert the answers that were drawn for a task; returns the ids of its items by token."""
+    versions = {one.item.canary_id: one.canary_version_id for one in drawn}
+    columns = ("task_id", "canary_id", "canary_version_id", "sizes")
+    canaries = [(task_id, canary_id, version_id, "[]") for canary_id, version_id in sorted(versions.items())]
+    insert_new(connection, task_canaries, columns, canaries)
+    insert_items(connection, task_id, [one.item for one in drawn])
+    ids = ids_by_token(connection, task_id)
+    rows = [
+        (ids[one.item.token], one.beside.query, one.beside.expected, json.dumps(list(one.beside.contexts)))
+        for one in drawn
+    ]
+    insert_new(connection, answer_items, ("item_id", "query", "expected", "contexts"), rows)
+    return ids
+
+
+def read_answer_items(connection: Connection, task_id: int, *, item_id: int | None = None) -> Mapping[int, AnswerItem]:
+    """Return what is seen beside the answers of a task, or beside one of them, by item."""
+    statement = (
+        sa.select(answer_items)
+        .join(task_items, task_items.c.id == answer_items.c.item_id)
+        .where(task_items.c.task_id == task_id)
+    )
+    if item_id is not None:
+        statement = statement.where(answer_items.c.item_id == item_id)
+    return {
+        row.item_id: AnswerItem(query=row.query, expected=row.expected, contexts=json.loads(row.contexts))
+        for row in connection.execute(statement)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairItem:
+    """What annotators see, and which side is the candidate's."""
+
+    query: str
+    left: Sequence[str]
+    right: Sequence[str]
+    candidate_right: bool
+
+
+def save_pair_items(connection: Connection, task_id: int, pairs: Mapping[str, PairItem], items: list[NewItem]) -> None:
+    """Insert items with their pairs, which are by token."""
+    insert_items(connection, task_id, items)
+    ids = ids_by_token(connection, task_id)
+    rows = [
+        (ids[token], one.query, json.dumps(list(one.left)), json.dumps(list(one.right)), int(one.candidate_right))
+        for token, one in pairs.items()
+    ]
+    columns = ("item_id", "query", "left_texts", "right_texts", "candidate_right")
+    insert_new(connection, pair_items, columns, rows)
+
+
+def read_pair_items(connection: Connection, task_id: int, *, item_id: int | None = None) -> Mapping[int, PairItem]:
+    """Return the pairs of a task, or one of them, by item."""
+    statement = (
+        sa.select(pair_items)
+        .join(task_items, task_items.c.id == pair_items.c.item_id)
+        .where(task_items.c.task_id == task_id)
+    )
+    if item_id is not None:
+        statement = statement.where(pair_items.c.item_id == item_id)
+    return {
+        row.item_id: PairItem(
+            query=row.query,
+            left=json.loads(row.left_texts),
+            right=json.loads(row.right_texts),
+            candidate_right=bool(row.candidate_right),
+        )
+        for row in connection.execute(statement)
+    }
+
+
+def list_pair_tasks(connection: Connection, shadow: str, *, since: int) -> list[TaskRow]:
+    """List the tasks of pairs of a shadow that were created since, and are not archived, the newest first."""
+    found = [task for task in list_tasks(connection) if task.of_pairs and task.body["pairs"]["shadow"] == shadow]
+    return sorted((task for task in found if task.created_at >= since), key=lambda task: -task.id)
+
+
+def forget_texts(connection: Connection, task_id: int) -> None:
+    """Delete the queries and texts of the pairs of a task; which side is the candidate's stays."""
+    mine = sa.select(task_items.c.id).where(task_items.c.task_id == task_id)
+    values = {"query": "", "left_texts": "[]", "right_texts": "[]"}
+    connection.execute(sa.update(pair_items).where(pair_items.c.item_id.in_(mine)).values(values))

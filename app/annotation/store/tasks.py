@@ -3,15 +3,17 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.domain.views import TaskState
-from app.annotation.tables import task_canaries, task_items, tasks
-from app.base.db.engine import insert_new, insert_one, read_body
-from app.base.db.row_tables import row_table
+from app.annotation.tables import corpora, corpus_texts, pooled_recalls, task_canaries, task_items, tasks
+from app.base.db.engine import blocks, insert_new, insert_one, read_body
+from app.base.db.rows import row_table
+from app.base.jobs.jobs import defer
+from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import canaries, canary_versions, definitions
 
 
@@ -367,3 +369,171 @@ def _item(row: Any) -> ItemRow:
         chunks=[(one[0], one[1]) for one in json.loads(row.chunks)],
         overlap=bool(row.overlap),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusRow:
+    """A corpus with its number of distinct texts."""
+
+    id: int
+    name: str
+    texts: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusText:
+    """A text of a corpus: its identity, its id there, and the text."""
+
+    key: str
+    chunk: str
+    text: str
+
+
+def open_corpus(connection: Connection, name: str, at: int) -> int:
+    """Return the id of a corpus, which is created where there is none."""
+    insert_one(connection, corpora, name=name, created_at=at, updated_at=at)
+    connection.execute(sa.update(corpora).where(corpora.c.name == name).values(updated_at=at))
+    return int(connection.execute(sa.select(corpora.c.id).where(corpora.c.name == name)).scalar_one())
+
+
+def add_texts(connection: Connection, corpus_id: int, texts: Sequence[CorpusText]) -> None:
+    """Insert texts; one that the corpus has is passed over."""
+    rows = [(corpus_id, one.key, one.chunk, one.text) for one in texts]
+    insert_new(connection, corpus_texts, ("corpus_id", "key", "chunk", "text"), rows)
+
+
+def find_corpus(connection: Connection, name: str) -> CorpusRow | None:
+    """Return a corpus by its name."""
+    return next((one for one in list_corpora(connection) if one.name == name), None)
+
+
+def list_corpora(connection: Connection) -> list[CorpusRow]:
+    """Return all corpora by name."""
+    counted = (
+        sa.select(corpora, sa.func.count(corpus_texts.c.id).label("texts"))
+        .join(corpus_texts, corpus_texts.c.corpus_id == corpora.c.id, isouter=True)
+        .group_by(corpora.c.id)
+        .order_by(corpora.c.name)
+    )
+    return [
+        CorpusRow(id=row.id, name=row.name, texts=row.texts, updated_at=row.updated_at)
+        for row in connection.execute(counted)
+    ]
+
+
+def corpus_keys(connection: Connection, corpus_id: int) -> list[tuple[str, str, int]]:
+    """Return identity, id in the corpus and row id of all texts of a corpus in order."""
+    columns = (corpus_texts.c.key, corpus_texts.c.chunk, corpus_texts.c.id)
+    statement = sa.select(*columns).where(corpus_texts.c.corpus_id == corpus_id).order_by(corpus_texts.c.id)
+    return [(row.key, row.chunk, row.id) for row in connection.execute(statement)]
+
+
+def read_texts(connection: Connection, ids: Sequence[int]) -> dict[int, CorpusText]:
+    """Return these texts by row id."""
+    found: dict[int, CorpusText] = {}
+    for block in blocks(ids):
+        for row in connection.execute(sa.select(corpus_texts).where(corpus_texts.c.id.in_(block))):
+            found[row.id] = CorpusText(key=row.key, chunk=row.chunk, text=row.text)
+    return found
+
+
+def drop_texts(connection: Connection, corpus_id: int, limit: int) -> int:
+    """Delete up to so many texts of a corpus; how many there were."""
+    some = sa.select(corpus_texts.c.id).where(corpus_texts.c.corpus_id == corpus_id).limit(limit)
+    return connection.execute(sa.delete(corpus_texts).where(corpus_texts.c.id.in_(some))).rowcount
+
+
+def drop_corpus(connection: Connection, corpus_id: int) -> None:
+    """Delete a corpus without texts."""
+    connection.execute(sa.delete(corpora).where(corpora.c.id == corpus_id))
+
+
+_PAUSE: Final = 30_000_000
+"""Microseconds: grades come every few seconds, and are counted together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallEstimate:
+    """Pooled recall of a retriever at a depth; None = unknown."""
+
+    retriever: str
+    k: int
+    queries: int
+    found: int
+    relevant: float | None
+    value: float | None
+    low: float | None
+    high: float | None
+    frame: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRow(RecallEstimate):
+    """The same as stored, with its task and suite."""
+
+    task: str
+    suite: str
+    at: int
+
+
+def defer_results(connection: Connection, task: TaskRow, now: int) -> None:
+    """Have computed soon, once for all annotations until then, what those of a task say of retrievers or a judge.
+
+    What they say of pairs is counted when it is read.
+    """
+    if task.of_pairs:
+        return
+    kind = JobKind.CALIBRATION if task.of_answers else JobKind.RECALL
+    defer(connection, [NewJob(kind, task.id, run_at=now + _PAUSE)])
+
+
+def replace_recalls(connection: Connection, task_id: int, estimates: Sequence[RecallEstimate], at: int) -> None:
+    """Store the pooled recall of a task in the place of what was computed before."""
+    connection.execute(sa.delete(pooled_recalls).where(pooled_recalls.c.task_id == task_id))
+    values = [[getattr(one, name) for name in RecallEstimate.__dataclass_fields__] for one in estimates]
+    columns = ("task_id", *RecallEstimate.__dataclass_fields__, "at")
+    insert_new(connection, pooled_recalls, columns, [(task_id, *row, at) for row in values])
+
+
+def list_recalls(
+    connection: Connection,
+    *,
+    suite: str | None = None,
+    retriever: str | None = None,
+    known: bool = True,
+    in_force: bool = False,
+) -> list[RecallRow]:
+    """Return pooled recall of the newest task for each suite and retriever, the deepest k first.
+
+    `known`: only where it is known; `in_force`: only of retrievers that are not archived.
+    """
+    statement = (
+        sa.select(pooled_recalls, tasks.c.slug.label("task"), definitions.c.slug.label("suite"))
+        .join(tasks, tasks.c.id == pooled_recalls.c.task_id)
+        .join(definitions, definitions.c.id == tasks.c.suite_id)
+        .where(tasks.c.archived_at.is_(None), definitions.c.archived_at.is_(None))
+        .order_by(definitions.c.slug, pooled_recalls.c.retriever, tasks.c.id.desc(), pooled_recalls.c.k.desc())
+    )
+    if suite is not None:
+        statement = statement.where(definitions.c.slug == suite)
+    if retriever is not None:
+        statement = statement.where(pooled_recalls.c.retriever == retriever)
+    if known:
+        statement = statement.where(pooled_recalls.c.value.is_not(None))
+    if in_force:
+        named = definitions.alias()
+        statement = statement.where(
+            sa.exists().where(
+                named.c.kind == "retriever",
+                named.c.slug == pooled_recalls.c.retriever,
+                named.c.archived_at.is_(None),
+            )
+        )
+    newest: dict[tuple[str, str], str] = {}
+    rows = [_row(row) for row in connection.execute(statement)]
+    return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
+
+
+def _row(row: Any) -> RecallRow:
+    return RecallRow(**{name: getattr(row, name) for name in RecallRow.__dataclass_fields__})

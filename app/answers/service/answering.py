@@ -14,25 +14,50 @@ from typing import Final
 import numpy as np
 
 from app.alerts.service import transitions
-from app.answers.domain.answer_measures import is_sampled, summarise
-from app.answers.domain.grounding import ground_answer
-from app.answers.domain.judges import AnswerRequest, AskAnswers, AskJudge, GeneratedAnswer, Judge, RatedAnswer
-from app.answers.service.judges import contexts_of, load_judge
-from app.answers.service.judging import judge_answers
-from app.answers.service.shapes import answer_body
-from app.answers.store import answers as rows
-from app.answers.store.answers import NewAnswer, StagedAnswer
+from app.answers import store as feedback
+from app.answers import store as rows
+from app.answers.documents import FeedbackRequest
+from app.answers.domain.judges import (
+    AnswerRequest,
+    AskAnswers,
+    AskJudge,
+    GeneratedAnswer,
+    Judge,
+    Question,
+    RatedAnswer,
+    ground_answer,
+)
+from app.answers.domain.measures import is_sampled, summarise
+from app.answers.domain.views import (
+    AnswerView,
+    FeedbackView,
+    ForgottenFeedback,
+    ReceivedFeedback,
+    RunAnswers,
+    RunAnswersPage,
+)
+from app.answers.service.judging import answer_body, contexts_of, judge_answers, load_judge
+from app.answers.store import (
+    AnswerRow,
+    NewAnswer,
+    StagedAnswer,
+    UserEvent,
+    confirmed_for_check,
+    confirmed_measures,
+    digest,
+)
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service.run_inputs import load_inputs
+from app.catalog.service.references import find_check, find_run
+from app.catalog.service.snapshots import load_inputs
 from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
-from app.records.store import canary_states, recording, results, rollups
+from app.records.store import recording, results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
-from app.scoring.run_inputs import RunInputs
+from app.scoring.runs import RunInputs
 
 logger = logging.getLogger("coalmine.answers")
 
@@ -128,7 +153,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
         for position, canary in enumerate(inputs.canaries)
         if position not in failures and is_sampled(canary.key, check.sample)
     ]
-    held = canary_states.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
+    held = results.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
     had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
     texts = results.read_rankings(connection, list(set(had.values())))
     subjects = tuple(
@@ -232,5 +257,132 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         if measured and run.layout_id is not None:
             recording.fill_aggregates(connection, run.id, names, measured)
             vector = np.array([measured.get(name, np.nan) for name in names])
-            rollups.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
+            recording.fill_rollups(connection, run.check_id, run.layout_id, run.finished_at or to_us(now), vector)
         transitions.after_answers(connection, run.check_id, run.id, now=now)
+
+
+_QUESTIONS: Final = tuple(str(question) for question in Question)
+
+
+def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50) -> RunAnswersPage:
+    """Return the answers of a run, the worst by its judge first. Raises NotFoundError for a run that is not there."""
+    with store.read() as connection:
+        run = find_run(connection, run_id)
+        known = rows.read_run_answers(connection, [run.id])
+        summary = known.get(run.id)
+        if summary is None or run.versions is None:
+            waits = run.id in known
+            return {
+                "status": "pending" if waits else "off",
+                "confirmed": [],
+                "summary": None,
+                "items": [],
+                "next": None,
+            }
+        held = rows.answers_at(connection, run.check_id, run.id)
+        inputs = load_inputs(connection, run.versions)
+        confirmed = sorted(confirmed_measures(connection, summary["judge"]))
+        canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
+        found = [(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
+        found.sort(key=lambda one: (_worst(one[1]), one[0].key))
+        shown = found[after : after + limit]
+        versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
+        said = feedback.count_feedback(connection, run.check_id, versions)
+        rankings = results.read_rankings(connection, sorted({row.ranking_id for _, row in shown}))
+    following = str(after + limit) if len(found) > after + limit else None
+    return {
+        "status": "rated",
+        "confirmed": confirmed,
+        "summary": summary,
+        "items": [
+            _view(
+                canary,
+                row,
+                contexts_of(rankings[row.ranking_id], inputs.yardstick.k),
+                None if row.text is None else said.get((row.canary_id, row.text)),
+            )
+            for canary, row in shown
+        ],
+        "next": following,
+    }
+
+
+def summary_of_run(store: Store, run_id: str) -> RunAnswers | None:
+    """Return what the answers of a run came to; None = it watches none, or they are not judged yet."""
+    with store.read() as connection:
+        run = find_run(connection, run_id)
+        return rows.read_run_answers(connection, [run.id]).get(run.id)
+
+
+def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:
+    """Return the measures that people confirmed of the judge of a check. Raises NotFoundError."""
+    with store.read() as connection:
+        return confirmed_for_check(connection, find_check(connection, slug).id)
+
+
+def _view(
+    canary: Canary, row: AnswerRow, contexts: Sequence[str], said: Mapping[tuple[str, bool], int] | None
+) -> AnswerView:
+    return {
+        **row.body,
+        "key": canary.key,
+        "query": canary.query,
+        "answer": row.text,
+        "expected_answer": canary.expected_answer,
+        "since_run": str(row.first_run),
+        "feedback": None if said is None else _view_feedback(said),
+        "contexts": list(contexts),
+    }
+
+
+def _view_feedback(said: Mapping[tuple[str, bool], int]) -> FeedbackView:
+    return {
+        "thumbs_up": said.get(("thumbs", True), 0),
+        "thumbs_down": said.get(("thumbs", False), 0),
+        "task_done": said.get(("task_done", True), 0),
+        "task_not_done": said.get(("task_done", False), 0),
+    }
+
+
+def _worst(row: AnswerRow) -> float:
+    """Return the lowest that a judge said of an answer; one without any rating comes after those with one."""
+    ratings = row.body["ratings"]
+    values = [ratings[name]["value"] for name in _QUESTIONS if name in ratings]
+    return min((value for value in values if value is not None), default=2.0)
+
+
+def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: datetime) -> ReceivedFeedback:
+    """Store what users said of answers that a check has seen, each event once. Raises NotFoundError.
+
+    Events about another answer or an unknown canary are counted and not stored.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        keys = {} if suite is None else rows.canaries_by_key(connection, suite.id, {one.canary for one in sent.events})
+        known = rows.known_answers(connection, check.id, set(keys.values()))
+    events = [
+        UserEvent(
+            event_id=one.event_id,
+            canary_id=keys[one.canary],
+            answer=one.answer,
+            kind=str(one.kind),
+            positive=one.positive,
+        )
+        for one in sent.events
+        if one.canary in keys and (keys[one.canary], digest(one.answer)) in known
+    ]
+    with store.write() as connection:
+        stored = rows.save_events(connection, check.id, events, at=to_us(now))
+    return {
+        "received": len(sent.events),
+        "stored": stored,
+        "known": len(events) - stored,
+        "unmatched": len(sent.events) - len(events),
+    }
+
+
+def forget_feedback(store: Store, slug: str) -> ForgottenFeedback:
+    """Delete all feedback about a check. Raises NotFoundError."""
+    with store.write() as connection:
+        return {"forgotten": rows.forget_feedback(connection, find_check(connection, slug).id)}

@@ -8,16 +8,33 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.answers.domain.costs import cost, estimate_tokens
-from app.answers.domain.judges import AskJudge, Judge, JudgeOutcome, JudgeReply, RatedAnswer, Rating
-from app.answers.domain.prompts import AnswerToJudge, Prompt, Question, build_prompt, cache_key
-from app.answers.domain.reading_replies import read_rating
-from app.answers.service.shapes import rating_body, read_rating_body
-from app.answers.store import ratings
-from app.answers.store.ratings import JudgeDay
-from app.base.db.engine import Store, to_us
+from app.answers import store as ratings
+from app.answers.documents import JudgeDocument
+from app.answers.domain.judges import (
+    VERSIONS,
+    AnswerToJudge,
+    AskJudge,
+    Judge,
+    JudgeOutcome,
+    JudgeReply,
+    Prompt,
+    Question,
+    RatedAnswer,
+    Rating,
+    build_prompt,
+    cache_key,
+    read_rating,
+)
+from app.answers.domain.measures import cost, estimate_tokens
+from app.answers.domain.views import AnswerBody, RatingBody
+from app.answers.store import JudgeDay
+from app.base.db.engine import Connection, Store, to_us
+from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Canary
+from app.base.values import Canary, Ranking
+from app.catalog.documents.secret_fields import join_secrets
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions
 
 BLOCK: Final = 16
 """Questions asked and written at a time."""
@@ -195,3 +212,52 @@ def collect_replies(
 
 def _day(now: datetime) -> int:
     return (now - _EPOCH).days
+
+
+def load_judge(connection: Connection, vault: Vault, slug: str | None) -> tuple[int | None, Judge | None]:
+    """Return id and value of a judge; None = there is none of this name in force."""
+    row = None if slug is None else definitions.find_definition(connection, "judge", slug)
+    if row is None or row.archived_at is not None:
+        return None, None
+    whole = join_secrets(row.body, vault.decrypt(row.secrets))
+    return row.id, parse_document(JudgeDocument, whole).to_domain()
+
+
+def contexts_of(ranking: Ranking, k: int) -> tuple[str, ...]:
+    """Return the texts of the top k hits; a hit without a text gives the model nothing."""
+    return tuple(text for text in ranking.texts[:k] if text is not None)
+
+
+def answer_body(rated: RatedAnswer, judge: Judge | None) -> AnswerBody:
+    """Return what is stored of an answer besides its text; ratings name the model and the wording they depend on."""
+    model = "" if judge is None else judge.model
+    return {
+        "outcome": str(rated.answer.outcome),
+        "detail": rated.answer.detail,
+        "utilisation": rated.utilisation,
+        "chunks_used": rated.chunks_used,
+        "ratings": {
+            str(question): {**rating_body(rating), "model": model, "wording": VERSIONS[question]}
+            for question, rating in rated.ratings.items()
+        },
+    }
+
+
+def rating_body(rating: Rating) -> RatingBody:
+    """Return what is stored of a rating."""
+    return {
+        "outcome": str(rating.outcome),
+        "value": rating.value,
+        "detail": rating.detail,
+        "claims": [{"text": text, "supported": supported} for text, supported in rating.claims],
+    }
+
+
+def read_rating_body(body: RatingBody) -> Rating:
+    """Return a rating from what is stored of it."""
+    return Rating(
+        outcome=JudgeOutcome(body["outcome"]),
+        value=body["value"],
+        detail=body.get("detail"),
+        claims=tuple((claim["text"], claim["supported"]) for claim in body.get("claims", ())),
+    )

@@ -6,15 +6,17 @@ documents, which validate the content.
 
 import json
 import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
 import anyio.to_thread
 from fastapi import Depends, Request
+from fastapi.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.base.api.problems import as_problem, problem
-from app.base.api.sub_path import route_path
+from app.base.api.requests import route_path
 from app.base.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
 from app.base.json_size import REQUEST_LIMITS, excess_of
 
@@ -154,3 +156,77 @@ def _unusable(message: str) -> InvalidInputError:
 
 Content = Annotated[Any, Depends(read_json)]
 OptionalContent = Annotated[Any, Depends(read_json_if_any)]
+
+
+EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "RetrieverDocument": {
+        "slug": "docs-search",
+        "url": "http://127.0.0.1:8001/search",
+        "request": {"method": "POST", "json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
+        "response": {"hits": "results", "id": "id", "score": "score", "text": "text"},
+    },
+    "CheckDocument": {
+        "slug": "docs",
+        "suite": "docs",
+        "retriever": "docs-search",
+        "schedule": {"every": "1h"},
+        "rules": [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}],
+    },
+    "TaskDocument": {
+        "slug": "truth",
+        "suite": "docs",
+        "retrievers": ["docs-search"],
+        "pool": 10,
+        "strata": [{"to": 30, "sample": 10}, {"to": 100, "sample": 10}],
+    },
+    "HookDocument": {"slug": "ops", "kind": "webhook", "url": "https://ops.example.org/coalmine"},
+    "JudgeDocument": {
+        "slug": "reader",
+        "url": "http://127.0.0.1:11434/v1",
+        "model": "llama3.1",
+        "auth": {"token": "sk-..."},
+        "price_per_million": 0.5,
+        "budget_per_day": 2,
+    },
+    "SilenceDocument": {
+        "slug": "reindex",
+        "reason": "new index every Saturday",
+        "severities": ["warning"],
+        "window": {"cron": "0 2 * * 6", "duration": "4h"},
+    },
+}
+
+
+def with_example(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the media type objects of a body, with the example of its schema if there is one."""
+    schema = content["schema"]
+    first = schema.get("anyOf", [schema])[0]
+    example = EXAMPLES.get(first.get("$ref", "").rpartition("/")[2])
+    return dict(content) if example is None else {**content, "example": example}
+
+
+Answers = dict[int | str, dict[str, Any]]
+
+_MEANINGS = {200: "Successful Response", 201: "Created", 202: "Accepted"}
+
+
+class YamlResponse(PlainTextResponse):
+    """A text that is YAML."""
+
+    media_type = "application/yaml"
+
+
+def answers_with(model: Any, *statuses: int) -> Answers:
+    """Return the description of JSON responses of this type with these statuses."""
+    return {status: {"description": _MEANINGS[status], "model": model} for status in statuses}
+
+
+def refusals(*statuses: int) -> Answers:
+    """Return the description of problems specific to a route; see `openapi`."""
+    return {status: {"description": ""} for status in statuses}
+
+
+def answers(*statuses: int, types: tuple[str, ...]) -> Answers:
+    """Return the description of text responses of these media types with these statuses."""
+    content = {kind: {"schema": {"type": "string"}} for kind in types}
+    return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}

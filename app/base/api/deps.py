@@ -21,10 +21,8 @@ from fastapi import Depends, Request
 from starlette.requests import cookie_parser
 
 from app.base.api import keys
-from app.base.api.csrf import RouteT, expect_token
 from app.base.api.keys import OPEN, Identity, Scope
-from app.base.api.request_limits import Attempts, Turns
-from app.base.api.sub_path import sub_path
+from app.base.api.requests import Attempts, RouteT, Turns, expect_token, sub_path
 from app.base.db.engine import Store
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean
 from app.base.errors import (

@@ -9,12 +9,12 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from app.base.api.body_examples import with_example
+from app.base.api.bodies import with_example
 from app.base.api.deps import EXEMPT, SESSION_COOKIE
 from app.base.api.problems import PROBLEM_TYPE, ProblemView
-from app.base.api.schema_names import COMPONENTS, plain_names, plain_parameter, renamed, titled
-from app.catalog.api.views import response_schemas, with_references
-from app.reports.api.body_documents import DOCUMENTS
+from app.base.api.schemas import COMPONENTS, plain_names, plain_parameter, renamed, titled
+from app.catalog.api import response_schemas, with_references
+from app.reports.api import DOCUMENTS
 
 _RESPONSES: Final = "#/components/responses/"
 _SECURITY_SCHEMES: Final = {

@@ -6,10 +6,12 @@ an environment holds only text. Which fields a document has is said in the docum
 
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -28,8 +30,6 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
-
-from app.base.documents.schema_keywords import standard_keywords
 
 MOST_PROBLEMS = 100  # a hostile body can hold millions
 Place = tuple[str | int, ...]
@@ -334,3 +334,85 @@ def repeated_positions(values: Iterable[Hashable]) -> Iterator[int]:
         if value in earlier:
             yield position
         earlier.add(value)
+
+
+class Control(StrEnum):
+    """The HTML control of a field."""
+
+    TEXT = "text"
+    AREA = "area"
+    CHOICE = "choice"
+    CHECKBOX = "checkbox"
+    CHECKBOXES = "checkboxes"
+    ROWS = "rows"
+    DATETIME = "datetime-local"
+    PASSWORD = "password"  # noqa: S105 - the name of a control
+    JSON = "json"
+    HIDDEN = "hidden"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widget:
+    """Control and words of a field; a field that means another thing in another kind of document has several."""
+
+    control: Control | None = None
+    """None = what the type suggests."""
+    placeholder: str = ""
+    length: int = 2048
+    """Most characters of the input, where the type has no bound of its own."""
+    lines: int = 1
+    mono: bool = False
+    keeps_spaces: bool = False
+    """Whether white space around the value is part of it."""
+    separator: str = ": "
+    """Between name and value, where the field is a mapping."""
+    choices: Mapping[str, str] | None = None
+    """Values with the words people read."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the document it is for; empty means all kinds."""
+    title: str = ""
+    """Label in these kinds, instead of the field's title."""
+    hint: str = ""
+    """Hint in these kinds, instead of the field's description."""
+    secret: bool = False
+    """Whether the value is a secret: it is never filled in, and kept where nothing is typed."""
+
+
+def widgets_of(model: type[BaseModel], kind: str = "") -> dict[str, Widget]:
+    """Return the widgets of the fields that documents of a kind have, by wire name."""
+    return {
+        info.alias or name: widget
+        for name, info in model.model_fields.items()
+        for widget in [one for one in info.metadata if isinstance(one, Widget) and (not one.kinds or kind in one.kinds)]
+    }
+
+
+_BOUNDS: Final[Mapping[str, str]] = {
+    "ge": "minimum",
+    "le": "maximum",
+    "gt": "exclusiveMinimum",
+    "lt": "exclusiveMaximum",
+}
+_OF_OBJECTS: Final[Mapping[str, str]] = {"maxLength": "maxProperties", "minLength": "minProperties"}
+_VALUES: Final = frozenset({"default", "enum", "const", "examples"})
+"""Keywords whose values are no schemas."""
+_BY_NAME: Final = frozenset({"properties", "$defs"})
+"""Keywords whose values are schemas by name."""
+
+
+def standard_keywords(schema: Any) -> Any:
+    """Return the schema with every constraint under the keyword of JSON Schema."""
+    if isinstance(schema, list):
+        return [standard_keywords(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = {**_BOUNDS, **_OF_OBJECTS} if schema.get("type") == "object" else _BOUNDS
+    return {known.get(keyword, keyword): _standard(keyword, value) for keyword, value in schema.items()}
+
+
+def _standard(keyword: str, value: Any) -> Any:
+    if keyword in _VALUES:
+        return value
+    if keyword in _BY_NAME and isinstance(value, dict):
+        return {name: standard_keywords(part) for name, part in value.items()}
+    return standard_keywords(value)

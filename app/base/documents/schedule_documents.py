@@ -18,6 +18,7 @@ from pydantic import (
 from app.base.documents.fields import (
     Document,
     Slug,
+    Widget,
     check_seconds,
     field_error,
     field_errors,
@@ -27,7 +28,6 @@ from app.base.documents.fields import (
     repeated_positions,
     seconds_within,
 )
-from app.base.documents.widgets import Widget
 from app.catalog.domain.schedules import Schedule, parse_schedule
 
 

@@ -9,7 +9,6 @@ from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from app.base.documents.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
 from app.base.documents.fields import (
     DID_YOU_MEAN,
     MOST_PROBLEMS,
@@ -20,6 +19,7 @@ from app.base.documents.fields import (
     one_line,
     suggest_name,
 )
+from app.base.documents.http_fields import AUTH_SECRETS, NAMES, TLS_TEXTS
 from app.base.errors import InvalidInputError, Problem
 
 FILE_TWINS = {f"{key}_file": key for key in ("secret", "routing_key", "headers", *AUTH_SECRETS, *TLS_TEXTS)}

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from app.base.jobs import local_rows, postgresql_rows
+from app.base.jobs import local, postgresql_rows
 from app.base.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
 
 
@@ -75,4 +75,4 @@ def waiting(connection: Connection) -> JobsWaiting | None:
 
 
 def _rows(connection: Connection) -> ModuleType:
-    return postgresql_rows if connection.dialect.name == "postgresql" else local_rows
+    return postgresql_rows if connection.dialect.name == "postgresql" else local

@@ -21,10 +21,19 @@ import pycurl
 
 from app.base.addresses import AddressPolicy
 from app.base.errors import LocalResourceError
-from app.base.net.file_descriptors import LOCAL_ERRORS
 from app.base.net.limits import Limits, Peer, Share
-from app.base.net.transfer import Transfer, blocked_text, options_of, parse_host
-from app.base.net.wire import NO_AUTH, Failure, Request, RequestAuth, Response
+from app.base.net.transfer import (
+    LOCAL_ERRORS,
+    NO_AUTH,
+    Failure,
+    Request,
+    RequestAuth,
+    Response,
+    Transfer,
+    blocked_text,
+    options_of,
+    parse_host,
+)
 from app.base.rate_control import FIRST_PAUSE_SECONDS
 from app.base.values import Slowing
 

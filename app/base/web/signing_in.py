@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.base.api import keys
 from app.base.api.deps import SESSION_COOKIE, Access, close_session, is_loopback_name, needs, open_session, visitor
 from app.base.api.keys import Identity, Scope
-from app.base.api.sub_path import sub_path
+from app.base.api.requests import sub_path
 from app.base.errors import ForbiddenError, InvalidInputError, Problem, TooManyRequestsError, UnauthorizedError
 from app.base.web.rendering import render
 

@@ -21,8 +21,8 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
+from app.base.net.transfer import Request, Response, header_line
 from app.base.net.transport import send_one
-from app.base.net.wire import Request, Response, header_line
 from app.catalog.client.trials import Trial
 from app.comparison.domain.views import ComparisonPage
 from app.diagnosis.domain.views import QualityReport, ReanchorDecision, ReanchorView

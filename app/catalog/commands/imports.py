@@ -10,18 +10,16 @@ import typer
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples
-from app.base.counts import counted
-from app.base.documents.plain_text import plain
+from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
+from app.base.texts import counted
 from app.catalog.commands.resources import apply_here, connect_server
 from app.catalog.documents.canary_export import import_pages, write_canary_file
-from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.file_notes import suite_notes
+from app.catalog.documents.canary_files import Documents, suite_notes
 from app.catalog.documents.warnings import find_warnings
-from app.catalog.exchange import FORMATS, SuiteBuilder, archived_note
-from app.catalog.exchange.csv_columns import COLUMNS, IGNORED, parse_columns
-from app.catalog.exchange.grades import parse_grades
-from app.catalog.exchange.suite_builder import ImportedSuite
+from app.catalog.exchange import FORMATS, archived_note
+from app.catalog.exchange.csv import COLUMNS, IGNORED, parse_columns
+from app.catalog.exchange.suite_builder import ImportedSuite, SuiteBuilder, parse_grades
 from app.catalog.service.references import API
 
 app = typer.Typer(rich_markup_mode=None)

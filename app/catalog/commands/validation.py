@@ -7,8 +7,8 @@ import typer
 from app.base import terminal
 from app.base.command_files import read_files
 from app.base.commands import Paths, examples
-from app.base.documents.plain_text import plain
-from app.catalog.documents.file_notes import silence_notes, suite_notes
+from app.base.documents.texts import plain
+from app.catalog.documents.canary_files import silence_notes, suite_notes
 from app.catalog.documents.warnings import find_warnings
 
 app = typer.Typer(rich_markup_mode=None)

@@ -7,25 +7,105 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Self
 
-from app.base.documents.fields import Place, VariableText, one_line
+from pydantic import BeforeValidator, ValidationError, model_validator
+
+from app.alerts.documents import rules_in_force
+from app.alerts.silences.documents import SilenceDocument
+from app.alerts.silences.domain import is_over
+from app.answers.documents import JudgeDocument
+from app.base.documents.fields import (
+    MOST_PROBLEMS,
+    Document,
+    Place,
+    Slug,
+    VariableText,
+    did_you_mean,
+    field_errors,
+    one_line,
+)
+from app.base.documents.texts import in_blocks
+from app.base.documents.validation_messages import message_of, path_of, place_of
 from app.base.documents.yaml_source import VARIABLE_UNSET, Located, NodeBudget, read_yaml
 from app.base.errors import InvalidInputError, Problem
-from app.catalog.documents.documents import (
-    CanaryDocument,
-    CheckDocument,
-    HookDocument,
-    JudgeDocument,
-    RetrieverDocument,
-    SilenceDocument,
-    SuiteDocument,
-)
-from app.catalog.documents.file_pages import CanaryFile, Page, Source
-from app.catalog.documents.file_references import problems_between
+from app.base.texts import counted
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import header_places, key_places
-from app.hooks.documents import HOOK_TEXTS
+from app.catalog.domain.suites import coverage_note, reach
+from app.hooks.documents import HOOK_TEXTS, HookDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where something is defined."""
+
+    file: str
+    line: int
+
+
+def _none_is_empty(value: Any) -> Any:
+    return () if value is None else value
+
+
+class CanaryFile(Document):
+    """One document of a canary file: a suite with its canaries, and lists of all other kinds; all optional."""
+
+    suite: Slug | None = None
+    canaries: Annotated[tuple[CanaryDocument, ...], in_blocks(CanaryDocument), BeforeValidator(_none_is_empty)] = ()
+    retrievers: Annotated[tuple[RetrieverDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    checks: Annotated[tuple[CheckDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    hooks: Annotated[tuple[HookDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    silences: Annotated[tuple[SilenceDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    judges: Annotated[tuple[JudgeDocument, ...], BeforeValidator(_none_is_empty)] = ()
+
+    @model_validator(mode="after")
+    def _canaries_have_a_suite(self) -> Self:
+        if self.canaries and self.suite is None:
+            raise field_errors([(("canaries",), "need a suite; add 'suite: NAME'")])
+        return self
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """One YAML document of one file."""
+
+    file: str
+    located: Located
+    valid: CanaryFile = field(default_factory=CanaryFile)
+
+    def validate(self) -> list[Problem]:
+        """Parse the page into `valid`; return its problems."""
+        try:
+            self.valid = CanaryFile.model_validate(self.located.data)
+        except ValidationError as error:
+            wrong = (one for one in error.errors(include_url=False) if not self.located.touches_broken(one["loc"]))
+            return [
+                replace(self.problem(one["loc"], message_of(CanaryFile, one)), path=path_of(place_of(one)) or None)
+                for one in islice(wrong, MOST_PROBLEMS)
+            ]
+        return []
+
+    def problem(self, place: Place, message: str) -> Problem:
+        """Return a problem at a place, with its path and line."""
+        return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.line_of(place))
+
+    def line_of(self, place: Place) -> int:
+        """Return the line of a place."""
+        return self.located.line_of(place)
+
+    def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (position, raw mapping) of a list of the page, whether or not it is valid."""
+        documents = self.located.data.get(kind) if isinstance(self.located.data, dict) else None
+        for position, item in enumerate(documents if isinstance(documents, list) else ()):
+            if isinstance(item, dict):
+                yield position, item
+
 
 __all__ = ["CanaryFile", "Documents", "Source", "read_canary_files"]
 
@@ -258,3 +338,193 @@ def _join_pages(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], S
         judges=tuple(judge for file in files for judge in file.judges),
         sources=sources,
     )
+
+
+def problems_between(
+    pages: Sequence[Page],
+    defined: Mapping[tuple[str, ...], Source],
+    existing: Mapping[str, Collection[str]],
+) -> Iterator[Problem]:
+    """Yield the problems between pages. `defined`: their definitions; `existing`: slugs defined elsewhere, by kind."""
+    yield from _unknown_references(pages, defined, existing)
+    yield from _unfit_hooks(pages)
+    yield from _uncomputed_floors(pages)
+    yield from _unrecognisable_chunks(pages)
+    yield from _undatable(pages)
+    yield from _unanswered(pages)
+
+
+def _unknown_references(
+    pages: Sequence[Page], defined: Mapping[tuple[str, ...], Source], existing: Mapping[str, Collection[str]]
+) -> Iterator[Problem]:
+    """Yield a problem for every undefined suite, retriever, judge or hook of a check."""
+    slugs: dict[str, set[str]] = defaultdict(set)
+    for kind, *names in defined:
+        slugs[kind].add(names[-1])
+    for page in pages:
+        for position, check in page.items("checks"):
+            named: list[tuple[str, Place, Any]] = [
+                ("suite", ("suite",), check.get("suite")),
+                ("retriever", ("retriever",), check.get("retriever")),
+            ]
+            if check.get("judge") is not None:
+                named.append(("judge", ("judge",), check["judge"]))
+            hooks = check.get("hooks")
+            if isinstance(hooks, list):
+                named += [("hook", ("hooks", number), hook) for number, hook in enumerate(hooks)]
+            report = check.get("report")
+            if isinstance(report, dict) and isinstance(report.get("hooks"), list):
+                named += [("hook", ("report", "hooks", number), hook) for number, hook in enumerate(report["hooks"])]
+            for kind, inner, name in named:
+                place = ("checks", position, *inner)
+                defined_slugs = slugs[kind] | set(existing.get(kind, ()))
+                if isinstance(name, str) and name not in defined_slugs and not page.located.touches_broken(place):
+                    yield page.problem(
+                        place, f"there is no {kind} '{one_line(name)}'{did_you_mean(name, defined_slugs)}"
+                    )
+
+
+def _unfit_hooks(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for every hook of the files that a report is sent to and that takes none."""
+    kinds = {hook.slug: str(hook.kind) for page in pages for hook in page.valid.hooks}
+    for page in pages:
+        for position, check in enumerate(page.valid.checks):
+            for message in check.unfit_report_hooks(kinds):
+                yield page.problem(("checks", position, "report", "hooks"), message)
+
+
+def _uncomputed_floors(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for every floor on a measure that a check of the files does not compute."""
+    checks: dict[str, list[CheckDocument]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            checks[check.suite].append(check)
+    for page in pages:
+        for position, canary in enumerate(page.valid.canaries):
+            for measure in canary.floors:
+                messages = (check.why_uncomputed(measure) for check in checks[str(page.valid.suite)])
+                place: Place = ("canaries", position, "floors", measure)
+                yield from (page.problem(place, why) for why in messages if why is not None)
+
+
+def _unrecognisable_chunks(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem, at the first chunk, for every retriever that maps no field its expected chunks can match by."""
+    mapped = {
+        retriever.slug: {name for name in ("id", "document", "text") if getattr(retriever.response, name) is not None}
+        for page in pages
+        for retriever in page.valid.retrievers
+    }
+    retrievers: dict[str, list[str]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            if check.retriever in mapped:
+                retrievers[check.suite].append(check.retriever)
+    places: dict[tuple[str, tuple[str, ...]], list[tuple[Page, Place]]] = defaultdict(list)
+    for page in pages:
+        for place, identity in _chunk_identities(page):
+            for slug in retrievers[str(page.valid.suite)]:
+                if not mapped[slug].intersection(identity):
+                    places[slug, identity].append((page, place))
+    for (slug, identity), [(page, place), *more] in places.items():
+        ways = " or ".join(f"'{name}'" for name in identity)
+        others = f" (nor {counted(len(more), 'more chunk')})" if more else ""
+        yield page.problem(
+            place,
+            f"can never be recognised{others}: retriever '{slug}' maps no {ways} under 'response'; "
+            f"write response: {{{identity[0]}: <path of the {identity[0]} in a hit>}}",
+        )
+
+
+def _chunk_identities(page: Page) -> Iterator[tuple[Place, tuple[str, ...]]]:
+    """Yield the place of every chunk of a page, and the fields it can match by."""
+    for position, canary in enumerate(page.valid.canaries):
+        for name in ("expected_chunks", "forbidden_chunks"):
+            for number, chunk in enumerate(getattr(canary, name)):
+                identity = tuple(name for name in ("id", "document", "text") if getattr(chunk, name) is not None)
+                yield ("canaries", position, name, number), identity
+
+
+def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for every maximum age where a check's retriever maps no date of hits."""
+    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
+    retrievers_by_suite: dict[str, list[RetrieverDocument]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            if check.retriever in retrievers:
+                retrievers_by_suite[check.suite].append(retrievers[check.retriever])
+    for page in pages:
+        for position, canary in enumerate(page.valid.canaries):
+            messages = (canary.why_undatable(retriever) for retriever in retrievers_by_suite[str(page.valid.suite)])
+            yield from (page.problem(("canaries", position, "max_age"), why) for why in messages if why is not None)
+
+
+def _unanswered(pages: Sequence[Page]) -> Iterator[Problem]:
+    """Yield a problem for everything of a check that is about answers, where its retriever gives none."""
+    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
+    for page in pages:
+        for position, check in enumerate(page.valid.checks):
+            retriever = retrievers.get(check.retriever)
+            for name, why in check.without_answers(gives_answers=retriever is None or retriever.gives_answers):
+                place: Place = ("checks", position, name.partition("[")[0])
+                yield page.problem(place, why)
+
+
+def suite_notes(documents: Documents) -> list[str]:
+    """Return a line, without its full stop, for each thin suite."""
+    notes = [
+        coverage_note(suite.slug, reach([canary.to_domain() for canary in suite.canaries or ()]))
+        for suite in documents.suites
+    ]
+    return [note for note in notes if note is not None]
+
+
+def silence_notes(documents: Documents, now: datetime) -> list[str]:
+    """Return a line for each name in a silence that these documents do not define."""
+    defined: dict[str, Collection[str]] = {
+        "check": {check.slug for check in documents.checks},
+        "suite": {suite.slug for suite in documents.suites},
+        "retriever": {retriever.slug for retriever in documents.retrievers},
+        RULE: {key for check in documents.checks for key in rule_keys(check)},
+    }
+    return [
+        f"silence '{silence.slug}': {reference.problem.path}: {reference.problem.message} in these files, so it is "
+        f"refused unless the service has one"
+        for silence in documents.silences
+        if not is_over(silence.to_domain(), now)
+        for reference in unknown_references(silence, defined.__getitem__)
+    ]
+
+
+RULE = "rule"
+"""Pseudo-kind for the keys of rules."""
+
+
+def rule_keys(check: CheckDocument) -> set[str]:
+    """Return the keys of a check's rules, including default and disabled ones."""
+    return {*(str(rule.key) for rule in check.rules), *(rule.key for rule in rules_in_force(check.rules))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownReference:
+    """A name in a silence that does not exist."""
+
+    kind: str
+    slug: str
+    problem: Problem
+    """The same in words, with the field and the nearest existing name."""
+
+
+def unknown_references(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[UnknownReference]:
+    """Return the names in a silence that are not among the slugs (or keys of rules) that exist of their kind."""
+    slugs = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
+    slugs[RULE] = document.rules
+    unknown = []
+    for kind, names in slugs.items():
+        defined = present(kind) if names else ()
+        for place, name in enumerate(names):
+            if name not in defined:
+                message = f"there is no {kind} '{name}'{did_you_mean(name, sorted(defined))}"
+                unknown.append(
+                    UnknownReference(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
+                )
+    return unknown

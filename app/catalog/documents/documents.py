@@ -1,34 +1,38 @@
 """The documents that canary files and the REST API share. Defines checks and re-exports the other kinds."""
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from functools import lru_cache
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from app.alerts.documents.rule_documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
-from app.alerts.domain.answer_rules import GROUNDING, JUDGED
+from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
+from app.alerts.domain.conditions import GROUNDING, JUDGED
 from app.alerts.silences.documents import SilenceDocument
-from app.answers.documents.judge_documents import JudgeDocument
+from app.answers.documents import JudgeDocument
 from app.base.documents.fields import (
+    Control,
     Document,
     Flag,
     Number,
     Slug,
     Whole,
+    Widget,
     did_you_mean,
     field_error,
     field_errors,
     repeated_positions,
 )
 from app.base.documents.schedule_documents import RemindAfter, ReportScheduleDocument, ScheduleDocument, duration_of
-from app.base.documents.widgets import Control, Widget
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
-from app.catalog.domain.measure_guide import USE_REASONS, MeasureGuide, Use, measure_guide
-from app.catalog.domain.suite_floors import SuiteFloors
+from app.catalog.documents.secret_fields import split_secrets, with_placeholders
+from app.catalog.domain.judgments import USE_REASONS, MeasureGuide, Use, measure_guide
+from app.catalog.domain.suites import SuiteFloors
 from app.hooks.documents import HookDocument
-from app.hooks.domain.hooks import TAKES_NO_REPORT
-from app.retrievers.documents.retriever_documents import RetrieverDocument
+from app.hooks.domain import TAKES_NO_REPORT
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Scorer
 from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
@@ -226,3 +230,48 @@ class CheckDocument(Document):
         return Yardstick.of(
             k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=rules_in_force(self.rules)
         )
+
+
+_DOCUMENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Document]]] = {
+    "retriever": RetrieverDocument.model_validate,
+    "check": CheckDocument.model_validate,
+    "hook": HookDocument.model_validate,
+    "judge": JudgeDocument.model_validate,
+    "silence": SilenceDocument.stored,
+}
+"""By kind. A suite is only a slug, and canaries are completed without validation: there may be 50,000."""
+
+_CANARY: Final = CanaryDocument(key="any", query="any").data()
+_CHUNKS: Final = {
+    "expected_chunks": {**JudgmentDocument(id="any").data(), "id": None},
+    "forbidden_chunks": {**ChunkDocument(id="any").data(), "id": None},
+}
+
+
+def read_body(kind: str, text: str, secrets_set: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - a `BodyReader`
+    """Return the body of a definition or a canary, with defaults for missing fields.
+
+    A body that is invalid in this release is returned as stored; executing it reports the problem.
+    """
+    if kind == "canary":
+        return _complete_canary(json.loads(text))
+    if kind not in _DOCUMENTS:
+        return dict(json.loads(text))
+    return dict(json.loads(_complete(kind, text, secrets_set)))
+
+
+@lru_cache(maxsize=2048)
+def _complete(kind: str, text: str, secrets_set: bool) -> str:  # noqa: FBT001 - part of the cache's key
+    try:
+        document = _DOCUMENTS[kind](with_placeholders(json.loads(text), secrets_set=secrets_set))
+    except ValidationError:
+        return text
+    return json.dumps(split_secrets(document)[0])
+
+
+def _complete_canary(body: dict[str, Any]) -> dict[str, Any]:
+    whole = body if body.keys() >= _CANARY.keys() else {**_CANARY, **body}
+    for name, defaults in _CHUNKS.items():
+        if not all(chunk.keys() >= defaults.keys() for chunk in whole[name]):
+            whole[name] = [{**defaults, **chunk} for chunk in whole[name]]
+    return whole

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.answers.documents.judge_documents import JudgeDocument
-from app.base.documents.auth_documents import AUTH_SECRETS, TLS_TEXTS
+from app.answers.documents import JudgeDocument
 from app.base.documents.fields import Document, Place
-from app.base.documents.http_fields import origin_of
+from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL
-from app.hooks.domain.hooks import HookKind
-from app.retrievers.documents.retriever_documents import RetrieverDocument
+from app.hooks.domain import HookKind
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.presets import PRESETS
 
 ENDPOINTS = ("", "embedding", "scorer", "answer")

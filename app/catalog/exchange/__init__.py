@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 
-from app.base.counts import counted
-from app.catalog.documents.documents import SuiteDocument
-from app.catalog.exchange import beir, csv_tables, elasticsearch, json_lines, llamaindex, opensearch, quepid, rre, trec
+from app.base.texts import counted
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.exchange import beir, csv, elasticsearch, json_lines, llamaindex, opensearch, quepid, rre, trec
 from app.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder, SuiteFiles
 
 __all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles", "archived_note"]
@@ -35,7 +35,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         for one in (
             _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", trec),
             _format("beir", "queries, corpus and qrels", r"(queries|corpus)\.jsonl|qrels/test\.tsv", beir),
-            _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", csv_tables),
+            _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", csv),
             _format("quepid", "case or book export", rf"{_SLUG}\.csv", quepid),
             _format("rre", "ratings.json", r"ratings\.json", rre),
             _format("jsonl", "Ragas, LangSmith, Langfuse or DeepEval", rf"{_SLUG}\.jsonl", json_lines),

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.base.documents.json_texts import parse_json_text
-from app.catalog.documents.documents import CanaryDocument, SuiteDocument
-from app.catalog.exchange.losses import losses
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles
+from app.base.documents.texts import parse_json_text
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses
 
 OURS = "coalmine"
 """The key under `metadata` for the other fields of a canary."""

@@ -10,12 +10,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from app.catalog.documents.documents import SuiteDocument
-from app.catalog.exchange.csv_columns import header_of, plain_name
-from app.catalog.exchange.csv_tables import escape_formula, rows
-from app.catalog.exchange.listed_cells import excel_number
-from app.catalog.exchange.losses import losses
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, objects_in
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.exchange.csv import escape_formula, excel_number, header_of, plain_name, rows
+from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses, objects_in
 
 _ALIASES = {"doc_id": "docid", "document_id": "docid", "query_text": "query"}
 _OF_CASES = {"team_name", "case_name", "case_id", "snapshot_name", "snapshot_time", "doc_position"}

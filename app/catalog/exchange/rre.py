@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.base.documents.fields import one_line
-from app.catalog.documents.documents import SuiteDocument
-from app.catalog.exchange.losses import losses
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, objects_in
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses, objects_in
 
 _TAG = 64
 

@@ -5,7 +5,7 @@ The formats' modules parse the lines.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import JSONDecodeError
@@ -14,14 +14,58 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean, one_line
-from app.base.documents.json_texts import parse_json_text
+from app.base.documents.texts import parse_json_text
 from app.base.documents.validation_messages import message_of, parse_document, path_of
 from app.base.errors import InvalidInputError, Problem
 from app.base.json_size import REQUEST_LIMITS
 from app.base.values import MAX_GRADE, Category
-from app.catalog.documents.canary_keys import derive_key, is_key
-from app.catalog.documents.documents import CanaryDocument, SuiteDocument
-from app.catalog.exchange.grades import UNCHANGED, GradeMap
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument, derive_key, is_key
+
+_PAIR = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*=\s*([0-9])")
+_SCALE = re.compile(r"0-([0-9]{1,9})")
+_FORMS = "write pairs such as 1=0,2=1,3=2,4=3, or the scale they are on, such as 0-4"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeMap:
+    """Mapping of grades: by `grades`, else scaled down from `highest`, else unchanged."""
+
+    grades: Mapping[float, int]
+    highest: int | None = None
+
+    def of(self, value: float) -> float:
+        """Return the mapped grade, which may still be outside 0 to 3."""
+        if value in self.grades:
+            return self.grades[value]
+        return value if self.highest is None else value * MAX_GRADE / self.highest
+
+
+UNCHANGED = GradeMap(grades={})
+
+
+def parse_grades(text: str | None) -> GradeMap:
+    """Return the map of `1=0,4=3` or `0-4`; None changes nothing. Raises InvalidInputError."""
+    if text is None:
+        return UNCHANGED
+    scale = _SCALE.fullmatch(text.strip())
+    if scale is not None and int(scale[1]) > 0:
+        return GradeMap(grades={}, highest=int(scale[1]))
+    grades: dict[float, int] = {}
+    for part in text.split(","):
+        pair = _PAIR.fullmatch(part.strip())
+        if pair is None:
+            raise _unusable(f"'{one_line(part)}' is no pair of grades; {_FORMS}")
+        if int(pair[2]) > MAX_GRADE:
+            raise _unusable(f"{pair[2]} is above {MAX_GRADE}, the highest grade")
+        if float(pair[1]) in grades:
+            raise _unusable(f"the grade {pair[1]} is given twice")
+        grades[float(pair[1])] = int(pair[2])
+    return GradeMap(grades=grades)
+
+
+def _unusable(message: str) -> InvalidInputError:
+    return InvalidInputError([Problem(path="grades", message=message)])
+
 
 _COMMA = re.compile(r"-?[0-9]+,[0-9]+")
 _IN_SUITES = "import the rest as another suite: an import replaces all canaries of its suite"
@@ -296,3 +340,59 @@ def parse_number(text: str) -> float:
 def objects_in(value: Any) -> list[dict[str, Any]]:
     """Return the objects of what should be a list of them."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def is_left_out(canary: CanaryDocument, fields: Collection[str]) -> bool:
+    """Whether an import leaves the canary out: no chunk is judged and nothing else of it is kept by these fields."""
+    blank = CanaryDocument(key="x", query="x")
+    kept = {*fields, "expected_chunks"} - {"key", "query"}
+    return all(getattr(canary, name) == getattr(blank, name) for name in kept)
+
+
+def graded_names(canary: CanaryDocument, notes: list[str]) -> dict[str, int]:
+    """Return the grades of a canary's chunks by id or document; what has neither is noted."""
+    grades: dict[str, int] = {}
+    for chunk in canary.expected_chunks:
+        name = chunk.id or chunk.document
+        if name is None:
+            notes.append("judgments by text alone")
+        elif grades.setdefault(name, chunk.grade) != chunk.grade:
+            notes.append("a second grade for the same id")
+    return grades
+
+
+def losses(
+    suite: SuiteDocument,
+    *,
+    fields: Collection[str],
+    extra: Iterable[str] = (),
+    texts: bool = True,
+    one_identity: bool = False,
+    grades: bool = True,
+) -> tuple[str, ...]:
+    """Return a note for each kind of loss, with the number of canaries affected.
+
+    `fields`: fields of a canary that the format holds besides key and expected chunks; `texts`, `grades`: it holds
+    those of chunks; `one_identity`: a chunk is an id or a document, not both; `extra`: losses found by the writer.
+    """
+    lost: Counter[str] = Counter(extra)
+    blank = CanaryDocument(key="x", query="x")
+    for canary in suite.canaries or ():
+        if is_left_out(canary, fields):
+            lost["canaries without judgments"] += 1
+        for name in type(canary).model_fields:
+            is_kept = name in fields or name in {"key", "query", "expected_chunks"}
+            if not is_kept and getattr(canary, name) != getattr(blank, name):
+                lost[name] += 1
+        chunks = canary.expected_chunks
+        if not texts and any(chunk.text is not None and (chunk.id or chunk.document) for chunk in chunks):
+            lost["texts of judgments"] += 1
+        if one_identity and any(chunk.id is not None and chunk.document is not None for chunk in chunks):
+            lost["documents of judgments that have an id"] += 1
+        if one_identity and any(chunk.id is None and chunk.document is not None for chunk in chunks):
+            lost["documents as such (they come back as ids of chunks, unless read with --as-documents)"] += 1
+        if any(chunk.source is not None for chunk in chunks):
+            lost["sources of judgments"] += 1
+        if not grades and any(chunk.grade != 1 for chunk in chunks):
+            lost["grades"] += 1
+    return tuple(f"the format cannot hold {name} (lost {count:,}x)" for name, count in lost.items())

@@ -1,9 +1,9 @@
 """The page of a canary's form; expected chunks can be picked from the hits of a test request."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -11,32 +11,36 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.csrf import LARGE_FORM, takes_form
 from app.base.api.deps import StoreDep, VaultDep
+from app.base.api.requests import LARGE_FORM, takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category
-from app.base.web.document_forms import MAX_ROWS, document_body, document_texts, read_rows
 from app.base.web.forms import (
+    MAX_ROWS,
     Form,
+    FormField,
+    document_body,
+    document_texts,
+    field_labels,
+    form_fields,
     label_problems,
     parse_number,
     problems_by_field,
     read_form,
     read_revision,
+    read_rows,
+    rows_texts,
     with_revision,
 )
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
+from app.catalog.api import wake
+from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, SuiteDocument, derive_key
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.canary_keys import derive_key
-from app.catalog.documents.documents import CanaryDocument, SuiteDocument
-from app.catalog.domain.judgment_sources import retriever_source
-from app.catalog.pages import canary_fields
-from app.catalog.pages.canary_fields import FIELDS
-from app.catalog.service import canary_keys, definitions, suite_definitions
+from app.catalog.domain.judgments import retriever_source
+from app.catalog.service import definitions, suites
 from app.catalog.service.references import FILE, refuse_file_managed_canary
 from app.catalog.service.vault import Vault
 from app.catalog.store.suites import CanaryRow
@@ -102,7 +106,7 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite:
 @router.get("/suites/{suite}/canaries/{key}")
 def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTMLResponse:
     """Show the form of a canary."""
-    row = suite_definitions.find_canary(store, suite, key)
+    row = definitions.find_canary(store, suite, key)
     typed = _form_of(row)
     return _page(request, store, EditState(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
 
@@ -118,9 +122,9 @@ async def work_on_canary(request: Request, store: StoreDep, vault: VaultDep, sui
 @router.post("/suites/{suite}/canaries/{key}/archive")
 def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> Response:
     """Archive a canary; its history stays."""
-    row = suite_definitions.find_canary(store, suite, key)
+    row = definitions.find_canary(store, suite, key)
     try:
-        suite_definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
+        definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
         typed = _form_of(row)
         typed = replace(typed, texts={**typed.texts, "do": "archive"})
@@ -140,8 +144,8 @@ async def _handle_in_thread(
 
 def _handle(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
     definitions.find(store, "suite", suite)
-    row = suite_definitions.find_canary(store, suite, key) if key is not None else None
-    typed = _add_ticked_hits(canary_fields.renumber_rows(typed))
+    row = definitions.find_canary(store, suite, key) if key is not None else None
+    typed = _add_ticked_hits(renumber_rows(typed))
     action = typed.get("do")
     if typed.get("lower"):
         typed = replace(typed, texts={**typed.texts, "min_relevance_score": typed.get("lower")})
@@ -156,7 +160,7 @@ def _handle(request: Request, store: Store, vault: Vault, suite: str, key: str |
             state = EditState(suite=suite, row=row, typed=typed, trial=_try_query(request, store, vault, typed))
         elif action == "yaml":
             state = EditState(suite=suite, row=row, typed=typed, yaml=_yaml(store, suite, row, typed))
-        elif action in canary_fields.CHUNKS:
+        elif action in CHUNKS:
             state = EditState(suite=suite, row=row, typed=typed, spare={action: 3})
     except InvalidInputError as error:
         state, status = EditState(suite=suite, row=row, typed=typed, problems=error.problems), 422
@@ -172,7 +176,7 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
         refuse_file_managed_canary(row, suite)
     document = _document(store, suite, row, typed)
     over = read_revision(typed) if row is not None else None
-    suite_definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
+    definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
     return document.key
 
 
@@ -185,13 +189,13 @@ def _document(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> C
         return parse_document(CanaryDocument, {**body, "key": row.key})
     if body["key"] in {"", derive_key(body["query"], {})}:  # the page derives it while the query is typed
         del body["key"]
-        (body,) = canary_keys.assign_suite_keys(store, suite, [body])
+        (body,) = suites.assign_suite_keys(store, suite, [body])
     return parse_document(CanaryDocument, body)
 
 
 def _too_many_rows(row: CanaryRow) -> list[Problem]:
     """Return problems for fields with more rows than the form has: saving would drop those not shown."""
-    counts = {name: len(row.body[name]) for name in canary_fields.CHUNKS}
+    counts = {name: len(row.body[name]) for name in CHUNKS}
     advice = "change it in an exported canary file, or over the API"
     return [
         Problem(path=name, message=f"{count:,} chunks, and this form has at most {MAX_ROWS}: {advice}")
@@ -238,7 +242,7 @@ def _add_ticked_hits(typed: Form) -> Form:
         if values["text"] and (typed.get("keep_text") or is_generated):
             chunk["text"] = values["text"]
         chunks.append(chunk)
-    return canary_fields.add_chunks(typed, chunks) if chunks else typed
+    return add_chunks(typed, chunks) if chunks else typed
 
 
 def _saved_response(suite: str, key: str, typed: Form, *, another: bool) -> Response:
@@ -248,9 +252,7 @@ def _saved_response(suite: str, key: str, typed: Form, *, another: bool) -> Resp
 
 def _page(request: Request, store: Store, state: EditState, *, saved: str = "", status: int = 200) -> HTMLResponse:
     spare = state.spare or {}
-    counts = {
-        prefix: len(read_rows(FIELDS[prefix], state.typed)) + spare.get(prefix, 1) for prefix in canary_fields.CHUNKS
-    }
+    counts = {prefix: len(read_rows(FIELDS[prefix], state.typed)) + spare.get(prefix, 1) for prefix in CHUNKS}
     return render(
         request,
         "catalog/canary_form.html",
@@ -259,7 +261,7 @@ def _page(request: Request, store: Store, state: EditState, *, saved: str = "", 
         row=state.row,
         of_file=state.row is not None and state.row.managed_by == FILE,
         typed=state.typed,
-        problems=label_problems(state.problems, canary_fields.LABELS),
+        problems=label_problems(state.problems, LABELS),
         wrong=problems_by_field(state.problems, _places(state.typed, counts)),
         refused=_REFUSED.get(state.typed.get("do"), "Not saved:"),
         trial=state.trial,
@@ -297,3 +299,36 @@ def _places(typed: Form, counts: Mapping[str, int]) -> set[str]:
 
 def _expected_ids(typed: Form) -> list[str]:
     return [row.get("id", "") for row in read_rows(FIELDS["expected_chunks"], typed)]
+
+
+FIELDS: Final[Mapping[str, FormField]] = form_fields(CanaryDocument)
+LABELS: Final[Mapping[str, str]] = {**field_labels(FIELDS), "retriever": "Find them with a retriever"}
+"""Labels of the fields."""
+CHUNKS: Final = ("expected_chunks", "forbidden_chunks")
+"""Fields of rows."""
+_IDENTITY: Final = tuple(ChunkDocument.model_fields)
+
+
+def renumber_rows(typed: Form) -> Form:
+    """Return the form without empty rows, the others numbered consecutively."""
+    texts = {
+        name: text
+        for name, text in typed.texts.items()
+        if not name.startswith(tuple(f"{prefix}[" for prefix in CHUNKS))
+    }
+    for prefix in CHUNKS:
+        texts |= rows_texts(FIELDS[prefix], read_rows(FIELDS[prefix], typed))
+    return Form(texts=texts, lists=typed.lists)
+
+
+def add_chunks(typed: Form, chunks: Iterable[Mapping[str, object]]) -> Form:
+    """Return the form with additional expected chunks, except those it has already."""
+    rows = read_rows(FIELDS["expected_chunks"], typed)
+    existing = {tuple(row.get(name) for name in _IDENTITY) for row in rows}
+    ids = {row["id"] for row in rows if row.get("id")}
+    added = [
+        {name: str(value) for name, value in chunk.items()}
+        for chunk in chunks
+        if tuple(chunk.get(name) for name in _IDENTITY) not in existing and chunk.get("id") not in ids
+    ]
+    return Form(texts={**typed.texts, **rows_texts(FIELDS["expected_chunks"], [*rows, *added])}, lists=typed.lists)

@@ -1,34 +1,51 @@
 """The page of a check's form: suite, retriever, schedule, alert rules, notifications."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts.documents import RuleDocument, read_rules, rules_yaml
+from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.deps import StoreDep, VaultDep
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.values import Trigger
-from app.base.web.forms import Form, label_problems, problems_by_field, read_form, read_revision, with_revision
+from app.base.values import RuleKind, Trigger
+from app.base.web.forms import (
+    Form,
+    FormField,
+    document_body,
+    document_texts,
+    field_labels,
+    form_fields,
+    label_problems,
+    parse_list,
+    parse_number,
+    problems_by_field,
+    read_form,
+    read_revision,
+    with_revision,
+)
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
+from app.catalog.api import wake
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
-from app.catalog.pages import check_fields
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE, refuse_file_managed
 from app.catalog.service.vault import Vault
 from app.catalog.store.definitions import Definition
-from app.records.service import suite_views
-from app.runs.service import scheduling
+from app.records.service import runs
+from app.runs.service import due_checks
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -39,7 +56,7 @@ Word = Annotated[str, Query(max_length=64)]
 def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Word = "") -> HTMLResponse:
     """Show the form of a new check with its defaults."""
     hooks = tuple(one.slug for one in definitions.list_all(store, "hook"))
-    texts = {**check_fields.DEFAULTS, "suite": suite, "retriever": retriever}
+    texts = {**DEFAULTS, "suite": suite, "retriever": retriever}
     typed = Form(texts=texts, lists={"hooks": hooks if len(hooks) == 1 else ()})
     return _page(request, store, None, typed)
 
@@ -93,7 +110,7 @@ def _handle(request: Request, store: Store, vault: Vault, slug: str | None, type
         problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
         return _page(request, store, definition, typed, problems=problems, status=409)
     if typed.get("now") and document.enabled:
-        run_now = partial(scheduling.run_now, store, document.slug, trigger=Trigger.PAGE, now=datetime.now(UTC))
+        run_now = partial(due_checks.run_now, store, document.slug, trigger=Trigger.PAGE, now=datetime.now(UTC))
         run_now(index_version=None, idempotency_key=None)
     wake(request)
     return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
@@ -110,7 +127,7 @@ def _save(store: Store, vault: Vault, definition: Definition | None, document: C
 
 
 def _document(definition: Definition | None, typed: Form) -> CheckDocument:
-    body = check_fields.body_of(typed, definition.body if definition is not None else None)
+    body = body_of(typed, definition.body if definition is not None else None)
     problems = [
         Problem(path=kind, message="choose one, or create one first")
         for kind in ("suite", "retriever")
@@ -122,7 +139,7 @@ def _document(definition: Definition | None, typed: Form) -> CheckDocument:
 
 
 def _form_of(definition: Definition) -> Form:
-    return with_revision(check_fields.form_of(definition.body), definition.revision)
+    return with_revision(form_of(definition.body), definition.revision)
 
 
 def _page(
@@ -136,8 +153,8 @@ def _page(
     yaml: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    suites = suite_views.list_suites(store)
-    placed = check_fields.place_problems(typed, definition.body if definition is not None else None, problems)
+    suites = runs.list_suites(store)
+    placed = place_problems(typed, definition.body if definition is not None else None, problems)
     return render(
         request,
         "catalog/check_form.html",
@@ -145,10 +162,10 @@ def _page(
         definition=definition,
         of_file=definition is not None and definition.managed_by == FILE,
         typed=typed,
-        problems=label_problems(placed, check_fields.LABELS),
+        problems=label_problems(placed, LABELS),
         refused=refused or ("YAML not written:" if typed.get("do") == "yaml" else "Not saved:"),
         wrong=_wrong(typed, placed),
-        fields=check_fields.FIELDS,
+        fields=FIELDS,
         suites=[one.definition.slug for one in suites],
         thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
@@ -168,4 +185,205 @@ def _warning(definition: Definition | None, typed: Form) -> str | None:
 
 def _wrong(typed: Form, problems: Iterable[Problem]) -> dict[str, list[str]]:
     """Return the problems by field."""
-    return problems_by_field(problems, {*typed.texts, *check_fields.FIELDS, "schedule", "rules", *check_fields.RULES})
+    return problems_by_field(problems, {*typed.texts, *FIELDS, "schedule", "rules", *RULES})
+
+
+COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
+FIELDS: Final[Mapping[str, FormField]] = form_fields(CheckDocument)
+_OF_RULES: Final[Mapping[str, str]] = {
+    "schedule": "every",
+    "schedule.every": "5m",
+    "rule.coverage.warning": "0.95",
+    "rule.coverage.critical": "0.9",
+    "rule.coverage.bad": "2",
+    "rule.coverage.of": "3",
+    "rule.coverage.close": "2",
+    "rule.regression": "yes",
+    "rule.latency.warning": "1",
+    "rule.latency.critical": "",
+    "now": "yes",
+}
+DEFAULTS: Final[Mapping[str, str]] = {
+    **document_texts(
+        FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "use", "remind", "enabled")}
+    ).texts,
+    **_OF_RULES,
+}
+"""Values of a new check's form: two bad runs of three open an alert, as a single bad run may be chance."""
+LABELS: Final[Mapping[str, str]] = {
+    **field_labels(FIELDS),
+    "schedule": str(CheckDocument.model_fields["schedule"].title),
+    "rule.regression": "Regression detector",
+    "rule.coverage": "Coverage threshold",
+    "rule.coverage.warning": "Coverage threshold, Warning below",
+    "rule.coverage.critical": "Coverage threshold, Critical below",
+    "rule.coverage.open": "Coverage threshold, Bad runs",
+    "rule.coverage.close": "Coverage threshold, Good runs to close",
+    "rule.latency": "Latency threshold",
+    "rule.latency.warning": "Latency threshold, Warning above",
+    "rule.latency.critical": "Latency threshold, Critical above",
+    "rule.latency.open": "Latency threshold, Bad runs",
+    "rule.latency.close": "Latency threshold, Good runs to close",
+    "rules": "Rules as YAML",
+}
+"""Labels of the fields."""
+_SHOWN: Final = frozenset({"schedule", "rules", "report", *FIELDS})
+_LONGEST_SLUG = 64
+_PLAIN = {
+    COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
+    LATENCY: {"kind", "percentile", "warning", "critical", "open", "close"},
+    DETECTOR: {"kind"},
+}
+_KEYS = {COVERAGE: "threshold-coverage", LATENCY: "latency-p95", DETECTOR: "regression"}
+_RULE = re.compile(r"^rules\[([0-9]{1,9})\](.*?)(\.below|\.above)?$")
+_NOT_ABOUT_QUALITY = {*ALWAYS, RuleKind.GUARD}
+_NO_DETECTOR = {"kind": RuleKind.REGRESSION, "enabled": False}
+RULES: Final = frozenset(f"rule.{name}" for name in _KEYS)
+"""Groups of fields that hold a rule each."""
+_SIDE = {COVERAGE: "below", LATENCY: "above"}
+
+
+def form_of(body: Mapping[str, Any]) -> Form:
+    """Return the form of a check's body."""
+    fetch_k = None if body["fetch_k"] == max(body["k"], 10) else body["fetch_k"]
+    typed = document_texts(FIELDS, {**body, "fetch_k": fetch_k})
+    texts = {
+        **{name: text for name, text in _OF_RULES.items() if name.count(".") > 1},
+        **typed.texts,
+        "schedule": "every" if body["schedule"].get("cron") is None else "cron",
+    }
+    others = []
+    rules = [RuleDocument.model_validate(one) for one in body["rules"]]
+    if is_silent_about_quality([rule.to_domain() for rule in rules]):
+        texts[f"rule.{DETECTOR}"] = "yes"
+    # An unticked detector is stored as a disabled rule where no other rule is about quality.
+    alone = is_silent_about_quality([rule.to_domain() for rule in rules if rule.kind is not RuleKind.REGRESSION])
+    for rule in rules:
+        name = _field_group(rule)
+        if name is not None:
+            texts[f"rule.{name}"] = "yes"
+            texts |= _bounds(name, rule)
+        elif rule.model_dump(exclude_defaults=True, exclude={"key"}) != _NO_DETECTOR or not alone:
+            others.append(rule)
+    return replace(typed, texts={**texts, "rules": rules_yaml(others)})
+
+
+def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the body of a check from its form. Raises InvalidInputError for invalid YAML of rules."""
+    unshown = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
+    body = {**unshown, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
+    default_slug = f"{body['suite']}-{body['retriever']}"[:_LONGEST_SLUG].strip("-")
+    return {
+        **body,
+        "slug": str(stored["slug"]) if stored else body["slug"] or default_slug,
+        "schedule": _schedule(typed),
+        "report": _report(typed),
+        "rules": _rules(typed, read_rules(typed.get("rules")), stored),
+    }
+
+
+def place_problems(typed: Form, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems with those of rules moved to the form's fields: a rule's own, or the YAML.
+
+    `rules[0]` is, for example, the one on coverage, and `rules[2]` the first of the YAML.
+    """
+    try:
+        others = read_rules(typed.get("rules"))
+    except InvalidInputError:  # problems of the YAML itself are about no rule
+        return list(problems)
+    chosen = _chosen(typed, others, stored)
+    return [
+        problem
+        if problem.path is None
+        else replace(problem, path=_RULE.sub(lambda rule: _place(rule, chosen), problem.path))
+        for problem in problems
+    ]
+
+
+def _place(rule: re.Match[str], chosen: Sequence[str]) -> str:
+    place, inside, side = int(rule[1]), rule[2], rule[3] or ""
+    if place < len(chosen):
+        return f"rule.{chosen[place]}{inside}"
+    return f"rules[{place - len(chosen)}]{inside}{side}"
+
+
+def _schedule(typed: Form) -> dict[str, Any]:
+    if typed.get("schedule") == "cron":
+        zone = typed.stripped("schedule.timezone")
+        return {"cron": typed.stripped("schedule.cron"), **({"timezone": zone} if zone else {})}
+    return {"every": typed.stripped("schedule.every")}
+
+
+def _report(typed: Form) -> dict[str, Any] | None:
+    """Return the schedule of reports; None without a cron expression."""
+    cron, zone = typed.stripped("report.cron"), typed.stripped("report.timezone")
+    if not cron:
+        return None
+    return {"cron": cron, **({"timezone": zone} if zone else {}), "hooks": parse_list(typed.get("report.hooks"))}
+
+
+def _chosen(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:
+    """Names of the ticked fields that write a rule, in the order of these rules.
+
+    The detector is the default where nothing else is watched: its tick writes none unless it was written out before.
+    """
+    chosen = [name for name in (COVERAGE, LATENCY, DETECTOR) if typed.get(f"rule.{name}")]
+    is_written_out = stored is not None and any(rule["kind"] == RuleKind.REGRESSION for rule in stored.get("rules", ()))
+    is_default = chosen == [DETECTOR] and _are_silent_about_quality(others) and not is_written_out
+    return [] if is_default else chosen
+
+
+def _rules(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[Any]:
+    """Rules of a check: those of the fields, then `others`.
+
+    Without a rule on what is found a check has the detector by default, so an empty tick has to be written down.
+    """
+    written: Mapping[str, dict[str, Any]] = {
+        COVERAGE: {"kind": str(RuleKind.THRESHOLD), "measure": COVERAGE, **_written(typed, COVERAGE)},
+        LATENCY: {"kind": str(RuleKind.LATENCY), **_written(typed, LATENCY)},
+        DETECTOR: {"kind": str(RuleKind.REGRESSION)},
+    }
+    chosen = _chosen(typed, others, stored)
+    if not chosen and not typed.get(f"rule.{DETECTOR}") and _are_silent_about_quality(others):
+        return [*others, {"kind": str(RuleKind.REGRESSION), "enabled": False}]
+    return [*(written[name] for name in chosen), *others]
+
+
+def _are_silent_about_quality(rules: Sequence[Any]) -> bool:
+    """Whether rules, which need not be valid, leave quality to the default rule."""
+    return all(isinstance(one, Mapping) and one.get("kind") in _NOT_ABOUT_QUALITY for one in rules)
+
+
+def _written(typed: Form, name: str) -> dict[str, Any]:
+    at = f"rule.{name}"
+    rule: dict[str, Any] = {
+        bound: {_SIDE[name]: parse_number(typed.get(f"{at}.{bound}"))}
+        for bound in ("warning", "critical")
+        if typed.stripped(f"{at}.{bound}")
+    }
+    opens = {part: parse_number(typed.get(f"{at}.{part}")) for part in ("bad", "of") if typed.stripped(f"{at}.{part}")}
+    close = {"close": parse_number(typed.get(f"{at}.close"))} if typed.stripped(f"{at}.close") else {}
+    return {**rule, **({"open": opens} if opens else {}), **close}
+
+
+def _field_group(rule: RuleDocument) -> str | None:
+    """Return the group of fields that represents a rule completely; None where there is none."""
+    name = next((name for name, key in _KEYS.items() if rule.key == key), None)
+    fields_set = rule.model_dump(exclude_defaults=True).keys() - {"key"}
+    if name is None or not fields_set <= _PLAIN[name] or not rule.enabled:
+        return None
+    return name if name != COVERAGE or not _above(rule) else None
+
+
+def _above(rule: RuleDocument) -> bool:
+    return any(bound is not None and bound.below is None for bound in (rule.warning, rule.critical))
+
+
+def _bounds(name: str, rule: RuleDocument) -> dict[str, str]:
+    if name == DETECTOR:
+        return {}
+    bounds = {"warning": rule.warning, "critical": rule.critical}
+    values = {bound: "" if one is None else getattr(one, _SIDE[name]) for bound, one in bounds.items()}
+    texts = {f"rule.{name}.{bound}": value if value == "" else f"{value:g}" for bound, value in values.items()}
+    counts: Sequence[tuple[str, int]] = (("bad", rule.open.bad), ("of", rule.open.of), ("close", rule.close))
+    return {**texts, **{f"rule.{name}.{part}": str(count) for part, count in counts}}

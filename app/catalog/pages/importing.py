@@ -13,36 +13,26 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import UploadFile
 
-from app.base.api.csrf import LARGE_FORM, LONGEST_FIELD, read_form_data, takes_form
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.keys import Scope
-from app.base.api.request_limits import expensive
+from app.base.api.requests import LARGE_FORM, LONGEST_FIELD, expensive, read_form_data, takes_form
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
-from app.base.documents.files import decode_text, not_utf_8
+from app.base.documents.texts import decode_text, not_utf_8
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import Form, form_texts, label_problems, problems_by_field
-from app.base.web.parameters import refuse_other
+from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
-from app.catalog.api.exchange import from_canary_files, from_files
+from app.catalog.api import wake
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings, text_of
-from app.catalog.exchange import Source
-from app.catalog.exchange.csv_columns import (
-    COLUMN_LABELS,
-    COLUMNS,
-    IGNORED,
-    column_of,
-    header_of,
-    list_columns,
-    plain_name,
-)
+from app.catalog.exchange.csv import COLUMN_LABELS, COLUMNS, IGNORED, column_of, header_of, list_columns, plain_name
+from app.catalog.exchange.suite_builder import Source
+from app.catalog.exchange_api import from_canary_files, from_files
 from app.catalog.pages.suites import FORMS
-from app.catalog.service import applying, suite_power
+from app.catalog.service import applying, suites
 from app.catalog.service.changes import Change
 from app.catalog.service.references import API
 from app.catalog.service.vault import Vault
@@ -135,7 +125,7 @@ def _handle_import(
     except ConflictError as error:
         return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
     warnings = [text_of(warning) for warning in find_warnings(documents)]
-    thin = suite_power.notes_on_plan(store, documents, managed_by=API)
+    thin = suites.notes_on_plan(store, documents, managed_by=API)
     plan = ImportPlan(
         changes=changes[:_SHOWN_CHANGES],
         total=len(changes),

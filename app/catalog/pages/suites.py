@@ -3,9 +3,10 @@
 import io
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,26 +14,23 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.domain.views import ReachState
 from app.base.api.deps import StoreDep
-from app.base.api.request_limits import expensive
+from app.base.api.requests import expensive
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import Category, Verdict
-from app.base.web.forms import Form, problems_by_field, read_form
-from app.base.web.parameters import refuse_other
+from app.base.web.forms import Form, problems_by_field, read_form, refuse_other
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
+from app.catalog.api import wake
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import SuiteDocument
-from app.catalog.domain.suite_power import size_advice
+from app.catalog.domain.suites import size_advice
 from app.catalog.exchange import FORMATS
-from app.catalog.pages.setup_steps import list_setup_steps
-from app.catalog.service import composition, definitions, exporting, suite_definitions
-from app.records.service import suite_views
-from app.records.service.pooled_recall_views import load_suite_recalls
-from app.records.service.suite_views import CanaryFilter
-from app.traffic.service import reach
+from app.catalog.service import definitions, suites
+from app.records.service import runs
+from app.records.service.runs import CanaryFilter, load_suite_recalls
+from app.traffic import service as reach
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -90,7 +88,7 @@ def export_suite(
     store: StoreDep, suite: str, form: Annotated[str, Query(alias="format", max_length=20)] = "coalmine"
 ) -> Response:
     """Return a suite as a file: a canary file, or another tool's; several files as a ZIP."""
-    document = exporting.load_suite_document(store, suite)
+    document = definitions.load_suite_document(store, suite)
     if form == "coalmine":
         return _file(f"{suite}.yaml", "application/yaml", write_canary_file(Documents(suites=(document,))).encode())
     refuse_other(form, FORMS, "format")
@@ -114,7 +112,7 @@ def _create(request: Request, store: Store, typed: Form) -> Response:
     slug = typed.stripped("slug")
     try:
         document = parse_document(SuiteDocument, {"slug": slug})
-        suite_definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
+        definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
     except InvalidInputError as error:
         return _list(request, store, typed, problems=error.problems, status=422)
     except ConflictError as error:
@@ -130,7 +128,7 @@ def _list(
         "catalog/suites.html",
         size_advice=size_advice(),
         status=status,
-        suites=suite_views.list_suites(store),
+        suites=runs.list_suites(store),
         typed=typed,
         wrong=problems_by_field(problems),
     )
@@ -146,7 +144,7 @@ def _suite(
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    view = suite_views.load_suite_view(store, slug, canary_filter)
+    view = runs.load_suite_view(store, slug, canary_filter)
     traffic = reach.load_reaches(store, slug)
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
@@ -166,6 +164,57 @@ def _suite(
         refused=refused,
         pooled_recall=load_suite_recalls(store, slug),
         traffic=traffic,
-        composition=composition.load_composition(store, slug),
+        composition=suites.load_composition(store, slug),
         asking=any(one.reach is not None and one.reach["state"] is ReachState.ASKING for one in traffic),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupStep:
+    """What is made in a step, and where."""
+
+    name: str
+    text: str
+    """What it is for, as a sentence without full stop."""
+    link: str
+    button: tuple[str, str]
+    """What a button that begins it says, and where that leads."""
+    done: bool = False
+
+
+def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> tuple[SetupStep, ...]:
+    """List the steps in their order, those done marked; the check, which is of `suite` and `retriever`, never is.
+
+    The hook comes before the check, which is saved with its hooks.
+    """
+    chosen = {name: slug for name, slug in (("suite", suite), ("retriever", retriever)) if slug}
+    new_check = "/new-check" + (f"?{urlencode(chosen)}" if chosen else "")
+    return (
+        SetupStep(
+            name="A retriever",
+            text="the search API that is watched",
+            link="/new-retriever",
+            button=("Connect a retriever", "/new-retriever"),
+            done=bool(definitions.list_all(store, "retriever")),
+        ),
+        SetupStep(
+            name="A suite of canaries",
+            text=f"queries with known expected chunks, typed or imported. {size_advice()}",
+            link="/suites",
+            button=("Import queries and judgments", "/import"),
+            done=any(one.canaries for one in runs.list_suites(store)),
+        ),
+        SetupStep(
+            name="A hook",
+            text="who is notified of an alert: webhook, Slack, PagerDuty, email. The form of a check lists the hooks",
+            link="/new-hook",
+            button=("New hook", "/new-hook"),
+            done=bool(definitions.list_all(store, "hook")),
+        ),
+        SetupStep(
+            name="A check",
+            text="sends the queries to the retriever on a schedule and opens an alert when the answers get worse",
+            link=new_check,
+            button=("New check", new_check),
+        ),
     )

@@ -5,25 +5,26 @@ The documents are valid, and the canaries planned before the transaction, which 
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from app.alerts.service import transitions
-from app.alerts.silences.service import refuse_too_many
-from app.alerts.silences.validation import CheckRules, rules_of, silence_problems
+from app.alerts.silences.documents import SilenceDocument
+from app.alerts.silences.service import CheckRules, refuse_too_many, rules_of, silence_problems
+from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
+from app.base.db.rows import StagedRows
+from app.base.documents.fields import Document
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import (
-    CheckDocument,
-    HookDocument,
-    JudgeDocument,
-    RetrieverDocument,
-    SilenceDocument,
-    SuiteDocument,
-)
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.warnings import read_inline_check
+from app.catalog.domain.suites import SuiteFloors
+from app.catalog.service import definitions, suites
 from app.catalog.service.changes import (
     Change,
     archived_change,
@@ -34,7 +35,6 @@ from app.catalog.service.changes import (
     unended_incidents,
     write_archive,
 )
-from app.catalog.service.document_plans import SuitePlans, plan_suites, source_of, suite_contents
 from app.catalog.service.references import (
     API,
     FILE,
@@ -47,12 +47,95 @@ from app.catalog.service.references import (
     references_of,
     refuse_file_managed,
 )
-from app.catalog.service.suite_plans import NO_FLOORS, hold_suite, plan_and_write, write_suite_plan
-from app.catalog.service.suite_snapshots import SuiteOvertakenError
+from app.catalog.service.snapshots import SuiteOvertakenError
+from app.catalog.service.suites import (
+    NO_FLOORS,
+    SuiteContent,
+    SuitePlan,
+    floors_in_force,
+    hold_suite,
+    plan_and_write,
+    plan_archive,
+    plan_suite,
+    suite_content,
+    write_suite_plan,
+)
 from app.catalog.service.vault import Vault
-from app.catalog.store import definitions
+from app.catalog.store import definitions as definition_rows
 from app.catalog.store.definitions import Content, Definition
+from app.hooks.documents import HookDocument
 from app.hooks.store import replays
+from app.retrievers.documents.retrievers import RetrieverDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitePlans:
+    """Planned changes of suites, and the stored suites they depend on; by slug."""
+
+    saved: Mapping[str, SuitePlan]
+    """Suites of the documents."""
+    archived: Mapping[str, Sequence[Change]]
+    """File-managed suites that no file defines any more, with the changes of archiving them."""
+    floors: Mapping[str, SuiteFloors]
+    """Floors of the saved suites, and of other suites that checks of the documents use."""
+    revisions: Mapping[str, int]
+    """Revisions of all suites that this depends on; 0 = there is none."""
+
+    @property
+    def tables(self) -> list[StagedRows]:
+        """The staged rows of all suites."""
+        return [table for plan in self.saved.values() for table in plan.staged.tables]
+
+
+def suite_contents(documents: Documents, managed_by: str) -> list[SuiteContent]:
+    """Return the suites of documents ready to be stored."""
+    return [
+        suite_content(
+            suite.slug,
+            suite.canaries or (),
+            managed_by=managed_by,
+            sources={
+                one.key: place
+                for one in suite.canaries or ()
+                if (place := source_of(documents, managed_by, "canary", suite.slug, one.key)) is not None
+            },
+            number=number,
+        )
+        for number, suite in enumerate(documents.suites)
+    ]
+
+
+def plan_suites(
+    connection: Connection, documents: Documents, contents: Sequence[SuiteContent], *, managed_by: str, refuse: bool
+) -> SuitePlans:
+    """Return the plans of all suites. Raises FileManagedError as `plan_suite` does."""
+    plans = {one.slug: plan_suite(connection, one, repeats=True, refuse=refuse) for one in contents}
+    absent = {
+        suite.slug: suite
+        for suite in definition_rows.list_definitions(connection, "suite")
+        if managed_by == FILE and suite.managed_by == FILE and suite.slug not in plans
+    }
+    used = {check.suite for check in documents.checks} - plans.keys()
+    others = {slug: definition_rows.find_definition(connection, "suite", slug) for slug in used | absent.keys()}
+    return SuitePlans(
+        saved=plans,
+        archived={slug: plan_archive(connection, suite) for slug, suite in absent.items()},
+        floors={
+            **{slug: plan.floors for slug, plan in plans.items()},
+            **{slug: floors_in_force(connection, slug) for slug in used - absent.keys()},
+        },
+        revisions={
+            **{slug: plan.revision for slug, plan in plans.items()},
+            **{slug: suite.revision if suite is not None else 0 for slug, suite in others.items()},
+        },
+    )
+
+
+def source_of(documents: Documents, managed_by: str, *identity: str) -> str | None:
+    """Return where a file defines an object, as file:line; None where no file owns it."""
+    place = documents.sources.get(identity)
+    return f"{place.file}:{place.line}" if place is not None and managed_by == FILE else None
+
 
 _Document = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
 
@@ -96,8 +179,8 @@ def apply(
     def write(plans: SuitePlans) -> list[Change]:
         with store.write(plans.tables) as connection:
             for (kind, slug), revision in sorted(revisions.items()):
-                definitions.hold_definition(connection, kind, slug)
-                definition = definitions.find_definition(connection, kind, slug)
+                definition_rows.hold_definition(connection, kind, slug)
+                definition = definition_rows.find_definition(connection, kind, slug)
                 if definition is None or definition.revision != revision:
                     raise OvertakenError(f"{kind} '{slug}' was changed by somebody else meanwhile; try again")
             changes = _Application(
@@ -173,7 +256,7 @@ class _Application:
 
     def _save(self, kind: str, document: _Document) -> None:
         slug, owner = document.slug, self._managed_by
-        before = definitions.find_definition(self._connection, kind, slug)
+        before = definition_rows.find_definition(self._connection, kind, slug)
         content = definition_content(self._vault, document, previous=before if owner == API else None)
         if owner == API and is_file_managed(before):
             change = definition_change(self._vault, kind, slug, before, content, managed_by=FILE)
@@ -193,13 +276,13 @@ class _Application:
             return
         source, now = source_of(self._documents, owner, kind, slug), to_us(self._now)
         if change is not None:
-            saved = definitions.save_definition(
+            saved = definition_rows.save_definition(
                 self._connection, kind, slug, content, managed_by=owner, source=source, now=now
             )
             if before is not None and before.disabled_reason is not None:
                 replays.replay_unsent_resolves(self._connection, now, hook_id=saved)
         elif before is not None and before.source != source:
-            definitions.own_definition(self._connection, before.id, managed_by=owner, source=source)
+            definition_rows.own_definition(self._connection, before.id, managed_by=owner, source=source)
 
     def _save_canaries(self, slug: str) -> None:
         plan = self._plans.saved[slug]
@@ -210,7 +293,7 @@ class _Application:
     def _archive_absent(self) -> None:
         for kind, documents in self._by_kind.items():
             slugs = {document.slug for document in documents}
-            for row in definitions.list_definitions(self._connection, kind):
+            for row in definition_rows.list_definitions(self._connection, kind):
                 if row.managed_by == FILE and row.slug not in slugs:
                     self._archived[kind].add(row.slug)
                     changes = self._archive_changes(kind, row.slug)
@@ -235,7 +318,7 @@ class _Application:
     def _ended_checks(self) -> set[str]:
         """Return the checks that this application archives or disables."""
         kept = {check.slug for check in self._documents.checks if check.enabled}
-        stored = definitions.list_definitions(self._connection, "check")
+        stored = definition_rows.list_definitions(self._connection, "check")
         ours = {row.slug for row in stored if row.managed_by == FILE == self._managed_by}
         return (ours | {check.slug for check in self._documents.checks}) - kept
 
@@ -300,13 +383,14 @@ class _Application:
         references = references_of(check)
         if self._writes:
             return {
-                kind: definitions.hold_definitions(self._connection, kind, names) for kind, names in references.items()
+                kind: definition_rows.hold_definitions(self._connection, kind, names)
+                for kind, names in references.items()
             }
         return {kind: self._slugs_after(kind) for kind in references}
 
     def _slugs_after(self, kind: str) -> set[str]:
         """Return the slugs of a kind that exist afterwards."""
-        stored = {row.slug for row in definitions.list_definitions(self._connection, kind)}
+        stored = {row.slug for row in definition_rows.list_definitions(self._connection, kind)}
         return (stored | {document.slug for document in self._by_kind[kind]}) - self._archived[kind]
 
     def _placed(self, problem: Problem, *identities: tuple[str, ...]) -> Problem:
@@ -314,3 +398,30 @@ class _Application:
         places = (self._documents.sources.get(identity) for identity in identities)
         place = next((one for one in places if one is not None), None)
         return problem if place is None else replace(problem, file=place.file, line=place.line)
+
+
+def put(
+    store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime, force: bool = False
+) -> tuple[Definition, bool]:
+    """Create or change a check and its inline parts, all or nothing; return it and whether it is new.
+
+    The canaries of the suite replace its API-managed ones. A null secret keeps the stored one, see `complete`.
+
+    Raises InvalidInputError with paths in the whole document (`retriever.response.id`), FileManagedError where a file
+    owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile and,
+    unless `force`, where an inline hook leaves incidents open at its present receiver.
+    """
+    revisions: dict[tuple[str, str], int] = {}
+
+    def read(kind: str, model: type[Document], part: Mapping[str, Any]) -> Document:
+        document, revision = definitions.complete(store, vault, kind, model, part)
+        if revision is not None:
+            revisions[kind, str(part["slug"])] = revision
+        return document
+
+    documents = read_inline_check(body, read, partial(suites.assign_suite_keys, store))
+    # The revisions prevent an outdated secret from being restored, or sent to a changed address.
+    changes = apply(store, vault, documents, managed_by=API, now=now, revisions=revisions, force=force)
+    slug = documents.checks[0].slug
+    created = any(change.kind == "check" and change.action == "create" for change in changes)
+    return definitions.find(store, "check", slug), created

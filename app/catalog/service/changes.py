@@ -5,16 +5,16 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from app.base.counts import counted
 from app.base.db.engine import Connection
 from app.base.documents.fields import Document
-from app.base.errors import ConfigurationError, UnendedIncidentsError
-from app.catalog.documents.documents import SuiteDocument
+from app.base.errors import ConfigurationError, ConflictError, UnendedIncidentsError
+from app.base.texts import counted
+from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.secret_fields import content_hash, join_secrets, secret_names, split_secrets
 from app.catalog.service.vault import Vault
-from app.catalog.store import definitions
+from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Content, Definition
 from app.catalog.store.suites import CanaryHead
 from app.hooks.documents import receivers
@@ -151,3 +151,31 @@ def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
         return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
     except ConfigurationError:  # encrypted under another key, thus unusable: the new ones replace them
         return True
+
+
+_LONGEST_SLUG, _LONGEST_KEY = 64, 128
+_NUMBERS: Final = range(2, 10)
+
+
+def slug_taken_error(connection: Connection, kind: str, slug: str) -> ConflictError:
+    """Return the error of a slug in use, with a similar one that was never used."""
+    names = _numbered(slug, _LONGEST_SLUG)
+    free = next((name for name in names if definitions.find_definition(connection, kind, name) is None), "")
+    return _error(kind, slug, free)
+
+
+def key_taken_error(connection: Connection, suite_id: int, key: str) -> ConflictError:
+    """Return the error of a key in use, with a similar free one."""
+    names = _numbered(key, _LONGEST_KEY)
+    taken_keys = {row.key for row in suites.list_canaries(connection, suite_id, keys=names, archived=True)}
+    return _error("canary", key, next((name for name in names if name not in taken_keys), ""))
+
+
+def _error(kind: str, name: str, free: str) -> ConflictError:
+    other = f"another name, such as '{free}'," if free else "another name,"
+    return ConflictError(f"there is a {kind} '{name}' already; choose {other} or change that one")
+
+
+def _numbered(name: str, longest: int) -> list[str]:
+    """Return the name with numbers appended (`docs-2`), each of at most `longest` characters."""
+    return [f"{name[: longest - 2].rstrip('-')}-{number}" for number in _NUMBERS]

@@ -3,23 +3,33 @@
 `suite_definitions` has suites and canaries, `applying` whole sets of documents.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from app.alerts.service import transitions
 from app.alerts.silences import service as silencing
+from app.alerts.silences.documents import SilenceDocument
+from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import Document
 from app.base.documents.validation_messages import AnyDocument, parse_document
-from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.catalog.documents.documents import CheckDocument, HookDocument, JudgeDocument, RetrieverDocument
-from app.catalog.documents.secret_fields import destinations, join_secrets, secret_names
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.secret_fields import destinations, join_secrets, secret_names, with_placeholders
 from app.catalog.service.changes import (
     definition_change,
     definition_content,
+    key_taken_error,
     refuse_unended,
+    slug_taken_error,
+    suite_definition,
     unended_incidents,
     write_archive,
 )
@@ -27,16 +37,29 @@ from app.catalog.service.references import (
     API,
     load_suite_of,
     refuse_file_managed,
+    refuse_file_managed_canary,
+    refuse_named,
     refuse_used,
     require,
+    require_floors,
     require_references,
 )
-from app.catalog.service.suite_plans import plan_and_write
-from app.catalog.service.taken_names import slug_taken_error
+from app.catalog.service.snapshots import SuiteOvertakenError
+from app.catalog.service.suites import (
+    SuitePlan,
+    hold_suite,
+    plan_and_write,
+    plan_suite,
+    suite_content,
+    write_suite_plan,
+)
 from app.catalog.service.vault import Vault
-from app.catalog.store import definitions
+from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
+from app.catalog.store.suites import CanaryHead, CanaryRow
+from app.hooks.documents import HookDocument
 from app.hooks.store import replays
+from app.retrievers.documents.retrievers import RetrieverDocument
 
 
 def put(
@@ -234,3 +257,214 @@ def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = No
 def overtaken(name: str) -> ConflictError:
     """Return the error of a definition that was changed since it was read."""
     return ConflictError(f"{name} was changed by somebody else meanwhile; reload it and try again")
+
+
+CanaryT = TypeVar("CanaryT", bound=CanaryHead)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCanaries:
+    """Number of canaries a request created, and changed including new ones."""
+
+    created: int
+    changed: int
+
+
+def put_suite(
+    store: Store, document: SuiteDocument, *, now: datetime, only_new: bool = False
+) -> tuple[Definition, bool]:
+    """Create or replace an API-managed suite; canaries in the document replace its API-managed ones.
+
+    A file-managed suite accepts only canaries. With `only_new` an existing suite raises ConflictError.
+    """
+    slug = document.slug
+    content = suite_content(slug, document.canaries or ())
+
+    def plan(connection: Connection) -> SuitePlan:
+        refuse(connection, definitions.find_definition(connection, "suite", slug))
+        return plan_suite(connection, content, replace=document.canaries is not None)
+
+    def refuse(connection: Connection, before: Definition | None) -> None:
+        if only_new and before is not None and before.archived_at is None:
+            raise slug_taken_error(connection, "suite", slug)
+        if document.canaries is None:
+            refuse_file_managed(before)
+
+    def write(planned: SuitePlan) -> bool:
+        with store.write(planned.staged.tables) as connection:
+            before = hold_suite(connection, slug, planned.revision)
+            refuse(connection, before)
+            _put_suite(connection, slug, before, now=now)
+            if document.canaries is not None:
+                _put_canaries(connection, planned, now=now)
+        return before is None or before.archived_at is not None
+
+    is_new = plan_and_write(store, plan, write)
+    return find_suite(store, slug), is_new
+
+
+def put_canaries(
+    store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime, with_suite: bool = False
+) -> SavedCanaries:
+    """Create or replace API-managed canaries of a suite; `with_suite` creates a missing suite, else NotFoundError."""
+    content = suite_content(suite, documents)
+
+    def plan(connection: Connection) -> SuitePlan:
+        if not with_suite:
+            _suite(connection, suite)
+        return plan_suite(connection, content, replace=False)
+
+    def write(planned: SuitePlan) -> SavedCanaries:
+        with store.write(planned.staged.tables) as connection:
+            before = hold_suite(connection, suite, planned.revision)
+            if with_suite:
+                _put_suite(connection, suite, before, now=now)
+            _put_canaries(connection, planned, now=now)
+        return SavedCanaries(created=planned.created, changed=planned.saved)
+
+    return plan_and_write(store, plan, write)
+
+
+def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
+    """Create an API-managed canary, or replace the version `over` (the id of its row).
+
+    Raises ConflictError where it has another version by now, or exists although `over` is None.
+    """
+    content = suite_content(suite, [document])
+
+    def plan(connection: Connection) -> SuitePlan:
+        owner = _suite(connection, suite)
+        before = next(iter(suites.list_canary_heads(connection, owner.id, keys=[document.key])), None)
+        if over is None and before is not None:
+            raise key_taken_error(connection, owner.id, document.key)
+        if over is not None and (before is None or before.version_id != over):
+            raise overtaken(f"canary '{suite}/{document.key}'")
+        return plan_suite(connection, content, replace=False)
+
+    def write(planned: SuitePlan) -> None:
+        with store.write(planned.staged.tables) as connection:
+            hold_suite(connection, suite, planned.revision)
+            _put_canaries(connection, planned, now=now)
+
+    plan_and_write(store, plan, write)
+
+
+def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
+    """Archive an API-managed canary; its history stays. Raises ConflictError while a rule is about it."""
+    with store.write() as connection:
+        owner = _suite(connection, suite)
+        found = _canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
+        refuse_file_managed_canary(found, suite)
+        refuse_named(connection, suite, {key})
+        definitions.touch_definition(connection, owner.id, to_us(now))
+        suites.archive_canaries(connection, [found.id], to_us(now))
+
+
+def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
+    """Return a canary. Raises NotFoundError, also for an archived one."""
+    with store.read() as connection:
+        return _canary(suites.list_canaries(connection, _suite(connection, suite).id, keys=[key]), suite, key)
+
+
+def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
+    """Return the suites by slug; the hash of each is that of its canaries, as in runs."""
+    with store.read() as connection:
+        return _hashed(connection, definitions.list_definitions(connection, "suite", after=after, limit=limit))
+
+
+def find_suite(store: Store, slug: str) -> Definition:
+    """Return a suite with the hash of its canaries. Raises NotFoundError."""
+    with store.read() as connection:
+        return _hashed(connection, [_suite(connection, slug)])[0]
+
+
+def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
+    """Return the canaries of a suite in order, those after the key `after`."""
+    with store.read() as connection:
+        return suites.list_canaries(connection, _suite(connection, suite).id, after=after, limit=limit)
+
+
+def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
+    hashes = suites.current_hashes(connection, {suite.id: suite.revision for suite in found})
+    return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
+
+
+def _put_suite(connection: Connection, slug: str, before: Definition | None, *, now: datetime) -> None:
+    """Create a suite of the API if there is none. Raises SuiteOvertakenError if another process has just created it."""
+    if before is None or before.archived_at is not None:
+        content = suite_definition(slug)
+        definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
+        if before is None and _suite(connection, slug).revision != 1:
+            raise SuiteOvertakenError  # as in `put`
+
+
+def _put_canaries(connection: Connection, plan: SuitePlan, *, now: datetime) -> None:
+    write_suite_plan(connection, plan, managed_by=API, now=to_us(now))
+    refuse_named(connection, plan.slug, {row.key for row in plan.archived})
+    require_floors(connection, plan.slug, plan.saved_floors)
+
+
+def _suite(connection: Connection, slug: str) -> Definition:
+    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+
+
+def _canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
+    for canary in found:
+        if canary.key == key:
+            return canary
+    raise NotFoundError(f"suite '{suite}' has no canary '{key}'")
+
+
+_PAGE: Final = 1_000
+"""Canaries read at once."""
+
+
+def write_all(store: Store, *, for_readers: bool = False) -> str:
+    """Return all definitions as a canary file, see `write_canary_file`; canaries are read while they are written."""
+    with store.read() as connection:
+        rows = {row.slug: row for row in definitions.list_definitions(connection, "suite")}
+        documents = Documents(
+            suites=tuple(SuiteDocument(slug=slug) for slug in rows),
+            retrievers=_documents(connection, "retriever", RetrieverDocument),
+            hooks=_documents(connection, "hook", HookDocument),
+            checks=_documents(connection, "check", CheckDocument),
+            silences=_documents(connection, "silence", SilenceDocument),
+            judges=_documents(connection, "judge", JudgeDocument),
+        )
+        return write_canary_file(
+            documents, for_readers=for_readers, canaries_of=lambda slug: _canaries(connection, rows[slug])
+        )
+
+
+def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
+    """Return a suite with its canaries; None = the only one there is.
+
+    Raises NotFoundError, and InvalidInputError where there are several and `slug` is None.
+    """
+    with store.read() as connection:
+        rows = definitions.list_definitions(connection, "suite")
+        rows_of_slug = [row for row in rows if slug in {None, row.slug}]
+        if not rows_of_slug:
+            raise NotFoundError(f"there is no suite '{slug}'" if slug else "there is no suite")
+        if len(rows_of_slug) > 1:
+            names = ", ".join(row.slug for row in rows_of_slug)
+            raise InvalidInputError([Problem(path="suite", message=f"say which suite; there are: {names}")])
+        return _exported_suite(connection, rows_of_slug[0])
+
+
+def _exported_suite(connection: Connection, row: definitions.Definition) -> SuiteDocument:
+    return SuiteDocument(slug=row.slug, canaries=tuple(_canaries(connection, row)))
+
+
+def _canaries(connection: Connection, suite: definitions.Definition) -> Iterator[CanaryDocument]:
+    after = ""
+    while rows := suites.list_canaries(connection, suite.id, after=after, limit=_PAGE):
+        yield from [CanaryDocument.model_validate(one.body) for one in rows]
+        after = rows[-1].key
+
+
+def _documents(connection: Connection, kind: str, model: type[Document]) -> tuple[Any, ...]:
+    return tuple(
+        model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
+        for row in definitions.list_definitions(connection, kind)
+    )

@@ -5,7 +5,8 @@ their p values are corrected together: Holm, "A simple sequentially rejective mu
 Journal of Statistics 1979).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -13,10 +14,221 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.catalog.domain.measure_guide import is_top_heavy
-from app.comparison.domain.depths import Depth
-from app.comparison.domain.estimates import Estimate, Floats, estimate_all
-from app.comparison.domain.significance import FEWEST_PAIRS, is_significant
+from app.base.values import ROUNDING, Canary, Verdict
+from app.catalog.domain.judgments import Use, is_top_heavy
+from app.comparison.domain.significance import FEWEST_PAIRS, Estimate, Floats, estimate_all, is_significant
+
+
+class Exclusion(StrEnum):
+    """Why a canary is not compared, in the order of asking."""
+
+    ONLY_IN_A = "only_in_a"
+    ONLY_IN_B = "only_in_b"
+    OTHER_QUERY = "other_query"
+    OTHER_JUDGMENTS = "other_judgments"
+    """It expects something else: its scores would differ though nothing was retrieved differently."""
+    NOTHING_EXPECTED = "nothing_expected"
+    """Its measures are undefined, as those of a negative canary."""
+    NOT_MEASURED_IN_A = "not_measured_in_a"
+    NOT_MEASURED_IN_B = "not_measured_in_b"
+    NOT_MEASURED = "not_measured"
+    """Neither run measured it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """The canaries of one run, and by the same positions whether their probes measured."""
+
+    canaries: Sequence[Canary]
+    measured: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """The canaries that are compared, by position in both runs, and the keys of the others by reason."""
+
+    places: tuple[tuple[int, int], ...]
+    """(position in A, position in B), in the order of A."""
+    excluded: Mapping[Exclusion, tuple[str, ...]]
+    """Only reasons that some canary has."""
+
+    @property
+    def total(self) -> int:
+        """Number of different keys in the two runs."""
+        return len(self.places) + sum(map(len, self.excluded.values()))
+
+
+def pair_canaries(a: Members, b: Members) -> Pairing:
+    """Pair the canaries that both runs measured: equal key, equal query, equal judgments, and something expected."""
+    places: list[tuple[int, int]] = []
+    excluded: dict[Exclusion, list[str]] = {}
+    others = {canary.key: place for place, canary in enumerate(b.canaries)}
+    for place, canary in enumerate(a.canaries):
+        other = others.pop(canary.key, None)
+        why = Exclusion.ONLY_IN_A if other is None else _exclusion(a, place, b, other)
+        if other is not None and why is None:
+            places.append((place, other))
+        elif why is not None:
+            excluded.setdefault(why, []).append(canary.key)
+    if others:
+        excluded[Exclusion.ONLY_IN_B] = list(others)
+    ordered = {why: tuple(excluded[why]) for why in Exclusion if why in excluded}
+    return Pairing(places=tuple(places), excluded=ordered)
+
+
+def expects_the_same(one: Canary, other: Canary) -> bool:
+    """Whether two canaries have the same judgments, in whatever order, and are both negative or both not."""
+    if one.negative != other.negative:
+        return False
+    return one.judgments == other.judgments or Counter(one.judgments) == Counter(other.judgments)
+
+
+def _exclusion(a: Members, place: int, b: Members, other: int) -> Exclusion | None:
+    """Return why a canary that both runs have is not compared; None = it is."""
+    one, two = a.canaries[place], b.canaries[other]
+    if one.query != two.query:
+        return Exclusion.OTHER_QUERY
+    if not expects_the_same(one, two):
+        return Exclusion.OTHER_JUDGMENTS
+    if not one.expects:
+        return Exclusion.NOTHING_EXPECTED
+    return _UNMEASURED.get((a.measured[place], b.measured[other]))
+
+
+_UNMEASURED: Final[Mapping[tuple[bool, bool], Exclusion]] = {
+    (False, True): Exclusion.NOT_MEASURED_IN_A,
+    (True, False): Exclusion.NOT_MEASURED_IN_B,
+    (False, False): Exclusion.NOT_MEASURED,
+}
+
+
+_NDCG_DEPTH: Final = 10
+"""Depth of NDCG where both runs are that deep."""
+COVERAGE: Final = "coverage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """Number of hits that count in both runs."""
+
+    k: int
+    """For measures of a check's own k: the smaller of both."""
+    m: int
+    """For all others: the smaller number of hits that was asked for."""
+    equal: bool
+    """Whether both asked for as many, so that measures of whole rankings may be compared as they are."""
+
+    @property
+    def ndcg(self) -> int:
+        """Depth of NDCG."""
+        return min(_NDCG_DEPTH, self.m)
+
+
+def common_depth(*, k: tuple[int, int], fetch_k: tuple[int, int]) -> Depth:
+    """Return the depth that two runs have in common, given the k and the `fetch_k` of each."""
+    m = min(fetch_k)
+    return Depth(k=min(*k, m), m=m, equal=fetch_k[0] == fetch_k[1])
+
+
+def primary_measures(depth: Depth, use: Use = Use.GENERAL) -> tuple[str, ...]:
+    """Return the measures that a verdict is about, by the names of their means: at most five, and no two the same.
+
+    That of the `use` of A's check comes first: sentences begin with it, and canaries are ordered by it.
+    """
+    k = depth.k
+    ndcg, recall, precision, rank = f"NDCG@{depth.ndcg}", f"R@{k}", f"P@{k}", f"MRR@{depth.m}"
+    if use is Use.GRADED:
+        ndcg = f"NDCG@{k}"
+    first = {Use.COMPLETENESS: recall, Use.PRECISION: precision, Use.SINGLE_ANSWER: rank}.get(use, ndcg)
+    return tuple(dict.fromkeys([first, ndcg, recall, precision, rank, COVERAGE]))
+
+
+class Change(StrEnum):
+    """Change of a canary between two runs."""
+
+    DEGRADED = "degraded"
+    WORSE = "worse"
+    BETTER = "better"
+    RERANKED = "reranked"
+    """Its measures are the same, its ranking is not."""
+    SAME = "same"
+    HEALED = "healed"
+    UNKNOWN = "unknown"
+    """Either run did not measure it."""
+    REWRITTEN = "rewritten"
+    """Its query changed: there is nothing to compare."""
+    REJUDGED = "rejudged"
+    """Its judgments changed: its verdicts and scores are of different things."""
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+_ORDER: Final = {change: place for place, change in enumerate(Change)} | dict.fromkeys(
+    (Change.WORSE, Change.BETTER, Change.RERANKED, Change.SAME), 1
+)
+"""Order of changes, the worst first; ties by the difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSide:
+    """Results of one run, by position of its canary list."""
+
+    keys: Sequence[str]
+    queries: Sequence[str]
+    verdicts: Sequence[Verdict]
+    rankings: Sequence[int | None]
+    """Identity of a ranking; None = not measured."""
+    scores: Floats
+    """Of the measure pairs are ordered by; NaN = not compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One canary in both runs: its positions, None where a run did not have it, and its change."""
+
+    key: str
+    before: int | None
+    now: int | None
+    change: Change
+    difference: float | None
+    """Of the measure pairs are ordered by, now less before."""
+
+
+def pair_up(before: RunSide, now: RunSide, *, rejudged: Collection[str] = ()) -> list[Pair]:
+    """Pair the canaries of two runs by key, the worst first; `rejudged` has the keys that expect something else."""
+    then = {key: place for place, key in enumerate(before.keys)}
+    changed = frozenset(rejudged)
+    pairs: list[Pair] = []
+    for place, key in enumerate(now.keys):
+        old = then.pop(key, None)
+        change, difference = (Change.ADDED, None) if old is None else _change(before, old, now, place)
+        if key in changed:
+            change, difference = Change.REJUDGED, None
+        pairs.append(Pair(key=key, before=old, now=place, change=change, difference=difference))
+    pairs += [
+        Pair(key=key, before=place, now=None, change=Change.REMOVED, difference=None) for key, place in then.items()
+    ]
+    return sorted(pairs, key=lambda pair: (_ORDER[pair.change], 0.0 if pair.difference is None else pair.difference))
+
+
+def _change(before: RunSide, old: int, now: RunSide, new: int) -> tuple[Change, float | None]:
+    if before.queries[old] != now.queries[new]:
+        return Change.REWRITTEN, None
+    was, is_ = before.verdicts[old], now.verdicts[new]
+    if Verdict.UNKNOWN in {was, is_}:
+        return Change.UNKNOWN, None
+    difference = _difference(before, old, now, new)
+    if was is not is_:
+        return (Change.DEGRADED if is_ is Verdict.DEGRADED else Change.HEALED), difference
+    if difference is not None and abs(difference) > ROUNDING:
+        return (Change.WORSE if difference < 0 else Change.BETTER), difference
+    return (Change.SAME if before.rankings[old] == now.rankings[new] else Change.RERANKED), difference
+
+
+def _difference(before: RunSide, old: int, now: RunSide, new: int) -> float | None:
+    difference = float(now.scores[new] - before.scores[old])
+    return None if np.isnan(difference) else difference
+
 
 RECALL_LOSS: Final = -0.02
 """A recall that may have fallen by more than this is told beside the gain of a top-heavy measure."""

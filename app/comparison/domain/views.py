@@ -2,11 +2,8 @@
 
 from typing_extensions import TypedDict
 
-from app.base.values import Category, Outcome, Reason, Verdict
-from app.base.views import TimeText
-from app.comparison.domain.outcomes import Claim, ComparisonVerdict, Side
-from app.comparison.domain.pairs import Exclusion
-from app.comparison.domain.run_diff import Change
+from app.base.values import Category, Outcome, Reason, TimeText, Verdict
+from app.comparison.domain.outcomes import Change, Claim, ComparisonVerdict, Exclusion, Side
 
 
 class ComparedMeasure(TypedDict):

@@ -14,7 +14,6 @@ storing, and what follows an alarm, is for services.
     serialization     as bytes
 """
 
-from app.detection.domain.check_tracker import Follower, Past, follow, learn_when_due, observe
 from app.detection.domain.sentences import warming_note, warming_summary
 from app.detection.domain.serialization import (
     pack_baseline,
@@ -24,6 +23,7 @@ from app.detection.domain.serialization import (
     unpack_habits,
     unpack_state,
 )
+from app.detection.domain.tracker import Follower, Past, follow, learn_when_due, observe
 from app.detection.domain.values import (
     SIGNALS,
     Baseline,

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import Severity
-from app.detection.domain import warm_up
-from app.detection.domain.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest
+from app.detection.domain import evidence as warm_up
+from app.detection.domain.accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest, nothing_recent
 from app.detection.domain.evidence import LOST, WORSE, RunEvidence, age, standing_out, strongest_signal, weigh
-from app.detection.domain.joint_account import nothing_recent
 from app.detection.domain.learning import FULL_RUNS, usual, usual_count
 from app.detection.domain.sentences import Why, reason_of, warming_note
 from app.detection.domain.values import (

@@ -1,17 +1,16 @@
 """Evidence of one run: payments into the accounts, the average evidence, and which canaries stand out."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import DEFAULT_CATEGORY
-from app.detection.domain import warm_up
-from app.detection.domain.betting_accounts import FORGETTING, bet, paid
-from app.detection.domain.joint_account import joint_balance, remembered
-from app.detection.domain.learning import worse_than
+from app.detection.domain.accounts import FORGETTING, bet, joint_balance, paid, remembered
+from app.detection.domain.learning import CALM_RATE, LEAST_RATE, usual, worse_than
 from app.detection.domain.values import (
     SIGNALS,
     UNMEASURED,
@@ -77,7 +76,7 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
         scopes = _scopes(after, baseline, members)
         after = replace(after, evidence=sum(scopes.values()) / len(scopes) if scopes else 0.0)
     names, strength = (np.zeros(count, np.int8), np.zeros(count)) if baseline is None else _named(after, known)
-    calm = warm_up.calm(after.passes, after.misses) & ~known
+    calm = is_calm(after.passes, after.misses) & ~known
     return RunEvidence(
         state=after,
         now=now,
@@ -85,7 +84,7 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
         scopes=scopes,
         names=names,
         strength=strength,
-        strikers=calm & (after.streak >= warm_up.STRIKES) & (lost == 1),
+        strikers=calm & (after.streak >= STRIKES) & (lost == 1),
         newly=calm & newly,
     )
 
@@ -144,7 +143,7 @@ def _counted(
 ) -> State:
     """Return the state with updated counters; `identical` and `lately` only serve the warm-up."""
     last = np.where(now == UNMEASURED, state.last, now)
-    passes, misses, streak = warm_up.counted_on(state, observation.lost)
+    passes, misses, streak = counted_on(state, observation.lost)
     counted = replace(
         state,
         observed=state.observed + 1,
@@ -213,3 +212,127 @@ def _cut(accounts: Floats, count: int) -> float | None:
     ordered = np.sort(accounts[accounts >= NAMED_FROM])[::-1]  # no k is beyond N
     standing = np.flatnonzero(np.arange(1, len(ordered) + 1) * ordered >= NAMED_FROM * count)
     return float(ordered[standing[-1]]) if len(standing) else None
+
+
+def realign(state: State, members: Members) -> State:
+    """Return the state for other members: known keys and groups keep theirs, new ones begin at rest.
+
+    A removed canary is no culprit any more; while an alarm is open a new one may be another version of it, and becomes
+    a culprit instead, so that an edit does not end the alarm. The count of runs since the last change of members is
+    reset.
+    """
+    moved = _moved(state.keys, members.keys)
+    culprits = _taken(state.culprits, moved, 0)
+    if state.open and np.count_nonzero(culprits) < np.count_nonzero(state.culprits):
+        culprits[moved < 0] = LOST
+    between = _moved(state.groups, tuple(members.groups))
+    last = _taken(state.last, moved, UNMEASURED)
+    return replace(
+        state,
+        keys=members.keys,
+        groups=tuple(members.groups),
+        canaries=_level(state.canaries, moved),
+        grouped=_level(state.grouped, between),
+        last=last,
+        passes=_taken(state.passes, moved, 0),
+        misses=_taken(state.misses, moved, 0),
+        streak=_taken(state.streak, moved, 0),
+        lately=_taken(state.lately, moved, np.nan),
+        failing=int((last[0] == 1).sum()),
+        fresh=state.fresh if state.keys == members.keys else 0,
+        culprits=culprits,
+        struck=_taken(state.struck, moved, False),
+        named=_taken(state.named, moved, 0),
+        recent=_taken(state.recent, moved, 0),
+    )
+
+
+def realign_baseline(baseline: Baseline, keys: Sequence[int | str]) -> Baseline:
+    """Return the baseline for other canaries, the new ones unknown.
+
+    `usual` is computed again where the failures are loaded, else it stays.
+    """
+    moved = _moved(baseline.keys, keys)
+    known = _taken(baseline.known, moved, False)
+    failures = None if baseline.failures is None else _taken(baseline.failures, moved, False)
+    counts = baseline.usual if failures is None else (usual(failures[0][:, known]), usual(failures[1][:, known]))
+    return replace(
+        baseline,
+        keys=tuple(keys),
+        known=known,
+        rates=_taken(baseline.rates, moved, 1 - LEAST_RATE),
+        floors=_taken(baseline.floors, moved, np.nan),
+        last=_taken(baseline.last, moved, UNMEASURED),
+        usual=counts,
+        failures=failures,
+        usual_lost=max(baseline.usual_lost, baseline.usual[0]),
+    )
+
+
+def _moved(old: Sequence[Hashable], new: Sequence[Hashable]) -> NDArray[np.intp]:
+    """Old position of each new member; -1 = none."""
+    places = {key: place for place, key in enumerate(old)}
+    return np.array([places.get(key, -1) for key in new], np.intp)
+
+
+def _taken(values: NDArray[Any], moved: NDArray[np.intp], new: float) -> NDArray[Any]:
+    """Values with a realigned last axis; `new` for new members."""
+    realigned = np.full((*values.shape[:-1], len(moved)), new, values.dtype)
+    realigned[..., moved >= 0] = values[..., moved[moved >= 0]]
+    return realigned
+
+
+def _level(level: Level, moved: NDArray[np.intp]) -> Level:
+    return Level(
+        accounts=_taken(level.accounts, moved, 0),
+        rises=_taken(level.rises, moved, 0),
+        ages=_taken(level.ages, moved, 0),
+    )
+
+
+STRIKES: Final = 3
+TAIL: Final = 1e-4
+"""More canaries newly failing than this probability explains are an alarm."""
+
+_LEAST_PASSES: Final = 10
+"""A canary that passed less often has not shown that it is calm."""
+_LEAST_RUNS: Final = 10
+
+Counters = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
+
+
+def counted_on(state: State, lost: Fails) -> Counters:
+    """Return the updated counts of passes, misses and streaks; a failed probe changes none."""
+    failed, passed = lost == 1, lost == 0
+    passes = (state.passes + passed).astype(np.int32)
+    misses = (state.misses + np.where(passed, state.streak, 0)).astype(np.int32)
+    streak = np.where(passed, 0, state.streak + failed).astype(np.int32)
+    return passes, misses, streak
+
+
+def is_calm(passes: NDArray[np.int32], misses: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which canaries passed often and hardly ever failed, without the current streak.
+
+    One that failed for a while and recovered by itself is not calm: replicas may differ.
+    """
+    return (passes >= _LEAST_PASSES) & (misses + 0.5 < CALM_RATE * (passes + misses + 1))
+
+
+def surprising(newly: int, newly_failed: int, runs: int) -> bool:
+    """Whether this many newly failing canaries are more than chance, after runs that had `newly_failed` in all.
+
+    The rate is rounded up by one standard error, with half a failure added.
+    """
+    if runs < _LEAST_RUNS or newly == 0:
+        return False
+    observed = newly_failed + 0.5
+    return poisson_tail(newly, (observed + math.sqrt(observed)) / runs) < TAIL
+
+
+def poisson_tail(count: int, mean: float) -> float:
+    """Return P(X >= count) of a Poisson variable."""
+    term = below = math.exp(-mean)
+    for number in range(1, count):
+        term *= mean / number
+        below += term
+    return max(1 - below, 0.0) if count > 0 else 1.0

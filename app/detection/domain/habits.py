@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.counts import counted
+from app.base.texts import counted
 from app.detection.domain.learning import CALM_RATE, usual_count
 from app.detection.domain.sentences import habit_reason, habit_sentence
 from app.detection.domain.values import (

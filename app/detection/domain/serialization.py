@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import Severity
-from app.detection.domain.joint_account import nothing_recent
+from app.detection.domain.accounts import nothing_recent
 from app.detection.domain.values import NO_HABITS, SIGNALS, Baseline, Episode, Habit, Habits, Key, Level, State
 
 _VERSION: Final = 1

@@ -6,8 +6,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.base.values import RuleKind, Severity
-from app.base.views import TimeText
+from app.base.values import RuleKind, Severity, TimeText
 
 
 class Action(StrEnum):

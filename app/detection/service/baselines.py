@@ -3,36 +3,49 @@
 Each choice is a row that stays. A detector takes it over with the next run, see detectors.
 """
 
+import zlib
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
 from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Severity, Verdict
-from app.catalog.service.lookup import find_check
-from app.catalog.store import definitions
+from app.catalog.service.references import find_check
+from app.catalog.service.snapshots import load_yardstick
+from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.detection.domain import Settings, unpack_state, warming_note, warming_summary
+from app.detection import store as detectors
+from app.detection import store as habit_refusals
+from app.detection.domain.habits import bound_of, is_learned
 from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS
+from app.detection.domain.sentences import warming_note, warming_summary
+from app.detection.domain.serialization import unpack_state
+from app.detection.domain.values import Habit, Settings
 from app.detection.domain.views import (
     Action,
     BaselineChoice,
     BaselineView,
     DetectorView,
     DriftKind,
+    HabitRefusal,
+    HabitView,
     LearnedBaseline,
     StoredReading,
     WarmUpView,
 )
-from app.detection.service import detector_reports, habits
-from app.detection.service.baseline_means import means_of_run
-from app.detection.service.detectors import Detector
-from app.detection.store import detectors
-from app.detection.store.detectors import AlertedRule, ChoiceRow, DetectionRow, DetectorRow
+from app.detection.service import reports
+from app.detection.service.detectors import Detector, EndingRun
+from app.detection.store import AlertedRule, ChoiceRow, DetectionRow, DetectorRow, RefusalRow
 from app.records import documents as shapes
 from app.records.store import results
+from app.records.store.recording import SpanQuery, read_state_spans
 from app.records.store.results import RunRow
+from app.scoring.drops import Column
 from app.scoring.measures import MEASURES_VERSION
 
 _NEXT = "the next run begins to learn what is normal"
@@ -61,7 +74,7 @@ def show(store: Store, slug: str) -> BaselineView:
             warm_up=_warm_up(row, detection, waits) if baseline_id is None else None,
             waits=waits,
             detector=None if row is None else _detector(row, detection),
-            habits=[] if row is None else habits.habit_views(connection, check.id, row),
+            habits=[] if row is None else habit_views(connection, check.id, row),
             choices=[_choice(choice) for choice in choices],
         )
 
@@ -195,7 +208,7 @@ def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None
 
 def _waits(alerted: Sequence[AlertedRule], detection: DetectionRow | None) -> str | None:
     """Say what keeps baselines from being learned, or from being learned anew; None = nothing does."""
-    withholding = detector_reports.withholding(alerted, {} if detection is None else detection.body)
+    withholding = reports.withholding(alerted, {} if detection is None else detection.body)
     rules = sorted(one.key for one in withholding if not one.pending)
     if not rules:
         return None
@@ -240,4 +253,119 @@ def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
         culprits=body.get("culprits") or {"total": 0, "named": []},
         drift=None if drift is None else {**drift, "kind": DriftKind(drift["kind"])},
         habit=body.get("habit"),
+    )
+
+
+Floats = NDArray[np.float64]
+
+
+class Means(msgspec.Struct, array_like=True, frozen=True):
+    """Mean measures by canary version: the bytes are little-endian int64 and (N, M) float32."""
+
+    versions: bytes
+    names: list[str]
+    means: bytes
+    k: int
+    measures_version: str
+
+    def column_of(self, version_ids: Sequence[int]) -> Column:
+        """Give the means of these canaries by the name of a measure; NaN = it is not among them."""
+        table = np.frombuffer(self.means, dtype="<f4").reshape(-1, len(self.names))
+        place_of = {version: place for place, version in enumerate(np.frombuffer(self.versions, dtype="<i8").tolist())}
+        places = np.array([place_of.get(version, -1) for version in version_ids], dtype=np.intp)
+
+        def column(name: str) -> Floats:
+            values = np.full(len(places), np.nan)
+            if name in self.names:
+                values[places >= 0] = table[places[places >= 0], self.names.index(name)]
+            return values
+
+        return column
+
+
+def unpack_means(body: bytes) -> Means | None:
+    """Read what was packed; None = nothing was."""
+    return msgspec.msgpack.decode(zlib.decompress(body), type=Means) if body else None
+
+
+def means_of_runs(connection: Connection, run: EndingRun, run_ids: Sequence[int]) -> bytes:
+    """Average every measure of the watched canaries over these runs, the one that is about to end maybe among them."""
+    inputs = run.inputs
+    names = [str(measure) for measure in inputs.yardstick.measures]
+    selection = SpanQuery(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
+    stored = [run_id for run_id in run_ids if run_id != run.id]
+    sums, counts = read_state_spans(connection, run.check_id, stored, selection).sums()
+    if len(stored) < len(run_ids):
+        current = run.tally.scores(names)[inputs.panel.watched]
+        sums += np.nan_to_num(current)
+        counts += ~np.isnan(current)
+    return _packed(selection, sums, counts)
+
+
+def means_of_run(connection: Connection, run: RunRow) -> bytes:
+    """Give what every canary of an ended run had, whose definitions are known, so that it outlives the run."""
+    if run.versions is None:
+        raise ValueError(f"Run {run.id} says not by which definitions it was judged.")
+    yardstick = load_yardstick(connection, run.versions.check, run.versions.retriever)
+    version_ids = [version_id for _, version_id in suites.members_of(connection, run.versions.suite)]
+    names = [str(measure) for measure in yardstick.measures]
+    selection = SpanQuery(version_ids=version_ids, k=yardstick.k, names=names)
+    return _packed(selection, *read_state_spans(connection, run.check_id, [run.id], selection).sums())
+
+
+def _packed(selection: SpanQuery, sums: Floats, counts: Floats) -> bytes:
+    means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+    packed = Means(
+        versions=np.array(selection.version_ids, dtype="<i8").tobytes(),
+        names=list(selection.names),
+        means=means.astype("<f4").tobytes(),
+        k=selection.k,
+        measures_version=MEASURES_VERSION,
+    )
+    return zlib.compress(msgspec.msgpack.encode(packed), 1)
+
+
+def habit_views(connection: Connection, check_id: int, row: DetectorRow) -> list[HabitView]:
+    """Return the habits that a detector remembers, the one seen last first."""
+    known = Detector.habits_of(row.body).known
+    if not known:
+        return []
+    versions = {int(key) for habit in known for key in habit.answers}
+    names = suites.keys_of(connection, versions)
+    refusals = {one.habit: one for one in habit_refusals.list_refusals(connection, check_id)}
+    return [_view(habit, names, refusals.get(habit.id)) for habit in reversed(known)]
+
+
+def refuse(store: Store, slug: str, habit_id: str, *, by: str, note: str | None, now: datetime) -> None:
+    """Call a habit not normal: its episodes are alarms from the next run on. No change where it was refused before.
+
+    Raises NotFoundError, and ConflictError for a check that is archived.
+    """
+    with store.write() as connection:
+        check = find_check(connection, slug)
+        if check.archived_at is not None:
+            raise ConflictError(f"check '{slug}' is archived, so nothing of it is a habit any more")
+        definitions.lock_definition(connection, check.id)
+        row = detectors.find_detector(connection, check.id)
+        known = () if row is None else Detector.habits_of(row.body).known
+        if row is None or habit_id not in {habit.id for habit in known}:
+            raise NotFoundError(f"check '{slug}' has no habit '{habit_id[:40]}'")
+        newest = results.newest_ended(connection, check.id)
+        after_run = newest.id if newest is not None else row.run_id
+        refusal = RefusalRow(habit=habit_id, after_run=after_run, at=to_us(now), by=by, note=note)
+        habit_refusals.refuse(connection, check.id, refusal)
+
+
+def _view(habit: Habit, names: dict[int, str], refusal: RefusalRow | None) -> HabitView:
+    return HabitView(
+        id=habit.id,
+        canaries=[names[int(key)] for key in habit.answers if int(key) in names],
+        answers=1 + max(map(len, habit.answers.values())),
+        times=habit.times,
+        longest=habit.longest,
+        bound=bound_of(habit),
+        learned=is_learned(habit),
+        refused=None
+        if refusal is None
+        else HabitRefusal(at=shapes.time_text(refusal.at), by=refusal.by, note=refusal.note),
     )

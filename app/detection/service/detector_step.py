@@ -13,14 +13,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.service.baseline_latency import latency_of_baseline
+from app.alerts.domain.conditions import FirstRun, first_run
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import RuleKind
-from app.detection.domain import Baseline, Key, Observation, Reading, pack_baseline, unpack_baseline
-from app.detection.domain.guard import FirstRun, first_run
+from app.detection import store as detectors
+from app.detection import store as habit_refusals
+from app.detection.domain.serialization import pack_baseline, unpack_baseline
+from app.detection.domain.values import Baseline, Key, Observation, Reading
 from app.detection.domain.views import Action, IndexChange, StoredDrift
-from app.detection.service import detector_reports, score_drift
-from app.detection.service.baseline_means import Means, means_of_runs, unpack_means
+from app.detection.service import replay, reports
+from app.detection.service.baselines import Means, means_of_runs, unpack_means
 from app.detection.service.detectors import (
     Detector,
     DetectorMeasures,
@@ -30,15 +32,15 @@ from app.detection.service.detectors import (
     advance,
     answer_fingerprints,
     close_of,
+    latency_of_baseline,
     learn_on,
     lost_of,
     stored_learnable,
 )
-from app.detection.store import detectors, habit_refusals
-from app.detection.store.detectors import BaselineRow, ChoiceRow, DetectionRow, DetectorRow
+from app.detection.store import BaselineRow, ChoiceRow, DetectionRow, DetectorRow
 from app.scoring.drops import NO_BASELINE, Column, drops
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.run_inputs import RunInputs
+from app.scoring.runs import RunInputs
 
 _BASELINE_BYTES: Final = 100
 """Of a canary, beside its failures."""
@@ -102,7 +104,7 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
     check_id, run_id = step.row.check_id, step.row.run_id
     detector = step.otherwise
     if step.well is not None:
-        if detector_reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body):
+        if reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body):
             # For replays, which have no alerts: other runs were learned of until an alarm reached back.
             detectors.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
         else:
@@ -128,7 +130,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     usual = None if before is None else before.baseline_latency
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
     compared, why_none = _before(connection, inputs, choice, in_force)
-    body = detector_reports.body_of(
+    body = reports.body_of(
         reading,
         [inputs.canaries[position].key for position in panel.watched] if reading.culprits else (),
         since_run=since_run,
@@ -146,7 +148,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
         first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
     )
     if reading.habit is not None:
-        body = {**body, "habit": detector_reports.habit_body(reading.habit, _names(run))}
+        body = {**body, "habit": reports.habit_body(reading.habit, _names(run))}
     learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
     return DetectorStep(
         before=before,
@@ -183,7 +185,7 @@ def _first_run(
     if before is None or held is None or held.measures != measured_run.measures:
         return now
     last = detectors.detections_of(connection, [before.run_id]).get(before.run_id)
-    stored = None if last is None else detector_reports.first_run_of(last.body)
+    stored = None if last is None else reports.first_run_of(last.body)
     return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
 
 
@@ -267,7 +269,7 @@ def _index_change(connection: Connection, run: EndingRun, since_run: int | None)
     if since_run is None:
         return None
     marks = detectors.marks_since(connection, run.check_id, since_run)
-    return detector_reports.index_change_of(marks, since_run, run.id, run.index_version)
+    return reports.index_change_of(marks, since_run, run.id, run.index_version)
 
 
 def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> StoredDrift | None:
@@ -277,7 +279,7 @@ def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> S
     baseline = cached(connection, ("baseline row", baseline_id), read)
     if baseline is None:
         return None
-    return score_drift.drift_of(
+    return replay.drift_of(
         connection,
         run.check_id,
         run.inputs,

@@ -6,44 +6,35 @@ Live runs and replays use the same functions, so both get the same numbers. The 
 `domain.detection`; `detector_step` writes the rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.alerts.domain.conditions import SLOWER_QUANTILE
 from app.base.db.engine import Connection
-from app.base.values import Rule, RuleKind
-from app.detection.domain import (
-    Baseline,
-    Follower,
-    Habits,
-    Members,
-    Observation,
-    Reading,
-    Settings,
-    follow,
-    learn_when_due,
-    observe,
-    pack_habits,
-    pack_state,
-    unpack_habits,
-    unpack_state,
-)
-from app.detection.domain.check_tracker import learned as with_baseline
+from app.base.values import Percentile, Rule, RuleKind
+from app.detection import store as detectors
+from app.detection import store as ranking_heads
+from app.detection.domain.evidence import realign
 from app.detection.domain.habits import answer_fingerprint
 from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
-from app.detection.domain.realignment import realign
+from app.detection.domain.serialization import pack_habits, pack_state, unpack_habits, unpack_state
+from app.detection.domain.tracker import Follower, follow, learn_when_due, observe
+from app.detection.domain.tracker import learned as with_baseline
+from app.detection.domain.values import Baseline, Habits, Members, Observation, Reading, Settings
 from app.detection.domain.views import Action
-from app.detection.store import detectors, ranking_heads
-from app.detection.store.detectors import ChoiceRow
-from app.records.store.state_spans import SpanQuery, StateSpans, read_state_spans
-from app.scoring.evaluation import Yardstick
+from app.detection.store import ChoiceRow
+from app.records.store import results
+from app.records.store.recording import SpanQuery, StateSpans, read_state_spans
+from app.records.store.results import RunRow
+from app.retrievers.domain.probe_failures import latency_summary
+from app.scoring.evaluation import Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure
-from app.scoring.run_inputs import RunInputs
-from app.scoring.tally import Tally
+from app.scoring.runs import RunInputs, measured_latencies
 
 Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]
@@ -331,3 +322,23 @@ def stored_learnable(connection: Connection) -> Learnable:
         return detectors.learnable(connection, measured_run.check_id, since=since, until=before, limit=count)
 
     return learnable
+
+
+def run_latencies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, float | None]]:
+    """Percentiles of latency by run id, as the runs had them: single latencies are stored less exactly."""
+    kept = {row.id: cast("Mapping[str, float | None]", row.probes["latency_seconds"]) for row in rows if row.probes}
+    older = results.probes_of_runs(connection, [row.id for row in rows if row.id not in kept])
+    return kept | {run_id: latency_summary(measured_latencies(*one)) for run_id, one in older.items()}
+
+
+def latency_of_baseline(connection: Connection, run: EndingRun, run_ids: Sequence[int]) -> float | None:
+    """99 % quantile of the median latencies of these runs, in seconds; the one that is about to end maybe among them.
+
+    At least so many runs were no slower: of fewer than a hundred, the slowest. None = none of them measured any.
+    """
+    stored = results.find_runs(connection, [run_id for run_id in run_ids if run_id != run.id])
+    medians = [one[Percentile.P50] for one in run_latencies(connection, [*stored.values()]).values()]
+    if len(stored) < len(run_ids):
+        medians.append(run.median_latency)
+    known = [median for median in medians if median is not None]
+    return float(np.quantile(known, SLOWER_QUANTILE, method="inverted_cdf")) if known else None

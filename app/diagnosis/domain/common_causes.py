@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, lgamma
 
-from app.alerts.domain.cause_words import CAUSE_WORDS
-from app.base.counts import counted, plural
-from app.base.number_text import short_name
+from app.alerts.domain.evidence import CAUSE_WORDS
+from app.base.texts import counted, plural, short_name
 from app.base.values import Cause
-from app.catalog.domain.canary_groups import Group, GroupKind
+from app.catalog.domain.suites import Group, GroupKind
 from app.diagnosis.domain.run_causes import RunCause
 
 

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from typing_extensions import TypedDict
 
-from app.base.values import Cause
-from app.base.views import TimeText
+from app.base.values import Cause, TimeText
 from app.diagnosis.quality.domain.evidence import Mark
 
 Numbers: TypeAlias = dict[str, int | float | None]

@@ -8,13 +8,13 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from app.base.api.answers import answers
+from app.base.api.bodies import answers
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.request_limits import expensive
+from app.base.api.requests import expensive
 from app.base.db.engine import Store
 from app.diagnosis.domain.views import QualityReport
 from app.diagnosis.quality import service as quality_report
-from app.diagnosis.quality.reports import quality_markdown
+from app.diagnosis.quality.documents import quality_markdown
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 

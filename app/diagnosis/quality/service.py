@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from app.base.counts import counted
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import NotFoundError
+from app.base.texts import counted
 from app.base.values import Canary
-from app.catalog.domain.suite_power import reach
-from app.catalog.service import lookup
-from app.catalog.service.judgment_sources import is_self_judged
-from app.detection.store import ranking_heads
+from app.catalog.domain.suites import reach
+from app.catalog.service import references
+from app.catalog.service.snapshots import is_self_judged
+from app.detection import store as ranking_heads
 from app.diagnosis.domain.views import QualityReport, QualitySection
 from app.diagnosis.quality.domain.boundaries import chunk_boundaries
 from app.diagnosis.quality.domain.chunks import chunk_quality
@@ -25,10 +25,9 @@ from app.diagnosis.quality.domain.trend import DAYS, slow_drift
 from app.diagnosis.quality.domain.vocabulary import vocabulary
 from app.records import documents as shapes
 from app.records.service import score_details
-from app.records.store import canary_states, results, series
-from app.records.store.canary_states import StateRow
-from app.records.store.results import RunRow
-from app.records.store.rollups import DAY
+from app.records.store import results, series
+from app.records.store.recording import DAY
+from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import Yardstick
 from app.scoring.matching import Match
 
@@ -110,12 +109,12 @@ def report(
 
 
 def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, most_characters: int) -> _Evidence:
-    check = lookup.find_check(connection, slug)
+    check = references.find_check(connection, slug)
     row = results.newest_ended(connection, check.id)
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = score_details.inputs_of_run(connection, row)
-    states = canary_states.states_at(connection, check.id, row.id)
+    states = results.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)
         for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)

@@ -1,25 +1,26 @@
 """Cases for diagnosis: which degraded canaries to diagnose after a run, and their case from rows. It only reads."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.alerts.service.alert_evidence import degraded_states, valid_diagnoses
-from app.alerts.service.changed_list import last_healthy_state, severity_order
+from app.alerts.service.changes import last_healthy_state, severity_order
+from app.alerts.service.evidence import degraded_states, valid_diagnoses
 from app.base.db.engine import Connection, to_us
-from app.base.values import Ranking, Reason
+from app.base.values import Judgment, Ranking, Reason
 from app.catalog.store import suites
+from app.diagnosis import store as diagnoses
+from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.domain.values import Case
-from app.diagnosis.store import diagnoses
-from app.diagnosis.store.diagnoses import DiagnosisRow
-from app.records.store import canary_states, results
-from app.records.store.canary_states import StateRow
-from app.records.store.results import RunRow
+from app.diagnosis.domain.views import ReanchorState
+from app.diagnosis.store import DiagnosisRow, ReanchorRow
+from app.records.store import results
+from app.records.store.results import RunRow, StateRow
 from app.retrievers.domain.retrievers import ScorerKind
 from app.runs.service.run_causes import renaming_cause
+from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
 from app.scoring.matching import match
-from app.scoring.run_inputs import RunInputs
-from app.scoring.tally import MISSING, REGRESSED, pack_reasons
+from app.scoring.runs import RunInputs
 
 AGAIN_AFTER = timedelta(hours=6)
 """Least time before the same answer of a canary is diagnosed again."""
@@ -90,9 +91,7 @@ def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: in
     """Case of one canary at a run, whatever its verdict."""
     canary_id = inputs.canary_ids[position]
     _, failures = results.probes_of(connection, run.id)
-    state = (
-        canary_states.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
-    )
+    state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
     renamed = renaming_cause(connection, run) is not None
     return _subject(connection, run, inputs, position, state, renamed=renamed)
 
@@ -125,7 +124,7 @@ def _subject(
     canary_id = inputs.canary_ids[position]
     past = [
         one
-        for one in canary_states.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
+        for one in results.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
         if one.first_run <= run.id and (state is None or one.id != state.id)
     ]
     past = _of_the_same(connection, run, canary.query, past)
@@ -177,3 +176,51 @@ def _texts(rankings: Iterable[Ranking]) -> dict[str, str]:
             if text is not None:
                 texts.setdefault(chunk, text)
     return texts
+
+
+_PAGE = 1_000
+
+
+def outdate_returned(
+    connection: Connection, check_id: int, ranking_of: Callable[[int], Ranking | None], *, at: int
+) -> None:
+    """End the proposals of a check whose chunk is in the current ranking of its canary.
+
+    `ranking_of` gives the ranking of a canary, by its id; None where it is as it was before.
+    """
+    back = [
+        row.id for row in _proposed(connection, check_id) if (one := ranking_of(row.canary_id)) and _is_back(row, one)
+    ]
+    if back:
+        diagnoses.decide_reanchors(connection, back, state=ReanchorState.OUTDATED, at=at, by=None)
+
+
+def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collection[int], *, at: int) -> None:
+    """End the proposals of canaries diagnosed after a run whose chunk came back in a run that ended meanwhile.
+
+    That later run had no proposals to end, and the runs after it have the same ranking.
+    """
+    newest = diagnoses.newest_run(connection, run.check_id)
+    if newest is None or newest <= run.id or not canary_ids:
+        return
+    now = results.rankings_at(connection, run.check_id, newest, list(canary_ids))
+    rankings = results.read_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
+    rankings_now = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
+    outdate_returned(connection, run.check_id, rankings_now.get, at=at)
+
+
+def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
+    """Yield all open proposals, newest first, in pages: large suites may have one for nearly every canary."""
+    below: int | None = None
+    while rows := diagnoses.list_reanchors(
+        connection, check_id, state=ReanchorState.PROPOSED, before=below, limit=_PAGE
+    ):
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        below = rows[-1].id
+
+
+def _is_back(row: ReanchorRow, ranking: Ranking) -> bool:
+    old = Judgment(id=row.judgment.get("id"), document=row.judgment.get("document"), text=row.judgment.get("text"))
+    return is_back(old, None if row.texts is None else row.texts["old"], ranking)

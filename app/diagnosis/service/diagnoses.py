@@ -5,37 +5,38 @@ written in one, which also releases the deliveries that waited for them. Diagnos
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from threading import Lock
 from typing import Final
 
-from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import InvalidInputError, NotFoundError
+from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
 from app.base.values import Answer, Cause, Judgment, RunStatus, Verdict
 from app.catalog.documents.canary_documents import JudgmentDocument
-from app.catalog.service.lookup import find_check
+from app.catalog.service.references import find_check
 from app.catalog.store import definitions, suites
-from app.diagnosis.documents.judgment_patch import judgment_name
-from app.diagnosis.domain.causes import classify
-from app.diagnosis.domain.questions import questions
+from app.diagnosis import store as stored
+from app.diagnosis.documents import judgment_name
+from app.diagnosis.domain.chunk_causes import classify
+from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.values import Diagnosis, Reanchor
 from app.diagnosis.domain.views import DiagnosisView, ReanchorState
 from app.diagnosis.service import reanchoring
-from app.diagnosis.service.bulk_reanchoring import diagnose_renamed
-from app.diagnosis.service.cases import Subject, worth_asking
-from app.diagnosis.service.returned_chunks import outdate_overtaken
-from app.diagnosis.store import diagnoses as stored
-from app.diagnosis.store.diagnoses import DiagnosisRow
+from app.diagnosis.service.cases import Subject, outdate_overtaken, subject, worth_asking
+from app.diagnosis.service.reanchoring import diagnose_renamed
+from app.diagnosis.store import DiagnosisRow
 from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import Probe
-from app.retrievers.service.diagnosis_queries import ReportProgress, TimeBudget, ask_questions
-from app.runs.service.plans import Planner
+from app.retrievers.service.embedders import ReportProgress, TimeBudget, ask_questions
+from app.runs.service.plans import NotExecutableError, Planner
 from app.runs.service.run_causes import renaming_cause
-from app.scoring.run_inputs import RunInputs
+from app.scoring.runs import RunInputs
 
 logger = logging.getLogger("coalmine.diagnosis")
 
@@ -269,3 +270,137 @@ def diagnosis_view(connection: Connection, slug: str, key: str, found: Diagnosis
         evidence=evidence,
         reanchors=[str(row.id) for row in proposed],
     )
+
+
+_SECONDS = 60.0
+
+
+class OnDemand:
+    """Diagnoses on request: one at a time for each canary."""
+
+    def __init__(self) -> None:
+        self._under_way: set[tuple[str, str]] = set()
+        self._lock = Lock()
+
+    def ask(
+        self,
+        planner: Planner,
+        probe: Probe,
+        slug: str,
+        key: str,
+        *,
+        by: str,
+        clock: Callable[[], datetime],
+        progress: ReportProgress = lambda _answered, _of: None,
+    ) -> DiagnosisView:
+        """Diagnose a canary as of the newest run, by probes now; stores and returns the diagnosis.
+
+        `progress` is called with each answer. Raises NotFoundError, and ConflictError where there is no such run, where
+        the canary or retriever changed since, and while the same diagnosis is in progress.
+        """
+        with self._lock:
+            if (slug, key) in self._under_way:
+                raise ConflictError(f"canary '{key}' of check '{slug}' is being diagnosed already; wait for it")
+            self._under_way.add((slug, key))
+        try:
+            return _on_demand(planner, probe, slug, key, by=by, clock=clock, progress=progress)
+        finally:
+            with self._lock:
+                self._under_way.discard((slug, key))
+
+
+def _on_demand(
+    planner: Planner,
+    probe: Probe,
+    slug: str,
+    key: str,
+    *,
+    by: str,
+    clock: Callable[[], datetime],
+    progress: ReportProgress,
+) -> DiagnosisView:
+    store = planner.store
+    with store.read() as connection:
+        run, inputs, position = _newest_inputs(planner, connection, slug, key)
+        one = subject(connection, run, inputs, position)
+    budget = TimeBudget.of(_SECONDS, clock)
+    [(_, diagnosis)] = ask_about(
+        probe, inputs, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, progress=progress
+    )
+    with store.write() as connection:
+        at = to_us(clock())
+        saved = save_diagnosis(connection, run, one, diagnosis, at=at, by=by)
+        end_decided_proposals(connection, run.check_id, at=at)
+        row = stored.last_diagnosis(connection, run.check_id, one.canary_id)
+        assert row is not None and row.id >= saved  # noqa: S101, PT018 - just written
+        return diagnosis_view(connection, slug, key, row)
+
+
+def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str) -> tuple[RunRow, RunInputs, int]:
+    """Newest run with a canary in force, its inputs, and the canary's position."""
+    check = find_check(connection, slug)
+    if check.archived_at is not None:
+        raise ConflictError(f"check '{slug}' is archived: its retriever is not probed any more")
+    suite = definitions.find_definition(connection, "suite", check.body["suite"])
+    canaries = {row.key: row for row in suites.list_canaries(connection, suite.id, keys=[key])} if suite else {}
+    if key not in canaries:
+        raise NotFoundError(f"check '{slug}' has no canary '{key}'")
+    newest = stored.newest_run(connection, check.id)
+    run = results.find_run(connection, newest) if newest is not None else None
+    if run is None:
+        raise ConflictError(f"check '{slug}' has no ended run yet; run it first")
+    try:
+        inputs = planner.inputs(connection, run)
+    except NotExecutableError as error:
+        raise ConflictError(f"run '{run.id}' cannot be diagnosed: {error}") from None
+    retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
+    changed = f"since run '{run.id}'; run the check, then ask again"
+    if retriever is None or retriever.version_id != run.retriever_version_id:
+        raise ConflictError(f"retriever '{check.body['retriever']}' was changed {changed}")
+    if canaries[key].id not in inputs.canary_ids:
+        raise ConflictError(f"canary '{key}' was added {changed}")
+    position = inputs.canary_ids.index(canaries[key].id)
+    if inputs.version_ids[position] != canaries[key].version_id:
+        raise ConflictError(f"canary '{key}' was changed {changed}")
+    if not inputs.panel.expects[position]:
+        raise ConflictError(f"canary '{key}' expects no chunk, so it cannot be diagnosed")
+    return run, inputs, position
+
+
+_LEAST_SECONDS: Final = 5.0
+"""Least time for questions that suffice for a cause."""
+
+
+def diagnose_run(
+    planner: Planner,
+    probe: Probe,
+    run_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Diagnose the canaries of a run, or release its deliveries where that would come too late for them.
+
+    Canaries that are not diagnosed are after a later run. Its deliveries are released even after an error. Raises
+    StoreUnavailableError: then they go when due.
+    """
+    with planner.store.read() as connection:
+        run = results.find_run(connection, run_id)
+    if run is None or run.finished_at is None:
+        return
+    about = {"run": run_id, "check": run.check}
+    seconds = SECONDS - max(0.0, (clock() - from_us(run.finished_at)).total_seconds())
+    if seconds < _LEAST_SECONDS or stopping():
+        if released := release(planner.store, run_id, now=clock()):
+            logger.warning("news_without_causes", extra={**about, "released": released})
+        return
+    try:
+        outcome = after_run(planner, probe, run, clock=clock, stopping=stopping, seconds=seconds)
+    except StoreUnavailableError:
+        raise
+    except Exception:
+        logger.exception("bug", extra=about)
+        release(planner.store, run_id, now=clock())
+    else:
+        causes = dict(Counter(outcome.causes)) if outcome is not None else {}
+        logger.info("diagnosis_ended", extra={**about, "causes": causes})

@@ -8,14 +8,19 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.catalog.documents.documents import CanaryDocument
-from app.catalog.service.lookup import find_check
-from app.catalog.service.references import API, is_file_managed, require
-from app.catalog.service.suite_plans import (
+from app.base.values import Cause
+from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
+from app.catalog.documents.canary_export import write_canary_file
+from app.catalog.documents.canary_files import Documents
+from app.catalog.service.references import API, find_check, is_file_managed, require
+from app.catalog.service.snapshots import SuiteOvertakenError
+from app.catalog.service.suites import (
     SuitePlan,
     hold_suite,
     plan_and_write,
@@ -23,20 +28,27 @@ from app.catalog.service.suite_plans import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.service.suite_snapshots import SuiteOvertakenError
 from app.catalog.store import definitions, suites
 from app.catalog.store.suites import CanaryRow
-from app.diagnosis.documents.judgment_patch import judgment_name, replace_judgments
-from app.diagnosis.domain.views import ReanchorDecision, ReanchorOutcome, ReanchorState, ReanchorView, StoredJudgment
-from app.diagnosis.service.reanchor_patches import (
-    file_patches,
-    judgment_document,
-    proposed_documents,
-    replacements_by_canary,
+from app.diagnosis import store as diagnoses
+from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
+from app.diagnosis.domain.chunk_causes import classify
+from app.diagnosis.domain.run_causes import RunCause
+from app.diagnosis.domain.values import Case, Diagnosis
+from app.diagnosis.domain.views import (
+    FilePatch,
+    ReanchorDecision,
+    ReanchorOutcome,
+    ReanchorState,
+    ReanchorView,
+    StoredJudgment,
 )
-from app.diagnosis.store import diagnoses
-from app.diagnosis.store.diagnoses import ReanchorRow
+from app.diagnosis.service.cases import Subject
+from app.diagnosis.store import ReanchorRow
 from app.records import documents as shapes
+from app.records.store import results
+from app.records.store.results import RunRow
+from app.scoring.runs import RunInputs
 
 _MOST = 1_000
 _PAGE = 200
@@ -266,3 +278,183 @@ def _judgment_view(judgment: StoredJudgment) -> StoredJudgment:
         "text": judgment["text"],
         "grade": judgment["grade"],
     }
+
+
+MOST: Final = 500
+"""Canaries per run; the others follow after later runs."""
+EXAMINED: Final = 1_000
+"""Canaries examined per run: a suite of 10,000 must not occupy a worker for a minute after each run."""
+
+
+def diagnose_renamed(
+    connection: Connection, run: RunRow, inputs: RunInputs, cause: RunCause
+) -> list[tuple[Subject, Diagnosis]]:
+    """Diagnose the canaries of a run that retrieved an expected text under another name, except diagnosed ones.
+
+    Includes healthy canaries with a judgment to be re-anchored.
+    """
+    _, failures = results.probes_of(connection, run.id)
+    places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
+    canary_ids = [inputs.canary_ids[place] for place in places]
+    before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
+    now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
+    newest = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
+    degraded = {inputs.canary_ids[place] for place in run.degraded_places}
+    left = [
+        place
+        for place in places
+        if (canary_id := inputs.canary_ids[place]) in before
+        and canary_id in now
+        and before[canary_id][0] != now[canary_id][0]
+        and not _is_diagnosed(newest.get(canary_id), now[canary_id])
+    ]
+    diagnosed: list[tuple[Subject, Diagnosis]] = []
+    start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
+    for place in (left[start:] + left[:start])[:EXAMINED]:
+        canary_id = inputs.canary_ids[place]
+        pair = results.read_rankings(connection, [before[canary_id][0], now[canary_id][0]])
+        case = Case(
+            canary=inputs.canaries[place],
+            k=inputs.yardstick.k,
+            fetch_k=inputs.yardstick.fetch_k,
+            now=pair[now[canary_id][0]],
+            healthy=pair[before[canary_id][0]],
+            ever_passed=True,
+            renamed=True,
+        )
+        diagnosis = classify(case, (), ())
+        if diagnosis.cause is Cause.RECHUNKED and (diagnosis.reanchors or canary_id in degraded):
+            ranking_id, version_id = now[canary_id]
+            diagnosed.append(
+                (Subject(canary_id=canary_id, version_id=version_id, ranking_id=ranking_id, case=case), diagnosis)
+            )
+        if len(diagnosed) == MOST:
+            break
+    return diagnosed
+
+
+def _is_diagnosed(last: diagnoses.DiagnosisRow | None, now: tuple[int, int]) -> bool:
+    """Whether this very answer was diagnosed as re-cut already."""
+    return last is not None and last.cause == Cause.RECHUNKED and (last.ranking_id, last.canary_version_id) == now
+
+
+_LARGEST_FILE = 20_000_000
+
+
+def file_patches(suite: str, canaries: Mapping[int, CanaryRow], rows: Sequence[ReanchorRow]) -> list[FilePatch]:
+    """Patches to commit, one per file: a diff where the file can be read here, else its canaries as YAML."""
+    changed: list[FileCanary] = []
+    for canary_id, replacements in replacements_by_canary(rows).items():
+        canary = canaries[canary_id]
+        document = CanaryDocument.model_validate(canary.body)
+        changed.append(FileCanary(canary=canary, document=document, replacements=replacements))
+    return patch_files(suite, changed)
+
+
+def patch_files(suite: str, canaries: Iterable["FileCanary"]) -> list[FilePatch]:
+    """Patches to commit for canaries of files whose judgments change, one per file, as `file_patches`."""
+    files: dict[str, list[FileCanary]] = defaultdict(list)
+    for one in canaries:
+        files[(one.canary.source or "").rpartition(":")[0]].append(one)
+    return [
+        {
+            "file": file or None,
+            "canaries": [one.canary.key for one in changed],
+            "diff": _diff(suite, file, changed),
+            "yaml": _yaml(suite, changed),
+        }
+        for file, changed in sorted(files.items())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCanary:
+    """A canary of a file with the replacements of its judgments, by name, and new ones."""
+
+    canary: CanaryRow
+    document: CanaryDocument
+    replacements: Mapping[str, Sequence[JudgmentDocument]]
+    added: Sequence[JudgmentDocument] = ()
+
+    @property
+    def edits(self) -> Mapping[str, Sequence[JudgmentDocument]]:
+        """The replacements, the new judgments among them: they stand behind the last one there is."""
+        if not self.added or not self.document.expected_chunks:
+            return self.replacements
+        last = self.document.expected_chunks[-1]
+        name = judgment_name(last)
+        return {**self.replacements, name: (*self.replacements.get(name, (last,)), *self.added)}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The canary with its new judgments."""
+        body = replace_judgments(self.document, self.edits)
+        alone = [] if self.document.expected_chunks else [chunk.data() for chunk in self.added]
+        return {**body, "expected_chunks": [*body["expected_chunks"], *alone]}
+
+
+def _diff(suite: str, file: str, changed: Sequence[FileCanary]) -> str | None:
+    """Patch of a file, with its path in the repository; None where it is not readable here, or differs."""
+    replacements: list[Replacement] = []
+    for one in changed:
+        mine = _canary_replacements(suite, one)
+        if mine is None:
+            return None
+        replacements += mine
+    try:
+        path = Path(file)
+        if not file or not path.is_file() or path.stat().st_size > _LARGEST_FILE:
+            return None
+        text = path.read_bytes().decode()
+        root = next((folder for folder in path.absolute().parents if (folder / ".git").exists()), None)
+    except (OSError, ValueError):
+        return None
+    name = file.lstrip("/") if root is None else path.absolute().relative_to(root).as_posix()
+    return patch_text(name, text, replacements)
+
+
+def _canary_replacements(suite: str, changed: FileCanary) -> list[Replacement] | None:
+    """Return the replacements of the judgments of a canary; of two that become one, the second is removed.
+
+    None where a judgment that is not replaced would need another grade.
+    """
+    if changed.added and not changed.document.expected_chunks:
+        return None
+    after = CanaryDocument.model_validate(changed.body).expected_chunks
+    left = {chunk.identity: chunk for chunk in after}
+    result: list[Replacement] = []
+    replaced = [chunk for chunk in changed.document.expected_chunks if judgment_name(chunk) in changed.edits]
+    for chunk in changed.document.expected_chunks:
+        if chunk not in replaced and left.pop(chunk.identity) != chunk:
+            return None
+    for chunk in replaced:
+        new = [left.pop(one.identity, None) for one in changed.edits[judgment_name(chunk)]]
+        result.append(
+            Replacement(
+                suite=suite, key=changed.canary.key, old=chunk, new=tuple(one for one in new if one is not None)
+            )
+        )
+    return result
+
+
+def _yaml(suite: str, changed: Sequence[FileCanary]) -> str:
+    canaries = [CanaryDocument.model_validate(one.body) for one in changed]
+    return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=tuple(canaries)),)))
+
+
+def replacements_by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, list[JudgmentDocument]]]:
+    """Proposed judgments by canary id and name of the old judgment."""
+    replacements: dict[int, dict[str, list[JudgmentDocument]]] = defaultdict(dict)
+    for row in rows:
+        replacements[row.canary_id][judgment_name(judgment_document(row.judgment))] = proposed_documents(row)
+    return replacements
+
+
+def judgment_document(judgment: Any) -> JudgmentDocument:
+    """Document of a stored judgment."""
+    return JudgmentDocument.model_validate(judgment)
+
+
+def proposed_documents(row: ReanchorRow) -> list[JudgmentDocument]:
+    """Documents of the judgments of a proposal."""
+    return [judgment_document(one) for one in row.proposals]

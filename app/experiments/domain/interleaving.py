@@ -4,16 +4,15 @@ Radlinski, Kurup and Joachims, "How does clickthrough data reflect retrieval qua
 both rankings at once, so that what differs between users does not stand in the way.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.annotation.domain.consensus import hash_share
-from app.base.counts import counted
-from app.base.number_text import change_text
+from app.annotation.domain.agreement import LEFT, RIGHT, hash_share
+from app.answers.domain.measures import Proportion, clopper_pearson
+from app.base.texts import change_text, counted
 from app.comparison.domain.outcomes import Side
-from app.experiments.domain.confidence_sequence import FEWEST_OF_A_KIND, radius
-from app.experiments.domain.decision import ExperimentState
+from app.experiments.domain.experiments import FEWEST_OF_A_KIND, ExperimentState, radius
 
 _HALF: Final = 0.5
 
@@ -138,3 +137,39 @@ def _next_side(unit: str, counts: dict[Side, int]) -> Side:
 
 def _best(ranking: Sequence[str], taken: Collection[str]) -> str | None:
     return next((hit for hit in ranking if hit not in taken), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPair:
+    """A pair that people compared: their consensus, a side or neither, None = open or disputed."""
+
+    grade: int | None
+    candidate_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairPreferences:
+    """Pairs by what is preferred."""
+
+    candidate: int
+    current: int
+    alike: int
+    undecided: int
+    share: Proportion
+    """Of the candidate among the pairs in which one side is preferred, with its exact 95 % interval."""
+
+
+def count_preferences(pairs: Iterable[ComparedPair]) -> PairPreferences:
+    """Count the preferences of some pairs."""
+    candidate = current = alike = undecided = 0
+    for pair in pairs:
+        if pair.grade is None:
+            undecided += 1
+        elif pair.grade not in {LEFT, RIGHT}:
+            alike += 1
+        elif (pair.grade == RIGHT) is pair.candidate_right:
+            candidate += 1
+        else:
+            current += 1
+    share = clopper_pearson(candidate, candidate + current)
+    return PairPreferences(candidate=candidate, current=current, alike=alike, undecided=undecided, share=share)

@@ -3,10 +3,10 @@
 from typing_extensions import TypedDict
 
 from app.annotation.domain.views import TaskState
-from app.answers.domain.judge_report import ProportionView
-from app.base.views import TimeText
+from app.answers.domain.trust import ProportionView
+from app.base.values import TimeText
 from app.comparison.domain.outcomes import Side
-from app.experiments.domain.decision import ExperimentState
+from app.experiments.domain.experiments import ExperimentState
 from app.experiments.domain.promotion import GateName, GateResult, PromotionState
 
 

@@ -1,15 +1,60 @@
 """Experiments: created, changed by beginning an epoch, listed, archived with their units deleted."""
 
+import hashlib
+import hmac
+import math
 import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import ConflictError, NotFoundError
-from app.experiments.documents.experiment_documents import ExperimentDocument
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.comparison.domain.outcomes import Side
+from app.experiments.documents import (
+    Click,
+    ExperimentDocument,
+    Exposure,
+    InterleavingDocument,
+    ListsRequest,
+    UnitOutcome,
+)
+from app.experiments.domain.experiments import (
+    ArmCounts,
+    ExperimentDecision,
+    Look,
+    RateDifference,
+    assign_arm,
+    bucket_of,
+    bucket_us,
+    count_exposed,
+    count_pending,
+    decide_experiment,
+    estimate_difference,
+    log_mismatch_evidence,
+    make_looks,
+    thin_looks,
+)
+from app.experiments.domain.interleaving import PreferenceDecision, Preferences, decide_preference, interleave
+from app.experiments.domain.views import (
+    ArmView,
+    EpochView,
+    ExperimentDetail,
+    ExperimentLook,
+    ExperimentView,
+    InterleavingView,
+    MergedList,
+    RateDifferenceView,
+    ReceivedClicks,
+    ReceivedExposures,
+    ReceivedOutcomes,
+)
+from app.experiments.store import experiments
 from app.experiments.store import experiments as rows
-from app.experiments.store import units
-from app.experiments.store.experiments import EpochRow, ExperimentRow
+from app.experiments.store.experiments import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
+from app.records import documents as shapes
 
 _SALT_BYTES: Final = 16
 _BLOCK: Final = 2_000
@@ -46,8 +91,8 @@ def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
         epoch_ids = [epoch.id for epoch in rows.list_epochs(connection, experiment.id)]
     while True:
         with store.write() as connection:
-            gone = units.units_of(connection, epoch_ids, _BLOCK)
-            units.drop_units(connection, gone)
+            gone = experiments.units_of(connection, epoch_ids, _BLOCK)
+            experiments.drop_units(connection, gone)
         if len(gone) < _BLOCK:
             return
 
@@ -63,3 +108,382 @@ def find_experiment(connection: Connection, slug: str, *, lock: bool = False) ->
 def document_of(epoch: EpochRow) -> ExperimentDocument:
     """Return the document that an epoch began with."""
     return ExperimentDocument.model_validate(epoch.body)
+
+
+_HASH_BYTES: Final = 8
+_MOST_PROBLEMS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Epoch:
+    """An epoch with what it takes to count in it."""
+
+    row: EpochRow
+    document: ExperimentDocument
+
+    @property
+    def window(self) -> int:
+        """How long after its exposure an outcome counts, in microseconds."""
+        return round(self.document.window * 1_000_000)
+
+    def bucket(self, exposed_at: int) -> int:
+        """Begin of the span of time that a unit is counted in."""
+        return bucket_of(exposed_at, bucket_us(self.window))
+
+
+def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *, now: datetime) -> ReceivedExposures:
+    """Store that units were exposed, in the current epoch; a unit counts once, by what came first.
+
+    Raises NotFoundError, and InvalidInputError for an arm that the experiment does not have.
+    """
+    with store.write() as connection:
+        experiment = find_experiment(connection, slug, lock=True)
+        epoch = _epochs(connection, experiment.id)[0]
+        arms = epoch.document.domain_arms
+        places = {arm.name: place for place, arm in enumerate(arms)}
+        _require_arms(exposures, places)
+        shares = [arm.share for arm in arms]
+        digest, latest = unit_hasher(experiment.salt), to_us(now)
+        hashes = [digest(one.unit) for one in exposures]
+        known = {row.unit: row.arm for row in experiments.find_units(connection, [epoch.row.id], hashes)}
+        new: list[tuple[int, int, int, int]] = []
+        other = unlike = 0
+        for one, unit in zip(exposures, hashes, strict=True):
+            assigned = assign_arm(slug, epoch.row.epoch, one.unit, shares)
+            arm = assigned if one.arm is None else places[one.arm]
+            unlike += arm != assigned
+            other += known.get(unit, arm) != arm
+            if unit not in known:
+                known[unit] = arm
+                new.append((epoch.row.id, unit, arm, _moment(one.time, latest)))
+        experiments.insert_units(connection, new)
+        totals = Counter((epoch.bucket(exposed_at), arm) for _, _, arm, exposed_at in new)
+        counts = [CountRow(bucket, arm, number, 0) for (bucket, arm), number in totals.items()]
+        experiments.add_counts(connection, epoch.row.id, counts)
+    return {"received": len(exposures), "new": len(new), "other_arm": other, "unlike_assignment": unlike}
+
+
+def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *, now: datetime) -> ReceivedOutcomes:
+    """Store the outcomes of units, each in the epoch that the unit was exposed in: of several, the newest before it.
+
+    The first value of a unit stays. One later than the window after the exposure counts as the 0 that it came to mean.
+    Raises NotFoundError.
+    """
+    tally: Counter[str] = Counter()
+    with store.write() as connection:
+        experiment = find_experiment(connection, slug, lock=True)
+        epochs = {epoch.row.id: epoch for epoch in _epochs(connection, experiment.id)}
+        digest, latest = unit_hasher(experiment.salt), to_us(now)
+        hashes = [digest(one.unit) for one in outcomes]
+        exposed: dict[int, list[UnitRow]] = {}
+        for known in experiments.find_units(connection, list(epochs), hashes):
+            exposed.setdefault(known.unit, []).append(known)
+        saved: dict[tuple[int, int], tuple[int, int]] = {}
+        grown: dict[int, Counter[tuple[int, int]]] = {}
+        for one, unit in zip(outcomes, hashes, strict=True):
+            at, event = _moment(one.time, latest), digest(one.event_id)
+            row = _exposure_before(exposed.get(unit, ()), at, epochs)
+            if row is None:
+                tally["not_exposed"] += 1
+                continue
+            epoch, key = epochs[row.epoch_id], (row.epoch_id, row.unit)
+            before = saved[key][0] if key in saved else row.event
+            if before is not None:
+                tally["repeated" if before == event else "second_value"] += 1
+            elif at > row.exposed_at + epoch.window:
+                tally["late"] += 1
+            else:
+                tally["new"] += 1
+                saved[key] = event, one.value
+                place = epoch.bucket(row.exposed_at), row.arm
+                grown.setdefault(row.epoch_id, Counter())[place] += one.value
+        experiments.save_values(connection, [(*key, event, value) for key, (event, value) in saved.items()])
+        for epoch_id, successes in sorted(grown.items()):
+            counts = [CountRow(bucket, arm, 0, number) for (bucket, arm), number in successes.items() if number]
+            experiments.add_counts(connection, epoch_id, counts)
+    return {
+        "received": len(outcomes),
+        "new": tally["new"],
+        "repeated": tally["repeated"],
+        "second_value": tally["second_value"],
+        "late": tally["late"],
+        "not_exposed": tally["not_exposed"],
+    }
+
+
+def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, _Epoch]) -> UnitRow | None:
+    """Return the newest exposure of a unit before an outcome; the oldest where clocks say that all came later."""
+    ordered = sorted(found, key=lambda row: epochs[row.epoch_id].row.epoch)
+    before = [row for row in ordered if row.exposed_at <= at]
+    return before[-1] if before else next(iter(ordered), None)
+
+
+def _epochs(connection: Connection, experiment_id: int) -> list[_Epoch]:
+    return [_Epoch(row=row, document=document_of(row)) for row in rows.list_epochs(connection, experiment_id)]
+
+
+def unit_hasher(salt: bytes) -> Callable[[str], int]:
+    """Return the keyed hash of an id as a signed number of 64 bits."""
+
+    def digest(text: str) -> int:
+        whole = hmac.digest(salt, text.encode(), hashlib.sha256)
+        return int.from_bytes(whole[:_HASH_BYTES], signed=True)
+
+    return digest
+
+
+def _moment(at: datetime | None, latest: int) -> int:
+    """Return a time in microseconds; a later one than now is now."""
+    return latest if at is None else min(to_us(at), latest)
+
+
+def _require_arms(exposures: Sequence[Exposure], places: dict[str, int]) -> None:
+    problems = [
+        Problem(path=f"exposures[{place}].arm", message=f"is none of {', '.join(places)}")
+        for place, one in enumerate(exposures)
+        if one.arm is not None and one.arm not in places
+    ]
+    if problems:
+        raise InvalidInputError(problems[:_MOST_PROBLEMS])
+
+
+MOST_LOOKS: Final = 200
+
+
+def list_experiments(store: Store, *, after: str = "", limit: int, now: datetime) -> list[ExperimentView]:
+    """List experiments by slug, those behind `after`."""
+    with store.read() as connection:
+        return [
+            _experiment_view(one, _load_epoch(connection, rows.list_epochs(connection, one.id)[0], now))
+            for one in rows.list_experiments(connection, after=after, limit=limit)
+        ]
+
+
+def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDetail:
+    """Return an experiment with its interval over time and its earlier epochs. Raises NotFoundError."""
+    with store.read() as connection:
+        experiment = find_experiment(connection, slug)
+        current, *earlier = rows.list_epochs(connection, experiment.id)
+        totals = experiments.read_counts(connection, current.id)
+        document = document_of(current)
+        looks = _looks(totals, document, now)
+        exposed = count_exposed(totals)
+        epochs = [_load_epoch(connection, one, now) for one in earlier]
+    share = document.plan.share
+    return {
+        **_experiment_view(experiment, _epoch_view(current, document, totals, looks, now)),
+        "mismatch_evidence": log_mismatch_evidence(exposed[0], sum(exposed), share) / math.log(10),
+        "looks": [_look_view(look) for look in thin_looks(looks, MOST_LOOKS)],
+        "epochs": epochs,
+    }
+
+
+def decide_current(
+    connection: Connection, slug: str, *, now: datetime
+) -> tuple[ExperimentDocument, ExperimentDecision]:
+    """Return the decision of the current epoch of an experiment, with its document. Raises NotFoundError."""
+    current = rows.list_epochs(connection, find_experiment(connection, slug).id)[0]
+    document, totals = document_of(current), experiments.read_counts(connection, current.id)
+    return document, decide_experiment(_looks(totals, document, now), count_exposed(totals), document.plan)
+
+
+def _load_epoch(connection: Connection, row: EpochRow, now: datetime) -> EpochView:
+    totals = experiments.read_counts(connection, row.id)
+    document = document_of(row)
+    return _epoch_view(row, document, totals, _looks(totals, document, now), now)
+
+
+def _looks(totals: Sequence[CountRow], document: ExperimentDocument, now: datetime) -> list[Look]:
+    return make_looks(totals, window=_window_us(document), now=to_us(now))
+
+
+def _window_us(document: ExperimentDocument) -> int:
+    return round(document.window * 1_000_000)
+
+
+def _experiment_view(row: ExperimentRow, epoch: EpochView) -> ExperimentView:
+    return {
+        **epoch,
+        "slug": row.slug,
+        "outcome": "binary",
+        "created_at": shapes.time_text(row.created_at),
+        "created_by": row.created_by,
+    }
+
+
+def _epoch_view(
+    row: EpochRow, document: ExperimentDocument, totals: Sequence[CountRow], looks: Sequence[Look], now: datetime
+) -> EpochView:
+    plan, exposed = document.plan, count_exposed(totals)
+    pending, pending_until = count_pending(totals, window=_window_us(document), now=to_us(now))
+    decision = decide_experiment(looks, exposed, plan)
+    newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
+    winner = None if decision.winner is None else plan.names[list(Side).index(decision.winner)]
+    return {
+        "epoch": row.epoch,
+        "began_at": shapes.time_text(row.began_at),
+        "ended_at": shapes.time_text(row.ended_at),
+        "arms": [
+            _arm_view(arm.name, arm.share, seen, counts)
+            for arm, seen, counts in zip(document.domain_arms, exposed, newest, strict=True)
+        ],
+        "pending": pending,
+        "pending_until": shapes.time_text(pending_until),
+        "delta": document.delta,
+        "window": document.window,
+        "max_units": document.max_units,
+        "state": decision.state,
+        "reason": decision.reason,
+        "winner": winner,
+        "decided_at": shapes.time_text(decision.look.at) if decision.ended and decision.look is not None else None,
+        "difference": _difference_view(decision.difference),
+    }
+
+
+def _arm_view(name: str, share: float, exposed: int, counts: ArmCounts) -> ArmView:
+    return {
+        "name": name,
+        "share": share,
+        "exposed": exposed,
+        "units": counts.units,
+        "successes": counts.successes,
+        "rate": counts.rate if counts.units else None,
+    }
+
+
+def _difference_view(found: RateDifference | None) -> RateDifferenceView | None:
+    return None if found is None else {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _look_view(look: Look) -> ExperimentLook:
+    return {
+        "at": shapes.time_text(look.at),
+        "units": sum(counts.units for counts in look.counts),
+        "difference": _difference_view(estimate_difference(*look.counts)),
+    }
+
+
+_CREDIT: Final = {Side.A: -1, Side.B: 1}
+
+
+def put_interleaving(
+    store: Store, document: InterleavingDocument, *, by: str, now: datetime, only_new: bool = False
+) -> bool:
+    """Create an interleaving, or begin an epoch with what has changed; whether it is new.
+
+    The same document again changes nothing. With `only_new` raises ConflictError wherever there is one.
+    """
+    with store.write() as connection:
+        body, at = document.data(), to_us(now)
+        salt = secrets.token_bytes(_SALT_BYTES)
+        if rows.insert_interleaving(connection, document.slug, body, salt=salt, at=at, by=by):
+            return True
+        if only_new:
+            raise ConflictError(f"there is an interleaving '{document.slug}' already")
+        row = _find(connection, document.slug, lock=True)
+        if row.body != body:
+            rows.begin_interleaving_epoch(connection, row, body, at)
+        return False
+
+
+def merge_lists(store: Store, slug: str, wish: ListsRequest) -> MergedList:
+    """Merge two rankings for a unit; nothing is stored. Raises NotFoundError."""
+    with store.read() as connection:
+        row = _find(connection, slug)
+    merged = interleave(slug, row.epoch, wish.unit, wish.a, wish.b)
+    return {"epoch": row.epoch, "hits": [{"id": hit.id, "team": hit.team} for hit in merged]}
+
+
+def receive_clicks(store: Store, slug: str, clicks: Sequence[Click], *, now: datetime) -> ReceivedClicks:
+    """Count clicks, each `event_id` of a unit once. The first look at which it ends decides. Raises NotFoundError."""
+    with store.write() as connection:
+        row = _find(connection, slug, lock=True)
+        digest = unit_hasher(row.salt)
+        came = [ClickRow(digest(one.unit), digest(one.event_id), _CREDIT[one.team]) for one in clicks]
+        units = {one.unit for one in came}
+        before = rows.read_credits(connection, row.id, units)
+        rows.insert_clicks(connection, row.id, came)
+        after = rows.read_credits(connection, row.id, units)
+        found, ties = _recount(row, before, after)
+        rows.save_counts(connection, row.id, found, ties)
+        if row.decided_at is None and _decide(row, found, ties).ended:
+            rows.save_decision(connection, row.id, found, to_us(now))
+    return {"received": len(clicks), "units": len(units)}
+
+
+def list_interleavings(store: Store, *, after: str = "", limit: int) -> list[InterleavingView]:
+    """List interleavings by slug, those behind `after`."""
+    with store.read() as connection:
+        return [_view(row) for row in rows.list_interleavings(connection, after=after, limit=limit)]
+
+
+def load_interleaving(store: Store, slug: str) -> InterleavingView:
+    """Return an interleaving with its decision. Raises NotFoundError."""
+    with store.read() as connection:
+        return _view(_find(connection, slug))
+
+
+def delete_interleaving(store: Store, slug: str) -> None:
+    """Delete an interleaving and its clicks. Raises NotFoundError."""
+    with store.write() as connection:
+        row = _find(connection, slug, lock=True)
+        rows.delete_clicks(connection, row.id)
+        rows.delete_interleaving(connection, row.id)
+
+
+def _recount(row: InterleavingRow, before: dict[int, int], after: dict[int, int]) -> tuple[Preferences, int]:
+    """Return the totals with the units moved that changed their preference."""
+    moved: Counter[int] = Counter()
+    for unit, credit in after.items():
+        moved[_sign(credit)] += 1
+        if unit in before:
+            moved[_sign(before[unit])] -= 1
+    found = Preferences(a=row.preferences.a + moved[-1], b=row.preferences.b + moved[1])
+    return found, row.ties + moved[0]
+
+
+def _sign(credit: int) -> int:
+    return (credit > 0) - (credit < 0)
+
+
+def _find(connection: Connection, slug: str, *, lock: bool = False) -> InterleavingRow:
+    row = rows.find_interleaving(connection, slug, lock=lock)
+    if row is None:
+        raise NotFoundError(f"there is no interleaving '{slug}'")
+    return row
+
+
+def _document(row: InterleavingRow) -> InterleavingDocument:
+    return InterleavingDocument.model_validate(row.body)
+
+
+def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDecision:
+    document = _document(row)
+    units = found.a + found.b + ties
+    return decide_preference(found, (document.a, document.b), units=units, max_units=document.max_units)
+
+
+def _view(row: InterleavingRow) -> InterleavingView:
+    document = _document(row)
+    decision = _decide(row, row.decided or row.preferences, row.ties)
+    estimate = decision.estimate
+    return {
+        "slug": row.slug,
+        "a": document.a,
+        "b": document.b,
+        "max_units": document.max_units,
+        "epoch": row.epoch,
+        "began_at": shapes.time_text(row.began_at),
+        "created_at": shapes.time_text(row.created_at),
+        "created_by": row.created_by,
+        "prefer_a": row.preferences.a,
+        "prefer_b": row.preferences.b,
+        "ties": row.ties,
+        "state": decision.state,
+        "reason": decision.reason,
+        "winner": decision.winner,
+        "decided_at": shapes.time_text(row.decided_at),
+        "difference": None
+        if estimate is None
+        else {"value": estimate.value, "low": estimate.low, "high": estimate.high},
+    }

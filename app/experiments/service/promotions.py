@@ -1,21 +1,48 @@
 """Promotions: which checks and which experiment a candidate is held to, its gates as they stand, and waivers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
+from typing import Final
 
-from app.alerts.domain.alert_state import OPEN, AlertState
-from app.alerts.store import alerts
+from app.alerts import store as alerts
+from app.alerts.domain.state import OPEN, AlertState
+from app.annotation.domain.agreement import hash_share, is_overlap
+from app.annotation.service.results import read_grades
+from app.annotation.service.tasks import document_of
+from app.annotation.store import annotations, tasks
+from app.annotation.store.annotations import PairItem
+from app.annotation.store.tasks import NewItem, TaskRow
+from app.answers.domain.judges import Question
+from app.answers.domain.views import AnswerView
+from app.answers.service.answering import answers_of_run
+from app.answers.service.labels import proportion_view
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.texts import percent_text, ratio_text
 from app.base.values import Severity
-from app.catalog.service.lookup import find_check
-from app.experiments.documents.promotion_documents import PromotionDocument
-from app.experiments.domain.promotion import Gate, GateName, Waiver, decide_promotion
-from app.experiments.domain.views import CriticalAlert, GateView, PromotionView, WaiverView
-from app.experiments.service.promotion_evidence import compare_judged, compare_offline, read_exposure
-from app.experiments.store import experiments
-from app.experiments.store import promotions as rows
-from app.experiments.store.promotions import PromotionRow, WaiverRow
+from app.catalog.service.references import find_check
+from app.comparison.domain.significance import Estimate, estimate
+from app.comparison.service import comparisons
+from app.experiments.documents import ExperimentDocument, PromotionDocument
+from app.experiments.domain.experiments import USUAL_POWER, ExperimentDecision, ExperimentState, detectable_difference
+from app.experiments.domain.interleaving import ComparedPair, count_preferences
+from app.experiments.domain.promotion import (
+    ExposureEvidence,
+    Gate,
+    GateName,
+    JudgeEvidence,
+    Margin,
+    OfflineEvidence,
+    Waiver,
+    decide_promotion,
+)
+from app.experiments.domain.views import ComparisonView, CriticalAlert, GateView, PromotionView, WaiverView
+from app.experiments.service.experiments import decide_current
+from app.experiments.store import experiments, shadows
+from app.experiments.store import experiments as rows
+from app.experiments.store.experiments import PromotionRow, WaiverRow
+from app.experiments.store.shadows import DefinedShadow, PairRow
 from app.records import documents as shapes
 
 
@@ -143,3 +170,153 @@ def _require_references(connection: Connection, document: PromotionDocument) -> 
         problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
     if problems:
         raise InvalidInputError(problems)
+
+
+_JUDGED: Final = (Question.FAITHFULNESS, Question.ANSWER_RELEVANCE)
+_MOST_ANSWERS: Final = 100_000
+_USUAL_RATE: Final = 0.5
+
+
+def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
+    """Compare the newest runs of both checks; a text says why there is no comparison."""
+    try:
+        found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0).comparison
+    except (ConflictError, NotFoundError) as error:
+        return str(error)
+    names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
+    estimates = {one.estimate.measure: one.estimate for one in found.outcome.decisions}
+    return OfflineEvidence(
+        canaries=found.outcome.pairs,
+        verdict=found.outcome.verdict,
+        measures={name: _margin(estimates[name]) for name in names if name in estimates},
+    )
+
+
+def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence | str:
+    """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
+    try:
+        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in (current, candidate)]
+    except (ConflictError, NotFoundError) as error:
+        return str(error)
+    pages = [answers_of_run(store, run, limit=_MOST_ANSWERS) for run in runs]
+    for slug, page in zip((current, candidate), pages, strict=True):
+        if page["status"] != "rated":
+            return f"no answers of check '{slug}' are judged"
+    a, b = ({one["key"]: one for one in page["items"]} for page in pages)
+    estimates = {str(question): _estimate_judged(str(question), a, b) for question in _JUDGED}
+    return JudgeEvidence(
+        answers=min(one.pairs for one in estimates.values()),
+        calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
+        measures={name: _margin(one) for name, one in estimates.items()},
+    )
+
+
+def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:
+    """Return what an experiment decides in its current epoch; a text says why it decides nothing."""
+    if slug is None:
+        return "no experiment is set"
+    try:
+        with store.read() as connection:
+            document, decision = decide_current(connection, slug, now=now)
+    except NotFoundError as error:
+        return str(error)
+    return ExposureEvidence(
+        difference=decision.difference,
+        mismatch=decision.state is ExperimentState.MISMATCH,
+        reason=decision.reason,
+        power=_power_text(document, decision),
+    )
+
+
+def _power_text(document: ExperimentDocument, decision: ExperimentDecision) -> str:
+    """Say which difference an experiment can show, about the rate of its first arm as far as that is known."""
+    counts = decision.look.counts[0] if decision.look is not None else None
+    rate = counts.rate if counts is not None and counts.enough else _USUAL_RATE
+    share = document.domain_arms[1].share
+    least = detectable_difference(rate=rate, share=share, units=document.max_units)
+    return (
+        f"with {document.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
+        f"{ratio_text(least)} with probability {USUAL_POWER}"
+    )
+
+
+def _estimate_judged(question: str, a: Mapping[str, AnswerView], b: Mapping[str, AnswerView]) -> Estimate:
+    keys = [key for key in a if key in b]
+    return estimate(question, [_value(a[key], question) for key in keys], [_value(b[key], question) for key in keys])
+
+
+def _value(answer: AnswerView, question: str) -> float:
+    rating = answer["ratings"].get(question)
+    value = None if rating is None else rating["value"]
+    return float("nan") if value is None else value
+
+
+def _margin(one: Estimate) -> Margin:
+    return Margin(low=one.lower, high=one.upper)
+
+
+_HALF: Final = 0.5
+
+
+def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
+    """Make the most different pairs of a shadow the items of a task, once; without pairs it can be asked for again.
+
+    Which side is the candidate's is decided by a hash, and stands neither on the page nor in a token.
+    """
+    with store.write() as connection:
+        task = tasks.read_task(connection, task_id, lock=True)  # archiving waits, and forgets what is drawn
+        if task is None or task.archived_at is not None:
+            return
+        wanted = document_of(task).pairs
+        if wanted is None:
+            return
+        shadow = shadows.find_shadow(connection, wanted.shadow)
+        if shadow is not None and not tasks.count_pool(connection, task_id).items:
+            found = shadows.list_pairs(connection, shadow.id, wanted.count)
+            made = [_item(task, pair) for pair in found]
+            pairs = {item.token: pair for item, pair in made}
+            annotations.save_pair_items(connection, task_id, pairs, [item for item, _ in made])
+        tasks.finish_pool(connection, task_id, to_us(now))
+
+
+def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[ComparisonView]:
+    """Return the tasks of a shadow with what people preferred, the newest first; not those of one that it replaced."""
+    found = []
+    for task in annotations.list_pair_tasks(connection, shadow.slug, since=shadow.created_at):
+        grades = read_grades(connection, task)
+        pairs = annotations.read_pair_items(connection, task.id)
+        counts = count_preferences(
+            ComparedPair(grade=grades.consensus(item_id).grade, candidate_right=pair.candidate_right)
+            for item_id, pair in pairs.items()
+        )
+        view: ComparisonView = {
+            "task": task.slug,
+            "state": task.state,
+            "pairs": len(pairs),
+            "candidate": counts.candidate,
+            "current": counts.current,
+            "alike": counts.alike,
+            "undecided": counts.undecided,
+            "share": proportion_view(counts.share),
+        }
+        found.append(view)
+    return found
+
+
+def _item(task: TaskRow, pair: PairRow) -> tuple[NewItem, PairItem]:
+    document = document_of(task)
+    identity = f"{task.id}:pair:{pair.id}"
+    item = NewItem(
+        canary_id=None,
+        token=sha256(f"{document.seed}:{identity}".encode()).hexdigest()[:20],
+        key=str(pair.id),
+        text="",
+        document=None,
+        stratum=0,
+        ranks={},
+        chunks=(("", f"pair-{pair.id}"),),
+        overlap=is_overlap(identity, share=document.overlap, seed=document.seed),
+    )
+    right = hash_share(f"side:{document.seed}:{identity}") < _HALF
+    left, other = (pair.a, pair.b) if right else (pair.b, pair.a)
+    return item, PairItem(query=pair.query, left=left, right=other, candidate_right=right)

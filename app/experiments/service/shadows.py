@@ -1,18 +1,33 @@
 """Shadows: defined, read over time, deleted with all that is kept of them."""
 
-from datetime import datetime
-from typing import Final
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, cast
 
-from app.base.db.engine import Connection, Store, to_us
+from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.jobs.jobs import defer
+from app.base.jobs.values import JobKind, NewJob
+from app.base.texts import counted
+from app.base.values import Answer, Outcome
+from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
-from app.experiments.documents.shadow_documents import ShadowDocument
-from app.experiments.domain.views import DifferentPair, ShadowDetail, ShadowFigures, ShadowView
-from app.experiments.service.side_by_side import load_comparisons
-from app.experiments.store import shadow_pairs, shadow_parts, shadow_questions
+from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
+from app.experiments.domain.promotion import Hits, ShadowHit, compare_pair, cut_to, is_asked, shown_texts
+from app.experiments.domain.views import DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
+from app.experiments.service.promotions import load_comparisons
+from app.experiments.store import shadows
 from app.experiments.store import shadows as rows
-from app.experiments.store.shadows import DefinedShadow, ShadowRow, ShadowSums
+from app.experiments.store.shadows import DefinedShadow, NewPair, NewQuestion, Question, ShadowRow, ShadowSums
 from app.records import documents as shapes
+from app.retrievers.domain.probe_failures import CircuitBreaker
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
+from app.retrievers.service.trials import stored_retriever
+from app.traffic.service import answer_again, name_part, received_part
 
 MOST_HOURS: Final = 720
 
@@ -43,7 +58,7 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
                 "another shadow, or delete this one first"
             )
         rows.change_shadow(connection, shadow.id, body)
-        shadow_pairs.keep_pairs(connection, shadow.id, (), most=document.keep, at=to_us(now))
+        shadows.keep_pairs(connection, shadow.id, (), most=document.keep, at=to_us(now))
         return False
 
 
@@ -65,8 +80,8 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
         hours = rows.newest_hours(connection, slug, MOST_HOURS)
         return {
             **_view(slug, sums, shadow),
-            "waiting": 0 if shadow is None else shadow_questions.count_questions(connection, shadow.id),
-            "kept": 0 if shadow is None else shadow_pairs.count_pairs(connection, shadow.id),
+            "waiting": 0 if shadow is None else shadows.count_questions(connection, shadow.id),
+            "kept": 0 if shadow is None else shadows.count_pairs(connection, shadow.id),
             "comparisons": [] if shadow is None else load_comparisons(connection, shadow),
             "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
         }
@@ -75,7 +90,7 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
 def list_pairs(store: Store, slug: str, *, limit: int) -> list[DifferentPair]:
     """Return the most different pairs that are kept of a shadow, without the answers. Raises NotFoundError."""
     with store.read() as connection:
-        pairs = shadow_pairs.list_pairs(connection, require_shadow(connection, slug).id, limit)
+        pairs = shadows.list_pairs(connection, require_shadow(connection, slug).id, limit)
     return [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs]
 
 
@@ -84,9 +99,9 @@ def delete_shadow(store: Store, slug: str) -> None:
     with store.write() as connection:
         shadow = rows.find_shadow(connection, slug, lock=True)
         if shadow is not None:
-            shadow_questions.forget_questions(connection, shadow.id)
-            shadow_pairs.forget_pairs(connection, shadow.id)
-        shadow_parts.forget_parts(connection, slug)
+            shadows.forget_questions(connection, shadow.id)
+            shadows.forget_pairs(connection, shadow.id)
+        shadows.forget_parts(connection, slug)
         if not rows.delete_shadow(connection, slug):
             raise NotFoundError(f"there is no shadow '{slug}'")
 
@@ -135,3 +150,237 @@ def _figures(sums: ShadowSums) -> ShadowFigures:
 
 def _mean(total: float, count: int) -> float | None:
     return total / count if count else None
+
+
+_HOUR = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredPair:
+    """What users got for a query and what the candidate gave; `b` None = it failed."""
+
+    query: str
+    a: Hits
+    b: Hits | None
+    a_seconds: float | None
+    b_seconds: float | None
+
+
+def count_pairs(connection: Connection, slug: str, pairs: Sequence[AnsweredPair], at: int) -> None:
+    """Add pairs to the sums of the hour of `at`."""
+    if pairs:
+        rows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
+
+
+def keep_different(
+    connection: Connection, shadow_id: int, pairs: Sequence[AnsweredPair], *, most: int, at: int
+) -> None:
+    """Keep those pairs that are among the `most` different ones, and whose first hits have texts to be read."""
+    different = []
+    for pair in pairs:
+        b = pair.b or ()
+        rbo = compare_pair([hit.id for hit in pair.a], [hit.id for hit in b]).rbo
+        texts = (shown_texts(pair.a), shown_texts(b))
+        if pair.b is not None and rbo < 1 and texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
+            different.append(NewPair(query=pair.query, a=texts[0], b=texts[1], rbo=rbo))
+    if different and most:
+        shadows.keep_pairs(connection, shadow_id, different, most=most, at=at)
+
+
+def _sum_up(pairs: Sequence[AnsweredPair]) -> ShadowSums:
+    answered = [(pair, pair.b) for pair in pairs if pair.b is not None]
+    overlaps = [compare_pair([hit.id for hit in pair.a], [hit.id for hit in b]) for pair, b in answered]
+    times = [
+        (pair.a_seconds, pair.b_seconds)
+        for pair, _ in answered
+        if pair.a_seconds is not None and pair.b_seconds is not None
+    ]
+    return ShadowSums(
+        pairs=len(pairs),
+        failed=len(pairs) - len(answered),
+        rbo=sum(one.rbo for one in overlaps),
+        jaccard=sum(one.jaccard for one in overlaps),
+        a_empty=sum(not pair.a for pair, _ in answered),
+        b_empty=sum(not b for _, b in answered),
+        timed=len(times),
+        a_seconds=sum(a for a, _ in times),
+        b_seconds=sum(b for _, b in times),
+    )
+
+
+BLOCK: Final = 20
+"""Queries asked and counted at a time."""
+BLOCKS: Final = 25
+"""Blocks of one shadow before others have their turn."""
+PAUSE: Final = timedelta(minutes=1)
+"""How long a candidate that does not answer is left alone, unless it asks for longer."""
+LONGEST_PAUSE: Final = timedelta(hours=1)
+_TURN: Final = timedelta(seconds=1)
+"""Not at once: of the jobs that are due the oldest is taken."""
+
+
+def ask_candidate(
+    store: Store,
+    vault: Vault,
+    probe: Probe,
+    shadow_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> datetime | None:
+    """Ask the candidate of a shadow what waits; when to go on, None = nothing is left.
+
+    What it fails to answer is counted as failed. Once its circuit breaker opens, it is left alone for a while, however
+    much is sent meanwhile, and what was not asked waits. After some blocks other shadows have their turn.
+    """
+    breaker: CircuitBreaker | None = None
+    for _ in range(BLOCKS):
+        with store.read() as connection:
+            shadow = rows.read_shadow(connection, shadow_id)
+            waiting = [] if shadow is None else shadows.next_questions(connection, shadow_id, BLOCK)
+        if shadow is None or not waiting:
+            return None
+        if shadow.ask_after is not None and shadow.ask_after > to_us(clock()):
+            return from_us(shadow.ask_after)
+        document = document_of(shadow)
+        try:
+            retriever = stored_retriever(store, vault, document.candidate or "", {}).to_domain()
+            breaker = breaker or CircuitBreaker(limit=retriever.breaker)
+            answers, breaker = _ask(probe, retriever, document.k, waiting, breaker, stopping)
+        except (NotFoundError, InvalidInputError):
+            return (
+                clock() + PAUSE
+            )  # it is archived, or cannot be asked as it is defined now; what waits is dropped in a day
+        pairs = {one.id: _pair(one, answers[one.id]) for one in waiting if one.id in answers}
+        at = to_us(clock())
+        with store.write() as connection:
+            # First, as intake and deletion do: whoever holds it waits for no row of this.
+            if rows.read_shadow(connection, shadow_id, lock=True) is None:
+                return None
+            taken = shadows.take_questions(connection, sorted(pairs))
+            counted = [pair for number, pair in pairs.items() if number in taken]
+            count_pairs(connection, shadow.slug, counted, at)
+            keep_different(connection, shadow.id, counted, most=document.keep, at=at)
+            if breaker.is_open:
+                wish = timedelta(seconds=breaker.retry_after_seconds or 0)
+                rows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
+        if stopping():
+            return clock()
+    return clock() + _TURN
+
+
+def _ask(
+    probe: Probe,
+    retriever: Retriever,
+    k: int,
+    waiting: Sequence[Question],
+    breaker: CircuitBreaker,
+    stopping: Callable[[], bool],
+) -> tuple[dict[int, Answer], CircuitBreaker]:
+    """Return the answers to some queries, by their ids; those that were not asked have none."""
+    # Ranks alone are compared: nobody else is asked to score.
+    plain = replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
+    context = ProbeContext(retriever=plain, k=k, run_id="shadow")
+    queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(waiting)]
+    answers: dict[int, Answer] = {}
+    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            answers |= {waiting[place].id: one for place, one in batch if one.outcome is not Outcome.SKIPPED}
+            breaker = breaker.after(answer for _, answer in batch)
+            if stopping() or breaker.is_open:
+                break
+    return answers, breaker
+
+
+def _pair(question: Question, answer: Answer) -> AnsweredPair:
+    ranking = answer.ranking
+    hits: Hits | None = None
+    if answer.outcome is Outcome.OK and ranking is not None:
+        found = [ShadowHit(id=one, text=text) for one, text in zip(ranking.ids, ranking.texts, strict=True)]
+        hits = cut_to(found, question.hits)
+    return AnsweredPair(
+        query=question.query,
+        a=question.hits,
+        b=hits,
+        a_seconds=question.seconds,
+        b_seconds=answer.latency_seconds,
+    )
+
+
+MOST_WAITING: Final = 10_000
+"""Queries that wait for the candidate of a shadow."""
+
+
+def receive_pairs(
+    store: Store, vault: Vault, slug: str, pairs: Sequence[ShadowPair], *, now: datetime, key: str | None = None
+) -> ReceivedPairs:
+    """Add pairs to the hour of now, and have the candidate asked a share of the queries that lack its answer.
+
+    All or none. The first pairs of a slug begin a shadow. What comes with the `key` of what arrived within a day is not
+    added again: the answer is that of the first time, with a note. Raises InvalidInputError where answers of the
+    candidate are missing and nobody said whom to ask, and ConflictError where the key came with other pairs.
+    """
+    answered = [_answered(pair) for pair in pairs if not pair.waits]
+    at = to_us(now)
+    with store.write() as connection:
+        shadow = rows.find_shadow(connection, slug, lock=True)  # held: what waits is counted, and grows
+        chosen = _choose(shadow, slug, pairs)
+        room = _room(connection, shadow) if chosen else 0
+        answer: ReceivedPairs = {
+            "received": len(pairs),
+            "compared": len(answered),
+            "to_ask": len(chosen[:room]),
+            "notes": _notes(left_out=len(chosen[room:])),
+        }
+        if key is not None:
+            part = name_part(vault, key, json.dumps([pair.data() for pair in pairs]))
+            if not shadows.remember_part(connection, slug, part.key, received_part(part, answer), at=at):
+                return cast("ReceivedPairs", answer_again(shadows.find_part(connection, slug, part.key), part))
+        count_pairs(connection, slug, answered, at)
+        if shadow is not None:
+            keep_different(connection, shadow.id, answered, most=document_of(shadow).keep, at=at)
+            shadows.add_questions(connection, shadow.id, chosen[:room], at)
+            if chosen[:room]:
+                defer(connection, [NewJob(JobKind.SHADOW, shadow.id)])
+    return answer
+
+
+def _choose(shadow: DefinedShadow | None, slug: str, pairs: Sequence[ShadowPair]) -> list[NewQuestion]:
+    """Return the queries that the candidate is asked. Raises InvalidInputError where nobody said whom to ask."""
+    waiting = [(place, pair) for place, pair in enumerate(pairs) if pair.waits]
+    if not waiting:
+        return []
+    document = None if shadow is None else document_of(shadow)
+    if document is None or document.candidate is None:
+        reason = (
+            "must have the hits of the candidate (b) or `b_failed: true`; for Coalmine to ask the candidate, name it: "
+            f"PUT /v1/shadows/{slug} with `candidate`"
+        )
+        raise InvalidInputError(
+            [Problem(path=f"pairs[{place}]", message=reason) for place, _ in waiting[:MOST_PROBLEMS]]
+        )
+    return [
+        NewQuestion(query=pair.query, hits=domain_hits(pair.a), seconds=pair.a_seconds)
+        for _, pair in waiting
+        if is_asked(slug, pair.query, share=document.share)
+    ]
+
+
+def _room(connection: Connection, shadow: DefinedShadow | None) -> int:
+    return 0 if shadow is None else max(0, MOST_WAITING - shadows.count_questions(connection, shadow.id))
+
+
+def _notes(*, left_out: int) -> list[str]:
+    if not left_out:
+        return []
+    return [f"{counted(left_out, 'query')} left out: {MOST_WAITING:,} wait for the candidate already"]
+
+
+def _answered(pair: ShadowPair) -> AnsweredPair:
+    return AnsweredPair(
+        query=pair.query,
+        a=domain_hits(pair.a),
+        b=None if pair.b is None else domain_hits(pair.b),
+        a_seconds=pair.a_seconds,
+        b_seconds=pair.b_seconds,
+    )

@@ -1,15 +1,26 @@
 """Rows of experiments and their epochs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import insert_one
-from app.experiments.tables import experiment_epochs, experiments
+from app.base.db.engine import blocks, insert_new, insert_one, upsert
+from app.base.db.rows import STAGED_ROWS, numbers
+from app.experiments.domain.interleaving import Preferences
+from app.experiments.tables import (
+    experiment_counts,
+    experiment_epochs,
+    experiment_units,
+    experiments,
+    interleaving_clicks,
+    interleavings,
+    promotion_waivers,
+    promotions,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +103,301 @@ def list_epochs(connection: Connection, experiment_id: int) -> list[EpochRow]:
 def _experiment(row: Any) -> ExperimentRow:
     return ExperimentRow(
         id=row.id, slug=row.slug, salt=bytes(row.salt), created_at=row.created_at, created_by=row.created_by
+    )
+
+
+class UnitRow(NamedTuple):
+    """A unit of an epoch."""
+
+    epoch_id: int
+    unit: int
+    arm: int
+    exposed_at: int
+    event: int | None
+    """None = no outcome came, as `value`."""
+    value: int | None
+
+
+class CountRow(NamedTuple):
+    """Units that were exposed to an arm in a span of time, by its begin, and the successes among them."""
+
+    bucket: int
+    arm: int
+    units: int
+    successes: int
+
+
+def find_units(connection: Connection, epoch_ids: Collection[int], wanted: Sequence[int]) -> list[UnitRow]:
+    """Return these units in these epochs."""
+    table = experiment_units
+    found: list[UnitRow] = []
+    for block in blocks(sorted({(unit,) for unit in wanted}), STAGED_ROWS):
+        asked = numbers(connection, "asked", ["unit"], block)
+        # Not a join: SQLite would go through the units of the epoch, and for each through all that are asked for.
+        mine = (table.c.epoch_id.in_(epoch_ids), table.c.unit.in_(sa.select(asked.c.unit)))
+        found += [
+            UnitRow(row.epoch_id, row.unit, row.arm, row.exposed_at, row.event, row.value)
+            for row in connection.execute(sa.select(table).where(*mine))
+        ]
+    return found
+
+
+def insert_units(connection: Connection, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    """Insert (epoch id, unit, arm, exposed at) of units that are not there."""
+    for block in blocks(sorted(rows), STAGED_ROWS):
+        insert_new(connection, experiment_units, ("epoch_id", "unit", "arm", "exposed_at"), block)
+
+
+def save_values(connection: Connection, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    """Store (epoch id, unit, event, value) of units that have no value."""
+    table = experiment_units
+    for block in blocks(sorted(rows), STAGED_ROWS):
+        came = numbers(connection, "came", ["epoch_id", "unit", "event", "value"], block)
+        mine = sa.and_(table.c.epoch_id == came.c.epoch_id, table.c.unit == came.c.unit)
+        connection.execute(sa.update(table).where(mine).values(event=came.c.event, value=came.c.value))
+
+
+def add_counts(connection: Connection, epoch_id: int, rows: Sequence[CountRow]) -> None:
+    """Add to the running totals of an epoch."""
+    table = experiment_counts
+    for block in blocks(sorted(rows), STAGED_ROWS):
+        empty = [(epoch_id, row.bucket, row.arm, 0, 0) for row in block]
+        insert_new(connection, table, ("epoch_id", "bucket", "arm", "units", "successes"), empty)
+        added = numbers(connection, "added", ["bucket", "arm", "units", "successes"], [tuple(row) for row in block])
+        mine = (table.c.epoch_id == epoch_id, table.c.bucket == added.c.bucket, table.c.arm == added.c.arm)
+        grown = {
+            "units": table.c.units + added.c.units,
+            "successes": table.c.successes + added.c.successes,
+        }
+        connection.execute(sa.update(table).where(*mine).values(grown))
+
+
+def read_counts(connection: Connection, epoch_id: int) -> list[CountRow]:
+    """Return the running totals of an epoch in the order of time: a row for each arm and span, not for each unit."""
+    table = experiment_counts
+    statement = (
+        sa.select(table.c.bucket, table.c.arm, table.c.units, table.c.successes)
+        .where(table.c.epoch_id == epoch_id)
+        .order_by(table.c.bucket, table.c.arm)
+    )
+    return [CountRow(*row) for row in connection.execute(statement)]
+
+
+def units_of(connection: Connection, epoch_ids: Sequence[int], limit: int) -> list[tuple[int, int]]:
+    """Return up to so many (epoch id, unit) of these epochs."""
+    return _some_units(connection, experiment_units.c.epoch_id.in_(epoch_ids), limit)
+
+
+def old_units(connection: Connection, limit: int, *, horizon: int) -> list[tuple[int, int]]:
+    """Find (epoch id, unit) of units whose epoch ended before `horizon`."""
+    ended = sa.select(experiment_epochs.c.id).where(experiment_epochs.c.ended_at < horizon)
+    return _some_units(connection, experiment_units.c.epoch_id.in_(ended), limit)
+
+
+def drop_units(connection: Connection, old: Sequence[tuple[int, int]]) -> int:
+    """Delete these units; the totals stay."""
+    table = experiment_units
+    gone = numbers(connection, "gone", ["epoch_id", "unit"], old)
+    mine = sa.tuple_(table.c.epoch_id, table.c.unit).in_(sa.select(gone.c.epoch_id, gone.c.unit))
+    return connection.execute(sa.delete(table).where(mine)).rowcount
+
+
+def _some_units(connection: Connection, where: sa.ColumnElement[bool], limit: int) -> list[tuple[int, int]]:
+    table = experiment_units
+    statement = sa.select(table.c.epoch_id, table.c.unit).where(where).limit(limit)
+    return [(row.epoch_id, row.unit) for row in connection.execute(statement)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterleavingRow:
+    """An interleaving in its current epoch."""
+
+    id: int
+    slug: str
+    body: Mapping[str, Any]
+    salt: bytes
+    epoch: int
+    began_at: int
+    created_at: int
+    created_by: str
+    preferences: Preferences
+    ties: int
+    decided_at: int | None
+    decided: Preferences | None
+    """What units preferred at the look that decided."""
+
+
+class ClickRow(NamedTuple):
+    """A click of a unit for one of the rankings."""
+
+    unit: int
+    event: int
+    credit: int
+    """-1 for A, 1 for B."""
+
+
+def insert_interleaving(
+    connection: Connection, slug: str, body: Mapping[str, Any], *, salt: bytes, at: int, by: str
+) -> bool:
+    """Insert an interleaving; False where one has the slug."""
+    values = {"slug": slug, "body": json.dumps(body), "salt": salt, "epoch": 1, "began_at": at, "created_at": at}
+    return insert_one(connection, interleavings, **values, created_by=by, a=0, b=0, ties=0) is not None
+
+
+def find_interleaving(connection: Connection, slug: str, *, lock: bool = False) -> InterleavingRow | None:
+    """Return an interleaving; with `lock` nobody else writes to it meanwhile."""
+    statement = sa.select(interleavings).where(interleavings.c.slug == slug)
+    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+    return None if row is None else _row(row)
+
+
+def list_interleavings(connection: Connection, *, after: str = "", limit: int) -> list[InterleavingRow]:
+    """List interleavings by slug, those behind `after`."""
+    chosen = interleavings.c.slug > after
+    statement = sa.select(interleavings).where(chosen).order_by(interleavings.c.slug).limit(limit)
+    return [_row(row) for row in connection.execute(statement)]
+
+
+def begin_interleaving_epoch(connection: Connection, row: InterleavingRow, body: Mapping[str, Any], at: int) -> None:
+    """Begin an epoch with what has changed; the clicks of the one before are deleted."""
+    delete_clicks(connection, row.id)
+    values = {"body": json.dumps(body), "epoch": row.epoch + 1, "began_at": at, "a": 0, "b": 0, "ties": 0}
+    undecided = {"decided_at": None, "decided_a": None, "decided_b": None}
+    connection.execute(sa.update(interleavings).where(interleavings.c.id == row.id).values({**values, **undecided}))
+
+
+def save_counts(connection: Connection, interleaving_id: int, found: Preferences, ties: int) -> None:
+    """Store how many units prefer which ranking."""
+    values = {"a": found.a, "b": found.b, "ties": ties}
+    connection.execute(sa.update(interleavings).where(interleavings.c.id == interleaving_id).values(values))
+
+
+def save_decision(connection: Connection, interleaving_id: int, found: Preferences, at: int) -> None:
+    """Store at which look an interleaving ended; the first one stays."""
+    undecided = sa.and_(interleavings.c.id == interleaving_id, interleavings.c.decided_at.is_(None))
+    values = {"decided_at": at, "decided_a": found.a, "decided_b": found.b}
+    connection.execute(sa.update(interleavings).where(undecided).values(values))
+
+
+def read_credits(connection: Connection, interleaving_id: int, units: Collection[int]) -> dict[int, int]:
+    """Return the sum of the credits of these units, of those that clicked."""
+    table = interleaving_clicks
+    found: dict[int, int] = {}
+    for block in blocks(sorted({(unit,) for unit in units}), STAGED_ROWS):
+        asked = numbers(connection, "asked", ["unit"], block)
+        mine = (table.c.interleaving_id == interleaving_id, table.c.unit.in_(sa.select(asked.c.unit)))
+        statement = sa.select(table.c.unit, sa.func.sum(table.c.credit)).where(*mine).group_by(table.c.unit)
+        found |= {unit: int(credit) for unit, credit in connection.execute(statement).all()}
+    return found
+
+
+def insert_clicks(connection: Connection, interleaving_id: int, rows: Sequence[ClickRow]) -> None:
+    """Insert clicks, passing over those that came before."""
+    columns = ("interleaving_id", "unit", "event", "credit")
+    for block in blocks(sorted(set(rows)), STAGED_ROWS):
+        insert_new(connection, interleaving_clicks, columns, [(interleaving_id, *row) for row in block])
+
+
+def delete_clicks(connection: Connection, interleaving_id: int) -> None:
+    """Delete the clicks of an interleaving."""
+    connection.execute(sa.delete(interleaving_clicks).where(interleaving_clicks.c.interleaving_id == interleaving_id))
+
+
+def delete_interleaving(connection: Connection, interleaving_id: int) -> None:
+    """Delete an interleaving without clicks."""
+    connection.execute(sa.delete(interleavings).where(interleavings.c.id == interleaving_id))
+
+
+def _row(row: Any) -> InterleavingRow:
+    names = ("id", "slug", "epoch", "began_at", "created_at", "created_by", "ties", "decided_at")
+    return InterleavingRow(
+        **{name: getattr(row, name) for name in names},
+        body=json.loads(row.body),
+        salt=bytes(row.salt),
+        preferences=Preferences(a=row.a, b=row.b),
+        decided=None if row.decided_at is None else Preferences(a=row.decided_a, b=row.decided_b),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionRow:
+    """A promotion."""
+
+    id: int
+    slug: str
+    body: Mapping[str, Any]
+    created_at: int
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaiverRow:
+    """A waived gate."""
+
+    gate: str
+    reason: str
+    waived_by: str
+    waived_at: int
+
+
+def insert_promotion(connection: Connection, *, slug: str, body: Mapping[str, Any], at: int, by: str) -> bool:
+    """Insert a promotion; False where one has the slug."""
+    return (
+        insert_one(connection, promotions, slug=slug, body=json.dumps(body), created_at=at, created_by=by) is not None
+    )
+
+
+def change_promotion(connection: Connection, promotion_id: int, body: Mapping[str, Any]) -> None:
+    """Replace the document of a promotion, and forget its waivers: they were of another candidate."""
+    connection.execute(sa.update(promotions).where(promotions.c.id == promotion_id).values(body=json.dumps(body)))
+    _forget_waivers(connection, promotion_id)
+
+
+def find_promotion(connection: Connection, slug: str) -> PromotionRow | None:
+    """Return the promotion of this slug."""
+    row = connection.execute(sa.select(promotions).where(promotions.c.slug == slug)).one_or_none()
+    return None if row is None else _promotion(row)
+
+
+def list_promotions(connection: Connection, *, after: str = "", limit: int) -> list[PromotionRow]:
+    """List promotions by slug, those behind `after`."""
+    statement = sa.select(promotions).where(promotions.c.slug > after).order_by(promotions.c.slug).limit(limit)
+    return [_promotion(row) for row in connection.execute(statement)]
+
+
+def delete_promotion(connection: Connection, promotion_id: int) -> None:
+    """Delete a promotion with its waivers."""
+    _forget_waivers(connection, promotion_id)
+    connection.execute(sa.delete(promotions).where(promotions.c.id == promotion_id))
+
+
+def save_waiver(connection: Connection, promotion_id: int, gate: str, *, reason: str, by: str, at: int) -> None:
+    """Store that a gate is waived; an earlier waiver of it is replaced."""
+    keys = ["promotion_id", "gate"]
+    values = {"promotion_id": promotion_id, "gate": gate, "reason": reason, "waived_by": by, "waived_at": at}
+    upsert(connection, promotion_waivers, keys, **values)
+
+
+def delete_waiver(connection: Connection, promotion_id: int, gate: str) -> bool:
+    """Delete the waiver of a gate; False where there was none."""
+    mine = sa.and_(promotion_waivers.c.promotion_id == promotion_id, promotion_waivers.c.gate == gate)
+    return connection.execute(sa.delete(promotion_waivers).where(mine)).rowcount == 1
+
+
+def list_waivers(connection: Connection, promotion_id: int) -> list[WaiverRow]:
+    """List the waivers of a promotion."""
+    statement = sa.select(promotion_waivers).where(promotion_waivers.c.promotion_id == promotion_id)
+    return [
+        WaiverRow(gate=row.gate, reason=row.reason, waived_by=row.waived_by, waived_at=row.waived_at)
+        for row in connection.execute(statement)
+    ]
+
+
+def _forget_waivers(connection: Connection, promotion_id: int) -> None:
+    connection.execute(sa.delete(promotion_waivers).where(promotion_waivers.c.promotion_id == promotion_id))
+
+
+def _promotion(row: Any) -> PromotionRow:
+    return PromotionRow(
+        id=row.id, slug=row.slug, body=json.loads(row.body), created_at=row.created_at, created_by=row.created_by
     )

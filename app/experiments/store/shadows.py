@@ -1,15 +1,19 @@
 """Rows of shadows: sums over pairs by the hour, and the documents of those that somebody defined."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import insert_new, insert_one
-from app.experiments.tables import shadow_hours, shadows
+from app.base.db import engine
+from app.base.db.engine import ReceivedPart, insert_new, insert_one
+from app.experiments.domain.promotion import Hits, ShadowHit
+from app.experiments.tables import shadow_hours, shadow_pairs, shadow_parts, shadow_questions, shadows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +159,164 @@ def _row(row: Any) -> ShadowRow:
     }  # PostgreSQL adds whole numbers up as decimals
     sums = ShadowSums(**{name: kind(getattr(row, name)) for name, kind in kinds.items()})
     return ShadowRow(slug=row.slug, first=row.first, last=row.last, sums=sums)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPair:
+    """A query with the texts that users got and those of the candidate, and how alike the rankings are."""
+
+    query: str
+    a: Sequence[str]
+    b: Sequence[str]
+    rbo: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRow(NewPair):
+    """A pair that is kept."""
+
+    id: int
+    at: int
+
+
+def keep_pairs(connection: Connection, shadow_id: int, pairs: Sequence[NewPair], *, most: int, at: int) -> None:
+    """Add pairs, the first one of each query, and delete all but the `most` different ones."""
+    rows = [
+        (
+            shadow_id,
+            sha256(one.query.encode()).hexdigest(),
+            one.query,
+            json.dumps(list(one.a)),
+            json.dumps(list(one.b)),
+            one.rbo,
+            at,
+        )
+        for one in sorted(pairs, key=lambda one: one.rbo)[:most]
+    ]
+    insert_new(connection, shadow_pairs, ("shadow_id", "digest", "query", "a", "b", "rbo", "at"), rows)
+    mine = shadow_pairs.c.shadow_id == shadow_id
+    kept = sa.select(shadow_pairs.c.id).where(mine).order_by(shadow_pairs.c.rbo, shadow_pairs.c.id).limit(most)
+    connection.execute(sa.delete(shadow_pairs).where(mine, shadow_pairs.c.id.not_in(kept)))
+
+
+def list_pairs(connection: Connection, shadow_id: int, limit: int | None = None) -> list[PairRow]:
+    """Return the pairs of a shadow, the most different first."""
+    order = (shadow_pairs.c.rbo, shadow_pairs.c.id)
+    statement = sa.select(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id).order_by(*order).limit(limit)
+    return [
+        PairRow(id=row.id, query=row.query, a=json.loads(row.a), b=json.loads(row.b), rbo=row.rbo, at=row.at)
+        for row in connection.execute(statement)
+    ]
+
+
+def count_pairs(connection: Connection, shadow_id: int) -> int:
+    """Count the pairs of a shadow."""
+    mine = shadow_pairs.c.shadow_id == shadow_id
+    return connection.execute(sa.select(sa.func.count()).select_from(shadow_pairs).where(mine)).scalar_one()
+
+
+def forget_pairs(connection: Connection, shadow_id: int) -> None:
+    """Delete the pairs of a shadow."""
+    connection.execute(sa.delete(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id))
+
+
+def old_pairs(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find pairs that came before `horizon`."""
+    statement = sa.select(shadow_pairs.c.id).where(shadow_pairs.c.at < horizon).limit(limit)
+    return list(connection.execute(statement).scalars())
+
+
+def drop_pairs(connection: Connection, old: Sequence[int]) -> int:
+    """Delete these pairs."""
+    return connection.execute(sa.delete(shadow_pairs).where(shadow_pairs.c.id.in_(old))).rowcount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewQuestion:
+    """A query with what users got for it, and how long that took."""
+
+    query: str
+    hits: Hits
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(NewQuestion):
+    """A query that waits."""
+
+    id: int
+
+
+def add_questions(connection: Connection, shadow_id: int, questions: Sequence[NewQuestion], at: int) -> None:
+    """Add queries to those that wait."""
+    rows = [
+        (shadow_id, one.query, json.dumps([[hit.id, hit.text] for hit in one.hits]), one.seconds, at)
+        for one in questions
+    ]
+    insert_new(connection, shadow_questions, ("shadow_id", "query", "hits", "seconds", "received_at"), rows)
+
+
+def count_questions(connection: Connection, shadow_id: int) -> int:
+    """Count the queries of a shadow that wait."""
+    mine = shadow_questions.c.shadow_id == shadow_id
+    return connection.execute(sa.select(sa.func.count()).select_from(shadow_questions).where(mine)).scalar_one()
+
+
+def next_questions(connection: Connection, shadow_id: int, limit: int) -> list[Question]:
+    """Return the queries of a shadow that have waited longest."""
+    table = shadow_questions
+    statement = sa.select(table).where(table.c.shadow_id == shadow_id).order_by(table.c.id).limit(limit)
+    return [
+        Question(
+            id=row.id,
+            query=row.query,
+            hits=[ShadowHit(id=one[0], text=one[1]) for one in json.loads(row.hits)],
+            seconds=row.seconds,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def take_questions(connection: Connection, ids: Sequence[int]) -> set[int]:
+    """Delete queries and return those that were there: an answer counts only where its query still waited."""
+    taken = sa.delete(shadow_questions).where(shadow_questions.c.id.in_(ids)).returning(shadow_questions.c.id)
+    return set(connection.execute(taken).scalars())
+
+
+def forget_questions(connection: Connection, shadow_id: int) -> None:
+    """Delete the queries of a shadow."""
+    connection.execute(sa.delete(shadow_questions).where(shadow_questions.c.shadow_id == shadow_id))
+
+
+def old_questions(connection: Connection, limit: int, *, horizon: int) -> list[tuple[int, str]]:
+    """Find queries that came before `horizon`, with the slugs of their shadows."""
+    statement = (
+        sa.select(shadow_questions.c.id, shadows.c.slug)
+        .join(shadows, shadows.c.id == shadow_questions.c.shadow_id)
+        .where(shadow_questions.c.received_at < horizon)
+        .limit(limit)
+    )
+    return [(row.id, row.slug) for row in connection.execute(statement)]
+
+
+def drop_questions(connection: Connection, old: Sequence[tuple[int, str]], *, hour: int) -> int:
+    """Delete queries that were not asked in time, and count them as dropped in an hour of their shadows."""
+    taken = take_questions(connection, [one for one, _ in old])
+    for slug, dropped in Counter(slug for one, slug in old if one in taken).items():
+        add_sums(connection, slug, hour, ShadowSums(dropped=dropped))
+    return len(taken)
+
+
+def remember_part(connection: Connection, slug: str, key: str, part: ReceivedPart, *, at: int) -> bool:
+    """Store that a request arrived; False where it had arrived before."""
+    return engine.remember_part(connection, shadow_parts, {"slug": slug}, key, part, at=at)
+
+
+def find_part(connection: Connection, slug: str, key: str) -> ReceivedPart | None:
+    """Return the request that arrived with a key."""
+    return engine.find_part(connection, shadow_parts, {"slug": slug}, key)
+
+
+def forget_parts(connection: Connection, slug: str) -> None:
+    """Delete the requests of a shadow: what was deleted may be sent again."""
+    connection.execute(sa.delete(shadow_parts).where(shadow_parts.c.slug == slug))

@@ -17,7 +17,7 @@ import app
 from app.base.addresses import AddressPolicy
 from app.hooks.client.apprise_process import AppriseRequest
 from app.hooks.client.receiver_answers import HookError
-from app.hooks.domain.hooks import Hook, Message, Receipt
+from app.hooks.domain import Hook, Message, Receipt
 
 STARTUP_SECONDS = 10.0
 """How long the process may take on top of the hook's time-out: Apprise alone takes a second to load."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.base.addresses import AddressPolicy
 from app.hooks.client.receiver_answers import HookError
-from app.hooks.domain.hooks import Hook, Mail, MailTls, Message, Receipt, mail_port_hint
+from app.hooks.domain import Hook, Mail, MailTls, Message, Receipt, mail_port_hint
 
 READ_BYTES = 200_000
 """Bytes a mail server may send in one exchange."""

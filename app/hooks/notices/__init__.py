@@ -3,15 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from app.hooks.domain.hooks import Hook, HookKind
-from app.hooks.domain.notices import Notice
-from app.hooks.notices.alertmanager import alertmanager_body
-from app.hooks.notices.apprise import apprise_body
-from app.hooks.notices.email import email_body
-from app.hooks.notices.pagerduty import pagerduty_body
-from app.hooks.notices.report import READY, report_body
+from app.hooks.domain import Hook, HookKind, Notice
+from app.hooks.notices.mail import READY, apprise_body, email_body, report_body
+from app.hooks.notices.paging import alertmanager_body, pagerduty_body, webhook_body
 from app.hooks.notices.slack import slack_body
-from app.hooks.notices.webhook import webhook_body
 
 
 def body_of(hook: Hook, notice: Notice, message_id: str) -> bytes:

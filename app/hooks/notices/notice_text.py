@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.alerts.domain.evidence import ChangedCanary
-from app.alerts.domain.lost_chunks import lost_text
-from app.base.number_text import bound_text, ratio_text
+from app.alerts.domain.evidence import ChangedCanary, lost_text
+from app.base.texts import bound_text, ratio_text
 from app.base.values import Reason
-from app.catalog.domain.judgment_sources import labelled
-from app.hooks.domain.notices import Notice, NoticeData, NoticeLinks
+from app.catalog.domain.judgments import labelled
+from app.hooks.domain import Notice, NoticeData, NoticeLinks
 
 LONGEST_TITLE: Final = 600
 LONGEST_REASON: Final = 1_000

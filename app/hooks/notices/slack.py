@@ -8,7 +8,7 @@ begin mentions, links and commands, and only these three are escaped, in every t
 import json
 from collections.abc import Iterable, Iterator
 
-from app.hooks.domain.notices import Notice
+from app.hooks.domain import Notice
 from app.hooks.notices.notice_text import NoticeText, notice_text
 
 _HEADER, _TEXT, _ADVICE, _FIELD, _FIELDS = 150, 2_900, 600, 400, 10

@@ -3,18 +3,19 @@
 Separate from alerts, so that retries and restarts never notify twice. Claiming is in `claims`, replaying in `replays`.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import insert_new, insert_one, sql_literal
-from app.base.jobs.jobs import defer
+from app.base.db.engine import NOW, Moment, insert_new, insert_one, sql_literal
+from app.base.jobs.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
 from app.catalog.tables import definitions
-from app.hooks.tables import attempts, deliveries
+from app.hooks.tables import attempts, deliveries, incidents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,3 +219,240 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
 def delivery_from_row(row: Any) -> DeliveryRow:
     """Read a row of `DELIVERY`."""
     return DeliveryRow(**{name: getattr(row, name) for name in DeliveryRow.__dataclass_fields__})
+
+
+UNHEARD: Final = (
+    "Not sent: the receiver took no message that the alert is open, so there is nothing to resolve there. "
+    "Replaying that message sends this one after it."
+)
+CLOCK_TOLERANCE: Final = 600 * 1_000_000
+"""Microseconds: more than any attempt is put off. What is further ahead, a wrong clock has written."""
+
+
+def begin_attempt(connection: Connection, hook_id: int, *, owner: str, now: int) -> DeliveryRow | None:
+    """Begin an attempt at the oldest delivery to a hook that is due; None = there is none.
+
+    A delivery waits for earlier ones with the same key: a resolve never overtakes its trigger, nor the next opening the
+    resolve before it. A resolve whose trigger was never taken is not sent: see `_end_unheard`.
+    """
+    oldest = (
+        DELIVERY.where(of_hook(deliveries) == hook_id, _is_next(), is_due(deliveries.c.next_attempt_at, now))
+        .order_by(deliveries.c.next_attempt_at, deliveries.c.id)
+        .limit(1)
+        .with_for_update(of=deliveries)
+    )
+    row = connection.execute(oldest).one_or_none()
+    if row is None:
+        return None
+    if _end_unheard(connection, row):
+        return begin_attempt(connection, hook_id, owner=owner, now=now)
+    begun = {
+        # Whoever began before and did not end may have been heard.
+        "may_be_taken": sa.or_(deliveries.c.may_be_taken, deliveries.c.claimed_by.is_not(None)),
+        "claimed_by": owner,
+        "first_attempt_at": sa.func.coalesce(deliveries.c.first_attempt_at, now),
+        "attempts": deliveries.c.attempts + 1,
+    }
+    connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(**begun))
+    return find_delivery(connection, row.id)
+
+
+def _end_unheard(connection: Connection, resolve: sa.Row[Any]) -> bool:
+    """End a resolve of an incident that the receiver never heard of; False where it is to be sent.
+
+    It is dead, not cancelled: a replay of the trigger brings it with it.
+    """
+    if resolve.type != "alert.resolved" or resolve.incident_id is None or resolve.may_be_taken:
+        return False
+    heard = sa.select(deliveries.c.id).where(
+        deliveries.c.incident_id == resolve.incident_id,
+        deliveries.c.hook_id == resolve.hook_id,
+        deliveries.c.id != resolve.id,
+        sa.or_(deliveries.c.may_be_taken, deliveries.c.state == "delivered", deliveries.c.claimed_by.is_not(None)),
+    )
+    if connection.execute(heard.limit(1)).one_or_none() is not None:
+        return False
+    values = {"state": "dead", "reason": UNHEARD}
+    connection.execute(sa.update(deliveries).where(deliveries.c.id == resolve.id).values(**values))
+    return True
+
+
+def next_attempt(connection: Connection, hook_id: int, *, now: int) -> int | None:
+    """Say when something is to be sent to a hook next, for the first time or again; None = nothing is to be."""
+    waiting = sa.select(deliveries.c.next_attempt_at).where(of_hook(deliveries) == hook_id, _is_next())
+    again = sa.select(deliveries.c.refresh_at).where(
+        of_hook(deliveries) == hook_id, deliveries.c.refresh_at.is_not(None)
+    )
+    moments = [*connection.execute(waiting).scalars(), *connection.execute(again).scalars()]
+    return min((now if at > now + CLOCK_TOLERANCE else at for at in moments), default=None)
+
+
+def forgotten_hooks(connection: Connection, now: int) -> set[int]:
+    """Give the hooks to which something is due and about which no job is.
+
+    It is of a release without jobs, or of a clock that was ahead.
+    """
+    new = sa.select(deliveries.c.hook_id).where(_is_next(), is_due(deliveries.c.next_attempt_at, NOW))
+    again = sa.select(deliveries.c.hook_id).where(is_due(deliveries.c.refresh_at, NOW))
+    found = set(connection.execute(sa.union(new, again), {"now": now}).scalars())
+    return found - at_hand(connection, (JobKind.DELIVERY,), now) if found else found
+
+
+def _is_next() -> sa.ColumnElement[bool]:
+    """Whether a delivery is pending and waits for no other one."""
+    other, theirs, ours = deliveries.alias(), incidents.alias(), incidents.alias()
+    # The sums keep SQLite from walking all deliveries, by hook or id.
+    waiting = sa.and_(of_hook(other) == deliveries.c.hook_id, other.c.state == sql_literal("pending"))
+    before = other.c.id + 0 < deliveries.c.id
+    bound = sa.and_(theirs.c.id == other.c.incident_id, ours.c.id == deliveries.c.incident_id)
+    earlier = sa.exists().where(waiting, before, bound, theirs.c.dedupe_key == ours.c.dedupe_key)
+    return sa.and_(deliveries.c.state == sql_literal("pending"), ~earlier)
+
+
+def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes) -> bool:
+    """Store the body, the same bytes on every attempt; False where somebody else is at the delivery."""
+    change = sa.update(deliveries).where(_is_mine(delivery_id, owner)).values(body=body)
+    return connection.execute(change).rowcount == 1
+
+
+def finish_attempt(
+    connection: Connection,
+    delivery_id: int,
+    *,
+    owner: str,
+    state: str,
+    next_attempt_at: int,
+    reason: str,
+    untaken: bool,
+    taken_by: str | None,
+) -> bool:
+    """End an attempt: delivered, dead, or pending until the next; False where somebody else is at the delivery."""
+    values: dict[str, object] = {"state": state, "next_attempt_at": next_attempt_at, "reason": reason}
+    values |= {"claimed_by": None, "taken_by": taken_by}
+    if not untaken:
+        values["may_be_taken"] = True
+    return connection.execute(sa.update(deliveries).where(_is_mine(delivery_id, owner)).values(**values)).rowcount == 1
+
+
+def is_due(at: sa.ColumnElement[int], now: Moment) -> sa.ColumnElement[bool]:
+    """Whether a moment has come, or is so far ahead that only a wrong clock can have written it."""
+    return sa.or_(at <= now, at > now + CLOCK_TOLERANCE)
+
+
+def _is_mine(delivery_id: int, owner: str) -> sa.ColumnElement[bool]:
+    pending = deliveries.c.state == sql_literal("pending")
+    return sa.and_(deliveries.c.id == delivery_id, pending, deliveries.c.claimed_by == owner)
+
+
+def of_hook(one: sa.FromClause) -> sa.ColumnElement[int]:
+    """Give the hook of a delivery as a sum, which keeps SQLite from walking all deliveries of the hook."""
+    return one.c.hook_id + sa.literal_column("0")
+
+
+_MAX_CANDIDATES = 100
+"""Waiting deliveries considered at most, so that a success costs the same however many wait."""
+
+
+def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Collection[str]) -> bool:
+    """Make one delivery of a hook due that waits for its retry; False where there is none.
+
+    Of those whose last attempt got no response and failed with one of `errors`, the one with the oldest last attempt:
+    one that fails again comes last. Not those with a response, which may have asked for a delay.
+    """
+    # The sum keeps SQLite from walking all deliveries of the hook.
+    of_hook = sa.and_(
+        deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == sql_literal("pending")
+    )
+    waits = sa.and_(of_hook, deliveries.c.claimed_by.is_(None), deliveries.c.next_attempt_at > now)
+    soonest = (deliveries.c.next_attempt_at, deliveries.c.id)
+    few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_MAX_CANDIDATES)
+    tried = attempts.alias()
+    # The sum keeps PostgreSQL from walking all attempts from the newest back to one of the delivery.
+    newest = sa.select(sa.func.max(tried.c.id + sa.literal_column("0"))).where(tried.c.delivery_id == deliveries.c.id)
+    unanswered = sa.exists().where(
+        attempts.c.id == newest.correlate(deliveries).scalar_subquery(),
+        attempts.c.http_status.is_(None),
+        attempts.c.error.in_(sorted(errors)),
+    )
+    # Transactions that end incidents lock deliveries one after another: waiting here could deadlock with them.
+    statement = (
+        sa.select(deliveries.c.id)
+        .where(deliveries.c.id.in_(few), waits, unanswered)
+        .order_by(newest.correlate(deliveries).scalar_subquery(), deliveries.c.id)
+        .limit(1)
+        .with_for_update(of=deliveries, skip_locked=True)
+    )
+    delivery_id = connection.execute(statement).scalar_one_or_none()
+    if delivery_id is None:
+        return False
+    change = sa.update(deliveries).where(deliveries.c.id == delivery_id, waits).values(next_attempt_at=now)
+    return connection.execute(change).rowcount == 1
+
+
+def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mapping[int, int]:
+    """Return, by delivery, the one just before it with the same hook and key, which has to be sent first."""
+    # The sum keeps SQLite from walking all deliveries of a key, where few wait.
+    incident = deliveries.c.incident_id + sa.literal_column("0")
+    waiting = (
+        sa.select(deliveries.c.id, deliveries.c.hook_id, incidents.c.dedupe_key)
+        .select_from(deliveries)
+        .join(incidents, incidents.c.id == incident)
+        .where(deliveries.c.state == sql_literal("pending"))
+    )
+    rows = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
+    if not rows:
+        return {}
+    queues: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    faults = {row.dedupe_key for row in rows}
+    for row in connection.execute(waiting.where(incidents.c.dedupe_key.in_(sorted(faults)))):
+        queues[row.hook_id, row.dedupe_key].append(row.id)
+    before = ((row.id, [one for one in queues[row.hook_id, row.dedupe_key] if one < row.id]) for row in rows)
+    return {delivery_id: max(earlier) for delivery_id, earlier in before if earlier}
+
+
+@dataclass(slots=True, kw_only=True)
+class DeliveryCounts:
+    """Counts of the deliveries of a hook."""
+
+    pending: int = 0
+    dead: int = 0
+    failures: int = 0
+    """Failed attempts since the given time."""
+    newest: int | None = None
+    """The id of its newest delivery."""
+
+
+def count_by_hook(connection: Connection, *, since: int) -> Mapping[int, DeliveryCounts]:
+    """Return counts of every hook by its id; hooks without deliveries are left out."""
+    counts: defaultdict[int, DeliveryCounts] = defaultdict(DeliveryCounts)
+    # The sum keeps SQLite from walking all deliveries by hook, where few wait and few are dead.
+    hook = deliveries.c.hook_id + sa.literal_column("0")
+    by_hook = sa.select(hook, sa.func.count()).group_by(hook)
+    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("pending"))):
+        counts[hook_id].pending = count
+    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("dead"))):
+        counts[hook_id].dead = count
+    failed = sa.and_(attempts.c.error.is_not(None), attempts.c.at >= since)
+    lately = by_hook.join(attempts, attempts.c.delivery_id == deliveries.c.id).where(failed)
+    for hook_id, count in connection.execute(lately):
+        counts[hook_id].failures = count
+    last = sa.select(sa.func.max(deliveries.c.id)).where(deliveries.c.hook_id == definitions.c.id).scalar_subquery()
+    for hook_id, delivery_id in connection.execute(
+        sa.select(definitions.c.id, last).where(definitions.c.kind == "hook")
+    ):
+        if delivery_id is not None:
+            counts[hook_id].newest = delivery_id
+    return counts
+
+
+def count_by_incident(connection: Connection, incident_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
+    """Count the deliveries of incidents by their state: {incident id: {state: count}}."""
+    counts: dict[int, dict[str, int]] = {incident_id: {} for incident_id in incident_ids}
+    statement = (
+        sa.select(deliveries.c.incident_id, deliveries.c.state, sa.func.count())
+        .where(deliveries.c.incident_id.in_(list(counts)))
+        .group_by(deliveries.c.incident_id, deliveries.c.state)
+    )
+    for incident_id, state, count in connection.execute(statement):
+        counts[incident_id][state] = count
+    return counts

@@ -1,45 +1,37 @@
 """Routers of the API, in the order of the description."""
 
 from app.alerts.silences import api as silences
-from app.annotation.api import annotating, corpora, tasks
-from app.answers.api import answers, judges
-from app.catalog.api import definitions, exchange, suites
+from app.annotation import api as annotation
+from app.answers import api as answers
+from app.catalog import api as catalog
+from app.catalog import exchange_api
 from app.comparison import api as comparisons
 from app.detection import api as baselines
-from app.diagnosis.api import diagnoses, reanchors
+from app.diagnosis import api as diagnoses
 from app.diagnosis.quality import api as quality
-from app.experiments.api import experiments, interleavings, promotions, shadows
+from app.experiments import api as experiments
 from app.operation.api import service
-from app.reports.api import history
+from app.reports import api as history
 from app.retrievers.api import embedders, trials
-from app.runs.api import progress, rescoring
+from app.runs import api as runs
 from app.traffic import api as traffic
 
 ROUTERS = (
     service.probes,
     service.router,
-    definitions.router,
-    suites.router,
-    exchange.router,
+    catalog.router,
+    exchange_api.router,
     history.router,
-    progress.router,
+    runs.router,
     comparisons.router,
-    rescoring.router,
     baselines.router,
     quality.router,
     trials.router,
     embedders.router,
     silences.router,
-    tasks.router,
-    annotating.router,
-    corpora.router,
+    annotation.router,
     traffic.router,
     diagnoses.router,
     answers.router,
-    judges.router,
-    reanchors.router,
     experiments.router,
-    promotions.router,
-    shadows.router,
-    interleavings.router,
 )

@@ -7,13 +7,12 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.base.api.answers import answers
+from app.base.api.bodies import answers
 from app.base.api.deps import csrf_token, may_read
 from app.base.api.problems import as_problem, problem
-from app.base.api.sub_path import sub_path
+from app.base.api.requests import sub_path
 from app.base.errors import StoreUnavailableError
-from app.operation.service.self_monitor import Issue
-from app.operation.service.store_watch import find_read_error
+from app.operation.service.self_monitor import Issue, find_read_error
 from app.reports import metrics
 
 router = APIRouter(tags=["service"])

@@ -7,15 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.answers.store import answers, feedback, ratings
-from app.base.db import received_parts
+from app.answers import store as answers
+from app.answers import store as feedback
+from app.answers import store as ratings
+from app.base.db import engine
 from app.base.db.engine import Connection, Store, blocks, to_us
-from app.diagnosis.store import diagnoses
-from app.experiments.store import shadow_pairs, shadow_questions, shadows, units
+from app.diagnosis import store as diagnoses
+from app.experiments.store import experiments, shadows
 from app.experiments.tables import shadow_parts
 from app.records.store import pruning
-from app.retrievers.store import rates
-from app.traffic.store import traffic
+from app.retrievers import store as rates
+from app.traffic import store as traffic
 from app.traffic.tables import traffic_parts
 
 BATCH: Final = 50
@@ -52,9 +54,11 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
     traffic_horizon = to_us(now - timedelta(days=TRAFFIC_DAYS))
     deleted += _drain(store, partial(traffic.old_queries, horizon=traffic_horizon), traffic.drop_queries, TRAFFIC_BATCH)
-    deleted += _drain(store, partial(shadow_pairs.old_pairs, horizon=traffic_horizon), shadow_pairs.drop_pairs, batch)
+    deleted += _drain(store, partial(shadows.old_pairs, horizon=traffic_horizon), shadows.drop_pairs, batch)
     units_horizon = to_us(now - UNITS_KEPT)
-    deleted += _drain(store, partial(units.old_units, horizon=units_horizon), units.drop_units, TRAFFIC_BATCH)
+    deleted += _drain(
+        store, partial(experiments.old_units, horizon=units_horizon), experiments.drop_units, TRAFFIC_BATCH
+    )
     place, slices = _slice(store, now, slice_size)
     with store.read() as connection:
         unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
@@ -86,14 +90,14 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
         *[
             (
-                partial(received_parts.old_parts, table=table, horizon=to_us(now - PARTS_KEPT)),
-                partial(received_parts.drop_parts, table=table),
+                partial(engine.old_parts, table=table, horizon=to_us(now - PARTS_KEPT)),
+                partial(engine.drop_parts, table=table),
             )
             for table in (traffic_parts, shadow_parts)
         ],
         (
-            partial(shadow_questions.old_questions, horizon=to_us(now - QUESTIONS_KEPT)),
-            partial(shadow_questions.drop_questions, hour=to_us(now.replace(minute=0, second=0, microsecond=0))),
+            partial(shadows.old_questions, horizon=to_us(now - QUESTIONS_KEPT)),
+            partial(shadows.drop_questions, hour=to_us(now.replace(minute=0, second=0, microsecond=0))),
         ),
         (partial(rates.old_rates, horizon=to_us(now - RATES_KEPT)), rates.drop_rates),
         *[

@@ -3,9 +3,18 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
 from enum import StrEnum
 from threading import Lock
 from typing import Final
+
+from app.base.db.engine import Store
+from app.base.db.files import find_schema_error
+from app.base.errors import StoreUnavailableError
+from app.base.texts import counted
+from app.base.times import ClockSteps
+from app.reports.service.metrics_snapshot import State
 
 logger = logging.getLogger("coalmine.self")
 
@@ -68,3 +77,140 @@ class SelfMonitor:
     def has(self, issue: Issue) -> bool:
         """Whether an issue is set."""
         return issue in self.issues
+
+
+_DAMAGED = "a part of the database is damaged: restore a backup or repair it, then restart"
+
+
+def report_store(monitor: SelfMonitor, store: Store) -> None:
+    """Report or end the issues; after a failed write, try one first."""
+    if store.write_failure is not None:
+        with suppress(StoreUnavailableError):  # then `write_failure` stays
+            store.try_write()
+    failure = store.write_failure
+    if failure is None:
+        monitor.clear(Issue.STORE_WRITE)
+    else:
+        monitor.report(Issue.STORE_WRITE, failure)
+    try:
+        reason = find_read_error(store)
+    except StoreUnavailableError:  # it does not even answer: the snapshot of the metrics ends, which says so
+        return
+    if reason is None:
+        monitor.clear(Issue.STORE_READ)
+    else:
+        monitor.report(Issue.STORE_READ, reason)
+
+
+def find_read_error(store: Store) -> str | None:
+    """Why the database cannot be used although it answers; None = it can. Raises StoreUnavailableError.
+
+    The sentence names no host, path or user: anybody may read it.
+    """
+    try:
+        reason = find_schema_error(store)
+    except StoreUnavailableError:
+        if store.damage is None:
+            raise
+        return _DAMAGED
+    return reason or (_DAMAGED if store.damage is not None else None)
+
+
+_ISSUE_SECONDS = 3600.0
+_LONGEST_READING_SECONDS = 1.0
+"""Nobody knows when within it the clock was read: after a database that stood still times would be as far off."""
+
+
+class WorkerClock:
+    """The time by the database, with a report to the monitor when a clock was set."""
+
+    def __init__(
+        self, read: Callable[[], datetime], monitor: SelfMonitor, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin with the clock of this machine, which `read` reads, never set; `monotonic` counts seconds."""
+        self._read = read
+        self._monitor = monitor
+        self._monotonic = monotonic
+        self._steps = ClockSteps()
+        self._database_steps = ClockSteps()
+        self._database: tuple[datetime, float] | None = None
+        """The last reading of the database's clock, and when that was by the monotonic clock."""
+        self._steady_since = monotonic()
+        self.times_set = 0
+        """How often the clock was set."""
+
+    def __call__(self) -> datetime:
+        """Time by the database's clock, in UTC."""
+        own = self._read()
+        self._note(self._steps.observe(own, self._monotonic()), own, "system clock")
+        if self._database is None:
+            return own
+        at, monotonic = self._database
+        return at + timedelta(seconds=self._monotonic() - monotonic)
+
+    def follow(self, store: Store) -> None:
+        """Read the clock of the database, where it has one; the last reading stands where that takes long.
+
+        Raises StoreUnavailableError: it stands then too.
+        """
+        before = self._monotonic()
+        now = store.read_clock()
+        after = self._monotonic()
+        takes_long = after - before > _LONGEST_READING_SECONDS and self._database is not None
+        if now is not None and not takes_long:
+            self._note(self._database_steps.observe(now, after), now, "database's clock")
+            self._database = now, (before + after) / 2
+
+    def _note(self, step: timedelta | None, now: datetime, clock: str) -> None:
+        """Report that a clock was set, where it was."""
+        if step is None:
+            return
+        self.times_set += 1
+        self._steady_since = self._monotonic()
+        way = "back" if step < timedelta() else "forward"
+        seconds = f"{abs(step.total_seconds()):,.0f} s"
+        detail = f"the {clock} was set {way} by {seconds}, to {now:%Y-%m-%d %H:%M:%S} UTC"
+        self._monitor.report(
+            Issue.CLOCK, f"{detail}; instants recorded in the future are ignored", seconds=_ISSUE_SECONDS
+        )
+
+    @property
+    def steady_for(self) -> timedelta:
+        """How long the worker has run since its clock was set last, or since its start."""
+        return timedelta(seconds=self._monotonic() - self._steady_since)
+
+
+OVERLOAD_SECONDS: Final = 60.0
+"""Waiting time from which a due run counts as overload."""
+_NAMED: Final = 5
+"""Hooks named at most."""
+
+
+def report_overload(monitor: SelfMonitor, state: State | None) -> None:
+    """Report or end the issue by the newest state; None = the store cannot be read, and nothing changes."""
+    if state is None:
+        return
+    oldest = state.runs_waiting_oldest_seconds
+    if oldest <= OVERLOAD_SECONDS:
+        monitor.clear(Issue.OVERLOAD)
+        return
+    waiting = f"{counted(state.runs_waiting, 'run')} {'is' if state.runs_waiting == 1 else 'are'} due and not started"
+    detail = f"{waiting}, the oldest for {oldest:,.0f} s: there are more runs than the workers can do"
+    monitor.report(Issue.OVERLOAD, detail)
+
+
+def report_deliveries(monitor: SelfMonitor, state: State | None) -> None:
+    """Report or end the issue of hooks that refuse by the newest state; None = nothing changes."""
+    if state is None:
+        return
+    refusing = [hook for hook in state.hooks if hook.retrying]
+    if not refusing:
+        monitor.clear(Issue.DELIVERIES)
+        return
+    names = ", ".join(hook.slug for hook in refusing[:_NAMED])
+    others = len(refusing) - _NAMED
+    more = f" and {counted(others, 'other')}" if others > 0 else ""
+    waiting = sum(hook.retrying for hook in refusing)
+    are = "was" if waiting == 1 else "were"
+    detail = f"{counted(waiting, 'notification')} {are} tried three times or more and not taken, by "
+    monitor.report(Issue.DELIVERIES, f"{detail}{'hook' if len(refusing) == 1 else 'hooks'} {names}{more}")

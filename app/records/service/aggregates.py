@@ -1,20 +1,23 @@
 """Converts aggregates of runs to stored JSON and back."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.alerts.domain.rules import DEGRADED_SHARE
 from app.base.aggregates import Aggregates, Slice
-from app.base.values import EmbedderChange, Outcome, RunStatus, Verdict
-from app.records.service.run_bodies import probe_summary
+from app.base.values import EmbedderChange, Outcome, RunStatus, Step, Verdict
+from app.records.domain import DegradedName, RunDetails, SliceView
+from app.records.store.queue import Failure
 from app.records.store.results import RunRow
-from app.records.store.shards import Failure
-from app.retrievers.domain.views import ProbeSummary, StoredFinding
-from app.scoring.run_responses import measured_latencies
+from app.retrievers.domain.probe_failures import FailedProbe, latency_summary, unmeasured_canaries
+from app.retrievers.domain.views import LatencyView, ProbeSummary, StoredFinding
+from app.scoring.evaluation import unpack_reasons
+from app.scoring.runs import RunInputs, RunOutcome, RunResponses, measured_latencies
 
 
 def stored_aggregates(run: RunRow) -> Aggregates:
@@ -70,3 +73,58 @@ def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
     return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
+
+
+def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> RunDetails:
+    """Return the JSON stored beside a run's row: categories, tags, probes, latency and the degraded canaries."""
+    aggregates = outcome.aggregates
+    degraded: list[DegradedName] = [
+        {
+            "key": inputs.canaries[position].key,
+            "query": inputs.canaries[position].query,
+            "reasons": list(unpack_reasons(int(outcome.canary_reasons[position]))),
+        }
+        for position in outcome.degraded.tolist()
+    ]
+    summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
+    body: RunDetails = {
+        "categories": {name: slice_view(part) for name, part in aggregates.categories.items()},
+        "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
+        "probes": summary["probes"],
+        "probes_by_step": summary["probes_by_step"],
+        "unmeasured": unmeasured_canaries(
+            (inputs.canaries[place].key, failure) for place, failure in sorted(responses.failures.items())
+        ),
+        "latency_seconds": summary["latency_seconds"],
+        "degraded": degraded,
+    }
+    sources = inputs.suite.judgment_sources
+    if sources is not None:
+        body["judgment_sources"] = sources
+    return body
+
+
+def probe_summary(
+    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
+) -> ProbeSummary:
+    """Return probes by outcome, the failures before the retriever by step, and the latency."""
+    steps: dict[str, Counter[str]] = {}
+    for failure in failures:
+        if failure.step != Step.RETRIEVER:
+            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
+    return {
+        "probes": dict(probes),
+        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
+        "latency_seconds": cast("LatencyView", latency_summary(latencies)),
+    }
+
+
+def slice_view(part: Slice) -> SliceView:
+    """Return the view of a category or tag, its numbers in full."""
+    return {
+        "canaries": part.canaries,
+        "measured": part.measured,
+        "health_score": part.health_score,
+        "coverage": part.coverage,
+        "measures": dict(part.measures),
+    }

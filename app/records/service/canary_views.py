@@ -7,32 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from app.alerts.service.changed_list import last_healthy_state
+from app.alerts.service.changes import last_healthy_state
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Level, Outcome, Ranking, Verdict
-from app.catalog.documents.documents import CanaryDocument
-from app.catalog.service.lookup import find_check
-from app.catalog.service.run_inputs import load_yardstick
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.service.references import find_check
+from app.catalog.service.snapshots import load_yardstick
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
 from app.catalog.store.suites import CanaryRow
 from app.records import documents as shapes
-from app.records.domain.run_views import HitView, JudgmentView
-from app.records.domain.views import CanaryState
+from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import charts, score_details
-from app.records.store import canary_states, degraded_at_run, results
-from app.records.store.canary_states import StateRow
+from app.records.store import pruning, results
 from app.records.store.probe_outcomes import ProbedRun, newest_probes
-from app.records.store.shards import Failure
-from app.retrievers.domain.relevance import measures_relevance
-from app.retrievers.domain.retrievers import Scorer
-from app.scoring.evaluation import forbidden_ranks
+from app.records.store.queue import Failure
+from app.records.store.results import StateRow
+from app.retrievers.domain.retrievers import Scorer, measures_relevance
+from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, named_by, unpack_reasons
 from app.scoring.matching import LEVELS, Match, match, prepare
 from app.scoring.rankings import rbo
-from app.scoring.tally import unpack_reasons
 from app.scoring.verdicts import is_relevance_judged
-from app.scoring.wrong_fields import WRONG_FIELDS, named_by
 
 STATES = 50
 _RUNS = 60
@@ -143,7 +139,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         canary = _canary_of(row.body)
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
-        timeline = canary_states.timeline(connection, check.id, row.id, limit=STATES)
+        timeline = results.timeline(connection, check.id, row.id, limit=STATES)
         bodies = suites.bodies_of(connection, [state.canary_version_id for state in timeline])
         same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is timeline[0] else None
@@ -194,7 +190,7 @@ def _degraded_since(connection: Connection, now: StateRow | None) -> tuple[str, 
     if now is None or not now.reasons:
         return None
     canaries = {now.first_run: [now.canary_id]}
-    first_run = degraded_at_run.degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
+    first_run = pruning.degraded_since(connection, canaries)[now.first_run].get(now.canary_id, now.first_run)
     return str(first_run), shapes.time_text(results.run_times(connection, [first_run]).get(first_run))
 
 

@@ -4,24 +4,34 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.alerts.service import normal_range
+from app.alerts.service import explanations
 from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Severity, Verdict
-from app.catalog.domain.judgment_sources import recall_label
-from app.catalog.service.lookup import find_check, schedule_of
+from app.catalog.domain.judgments import recall_label
+from app.catalog.service.references import find_check, schedule_of
 from app.catalog.store import definitions, suites
 from app.records import documents as shapes
-from app.records.domain.gaps import Gap, GapReason, Span, find_gaps
-from app.records.domain.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
-from app.records.service import run_views
-from app.records.service.result_views import named_numbers
+from app.records.domain import (
+    CanaryHistory,
+    Gap,
+    GapReason,
+    IndexMark,
+    MeasureSeries,
+    SeriesAlert,
+    SeriesGap,
+    SeriesPoint,
+    Span,
+    find_gaps,
+)
+from app.records.service import runs
+from app.records.service.results import named_numbers
 from app.records.service.score_details import find_rescoring
-from app.records.store import canary_states, results
+from app.records.store import results
 from app.records.store import series as stored
+from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import mean_name, parse_measure
-from app.scoring.tally import unpack_reasons
 
 MAX_POINTS = 2_000
 _HOUR, _DAY = 3_600, 86_400
@@ -67,7 +77,7 @@ def series(
             end=end,
         )
         reasons = _reasons(connection, source, empty, stored_series)
-        known = normal_range.usual(connection, source, name)
+        known = explanations.usual_range(connection, source, name)
         marks = stored.list_marks(connection, check.id, start, end)
         alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
     if not stored_series.points:
@@ -85,7 +95,7 @@ def series(
         "marks": [IndexMark(at=shapes.time_text(at), index_version=version) for at, version in marks],
         "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
-        "lines": normal_range.lines(check.body, measure, category, known),
+        "lines": explanations.lines(check.body, measure, category, known),
         "alerts": [
             SeriesAlert(
                 id=str(one.id),
@@ -107,7 +117,7 @@ def _is_self_judged(store: Store, slug: str, measure: str, version: str | None) 
     if not recall_label(measure, self_judged=True):
         return False
     try:
-        return run_views.health(store, slug, version=version)["self_judged"]
+        return runs.health(store, slug, version=version)["self_judged"]
     except NotFoundError:
         return None
 
@@ -212,7 +222,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
         canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-        states = canary_states.timeline(connection, check.id, canary_id, limit=limit)
+        states = results.timeline(connection, check.id, canary_id, limit=limit)
         ends = [state.last_run for state in states if state.last_run is not None]
         times = results.run_times(connection, [*(state.first_run for state in states), *ends])
         rankings = results.read_rankings(connection, [state.ranking_id for state in states])

@@ -10,20 +10,17 @@ import numpy as np
 from app.base.db.engine import Connection
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Canary
-from app.catalog.service.run_inputs import load_inputs
-from app.catalog.service.suite_snapshots import load_corrected
+from app.catalog.service.snapshots import load_corrected, load_inputs
 from app.records import documents as shapes
-from app.records.store import canary_states, rescored_runs, rescoring, results
-from app.records.store.canary_states import StateRow
-from app.records.store.rescored_runs import RescoredRun
-from app.records.store.rescoring import Rescoring
-from app.records.store.results import RunRow
-from app.retrievers.domain.relevance import judged_relevance
-from app.retrievers.domain.retrievers import Scorer, ScorerKind
+from app.records.store import rescoring, results
+from app.records.store import rescoring as rescored_runs
+from app.records.store.rescoring import RescoredRun, Rescoring
+from app.records.store.results import RunRow, StateRow
+from app.retrievers.domain.retrievers import Scorer, ScorerKind, judged_relevance
+from app.scoring.evaluation import RELEVANCE
 from app.scoring.matching import Match
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.run_inputs import RunInputs
-from app.scoring.tally import RELEVANCE
+from app.scoring.runs import RunInputs
 from app.scoring.views import RescoringSide, RescoringView
 
 _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
@@ -124,7 +121,7 @@ def states_of(
     In a re-scoring `first_run` is still the first run with this ranking. Where the run could not measure relevance the
     state has none, even if an earlier run of the same state measured it.
     """
-    states = canary_states.states_at(connection, row.check_id, row.id)
+    states = results.states_at(connection, row.check_id, row.id)
     for position in results.unscored_at(connection, row.id):
         canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
         if canary_id in states:

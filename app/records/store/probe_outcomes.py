@@ -9,10 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.packed import unpacked_positions
-from app.records.run_tables import runs
+from app.records.store.queue import Failure
 from app.records.store.results import ENDED
-from app.records.store.shards import Failure
-from app.records.tables import run_probes
+from app.records.tables import run_probes, runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,20 +16,258 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, sql_literal
+from app.base.db.engine import blocks, hold_content, ids_of, insert_new, sql_literal
 from app.base.db.packed import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
 from app.base.values import Ranking
 from app.catalog.tables import definitions, suite_versions
-from app.detection.store.known_runs import is_known
-from app.records.domain.run_views import RunDetails
-from app.records.rescoring_tables import rescored_runs
-from app.records.run_tables import runs
-from app.records.store.ranking_rows import load_rankings
-from app.records.store.shards import Failure
-from app.records.tables import latest, layouts, run_probes, scores, vectors
+from app.records.domain import RunDetails
+from app.records.store.queue import Failure
+from app.records.tables import (
+    chunks,
+    latest,
+    layouts,
+    rankings,
+    rescored_runs,
+    run_probes,
+    runs,
+    scores,
+    states,
+    vectors,
+)
 from app.retrievers.domain.views import ProbeSummary, StoredFinding
 from app.retrievers.tables import embedder_findings, run_embedders
-from app.scoring.run_inputs import RunVersions
+from app.scoring.rankings import Scores, chunk_fingerprint
+from app.scoring.runs import RunVersions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRow:
+    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
+
+    id: int
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    layout_id: int
+    reasons: int
+    top_score: float | None
+    first_run: int
+    last_run: int | None
+    matched: bytes
+    vector: bytes
+
+
+_STATE = (
+    sa.select(states, scores.c.matched, vectors.c.body.label("vector"))
+    .join(
+        scores,
+        sa.and_(
+            scores.c.ranking_id == states.c.ranking_id,
+            scores.c.canary_version_id == states.c.canary_version_id,
+            scores.c.layout_id == states.c.layout_id,
+        ),
+    )
+    .join(vectors, vectors.c.id == scores.c.vector_id)
+)
+
+
+def states_at(
+    connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
+) -> dict[int, StateRow]:
+    """Read what held for each canary of a check at a run, by canary id."""
+    held: dict[int, StateRow] = {}
+    # Two statements, each along an index, where one for either would read every state there ever was.
+    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
+        statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
+        if only_degraded:
+            statement = statement.where(states.c.reasons != 0)
+        held.update((row.canary_id, _state(row)) for row in connection.execute(statement))
+    return held
+
+
+def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]) -> dict[int, StateRow]:
+    """Read the same of a few of its canaries."""
+    statement = _STATE.where(
+        states.c.check_id == check_id,
+        states.c.canary_id.in_(canary_ids),
+        states.c.first_run <= run_id,
+        sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
+    )
+    return {row.canary_id: _state(row) for row in connection.execute(statement)} if canary_ids else {}
+
+
+def all_reasons_at(
+    connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
+) -> dict[int, int]:
+    """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
+    reasons: dict[int, int] = {}
+    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
+        statement = sa.select(states.c.canary_id, states.c.reasons).where(
+            states.c.check_id == check_id, states.c.first_run <= run_id, holding
+        )
+        if only_degraded:
+            statement = statement.where(states.c.reasons != 0)
+        reasons.update(connection.execute(statement).all())
+    return reasons
+
+
+def rankings_at(
+    connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Read what canaries of a check had at a run: (ranking id, canary version id) by canary id."""
+    held: dict[int, tuple[int, int]] = {}
+    for block in blocks(canary_ids):
+        statement = sa.select(states.c.canary_id, states.c.ranking_id, states.c.canary_version_id).where(
+            states.c.check_id == check_id,
+            states.c.canary_id.in_(block),
+            states.c.first_run <= run_id,
+            sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
+        )
+        held.update((canary, (ranking, version)) for canary, ranking, version in connection.execute(statement))
+    return held
+
+
+def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:
+    """Read the newest states a canary went through, newest first."""
+    statement = _STATE.where(states.c.check_id == check_id, states.c.canary_id == canary_id)
+    rows = connection.execute(statement.order_by(states.c.first_run.desc()).limit(limit))
+    return [_state(row) for row in rows]
+
+
+def _state(row: Any) -> StateRow:
+    return StateRow(**{name: getattr(row, name) for name in StateRow.__dataclass_fields__})
+
+
+_EXACT = 2.0**53  # whole numbers up to here are floats
+
+
+class RankingBody(msgspec.Struct, array_like=True, frozen=True):
+    """A stored ranking: chunk ids, and scores as whole multiples of 10 ** -decimals; beyond 53 bits as they are."""
+
+    returned: int
+    decimals: int
+    chunks: list[int]
+    scores: list[int | float | None]
+    updated: list[int | float | None] | None = None
+    """Seconds since 1970; rows written before there were times end with the scores."""
+    relevance: float | None = None
+
+
+def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:
+    """Store rankings under their fingerprints, and their texts, each once; give the id of every one."""
+    hold_content(connection)
+    ids = ids_of(connection, rankings, list(new))
+    missing = {digest: ranking for digest, ranking in new.items() if digest not in ids}
+    if not missing:
+        return ids
+    chunk_ids, digests_of = _save_chunks(connection, missing)
+    scale = 10**decimals
+    rows = [
+        (
+            digest,
+            msgspec.msgpack.encode(
+                RankingBody(
+                    returned=ranking.returned,
+                    decimals=decimals,
+                    chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
+                    scores=[_packed_score(score, scale) for score in ranking.scores],
+                    updated=None if ranking.updated is None else [_packed_score(at, 1) for at in ranking.updated],
+                    relevance=ranking.relevance,
+                )
+            ),
+            ranking.content_fingerprint,
+        )
+        for digest, ranking in missing.items()
+    ]
+    insert_new(connection, rankings, ("hash", "body", "content_hash"), rows)
+    return ids | ids_of(connection, rankings, list(missing))
+
+
+def _packed_score(score: float | None, scale: int) -> int | float | None:
+    if score is None or abs(score) >= _EXACT / scale:
+        return score
+    whole = round(score * scale)
+    return whole if whole / scale == score else score
+
+
+def _save_chunks(
+    connection: Connection, new: Mapping[bytes, Ranking]
+) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
+    content: dict[bytes, tuple[bytes, str, str | None, str | None]] = {}
+    digests_of: dict[bytes, list[bytes]] = {}
+    for ranking_digest, ranking in new.items():
+        digests = digests_of[ranking_digest] = []
+        for chunk, document, text in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
+            digest = chunk_fingerprint(chunk, document, text)
+            digests.append(digest)
+            content[digest] = (digest, chunk, document, text)
+    ids = ids_of(connection, chunks, list(content))
+    fresh = [row for digest, row in content.items() if digest not in ids]
+    if fresh:
+        insert_new(connection, chunks, ("hash", "chunk", "document", "text"), fresh)
+        ids |= ids_of(connection, chunks, [row[0] for row in fresh])
+    return ids, digests_of
+
+
+def save_content_hashes(connection: Connection, content_hashes: Mapping[int, bytes | None]) -> None:
+    """Fill in what earlier releases did not write, by ranking id."""
+    rows = [{"ranking": ranking_id, "content": digest} for ranking_id, digest in content_hashes.items()]
+    mine = sa.update(rankings).where(rankings.c.id == sa.bindparam("ranking"))
+    connection.execute(mine.values(content_hash=sa.bindparam("content")), rows)
+
+
+def load_scores(connection: Connection, ranking_ids: Collection[int]) -> dict[int, tuple[bytes | None, Scores]]:
+    """Read what tells whether only scores differ, by ranking id: the hash of all else, and the scores."""
+    found: dict[int, tuple[bytes | None, Scores]] = {}
+    for block in blocks(sorted(ranking_ids)):
+        for ranking_id, packed, content_hash in connection.execute(_BODIES, {"ids": block}):
+            body = msgspec.msgpack.decode(packed, type=RankingBody)
+            found[ranking_id] = content_hash, Scores(of_hits=_scores(body), relevance=body.relevance)
+    return found
+
+
+_BODIES = sa.select(rankings.c.id, rankings.c.body, rankings.c.content_hash).where(
+    rankings.c.id.in_(sa.bindparam("ids", expanding=True))
+)
+
+
+def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
+    """Read rankings back, equal to what was saved."""
+    bodies: dict[int, RankingBody] = {}
+    for block in blocks(sorted(set(ranking_ids))):
+        rows = connection.execute(_BODIES, {"ids": block})
+        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
+    content: dict[int, Any] = {}
+    for block in blocks(sorted({chunk for body in bodies.values() for chunk in body.chunks})):
+        rows = connection.execute(
+            sa.select(chunks.c.id, chunks.c.chunk, chunks.c.document, chunks.c.text).where(chunks.c.id.in_(block))
+        )
+        content.update((row.id, row) for row in rows)
+    return {ranking_id: _ranking(body, content) for ranking_id, body in bodies.items()}
+
+
+def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
+    hits = [content[chunk] for chunk in body.chunks]
+    return Ranking(
+        ids=tuple([hit.chunk for hit in hits]),
+        documents=tuple([hit.document for hit in hits]),
+        texts=tuple([hit.text for hit in hits]),
+        scores=_scores(body),
+        returned=body.returned,
+        updated=None if body.updated is None else tuple([at if at is None else float(at) for at in body.updated]),
+        relevance=body.relevance,
+    )
+
+
+def _scores(body: RankingBody) -> tuple[float | None, ...]:
+    scale = 10**body.decimals
+    return tuple([score / scale if isinstance(score, int) else score for score in body.scores])
+
+
+def is_known(table: sa.FromClause = runs) -> sa.ColumnElement[bool]:
+    """Whether the verdict of a run is not unknown; in the order of the index, which else would not be used."""
+    return table.c.verdict.in_([sql_literal("healthy"), sql_literal("degraded")])
+
 
 ENDED = ("finished", "partial", "failed")
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.alerts.domain.answer_rules import marked_name
-from app.base.counts import counted
-from app.base.documents.plain_text import Table, number, plain
+from app.alerts.domain.conditions import marked_name
+from app.base.documents.texts import Table, number, plain
+from app.base.texts import counted
 from app.base.values import ROUNDING
-from app.catalog.domain.judgment_sources import labelled, self_judged_lines
+from app.catalog.domain.judgments import labelled, self_judged_lines
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")

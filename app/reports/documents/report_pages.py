@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from app.base.documents import plain_text
+from app.base.documents import texts
 from app.records import documents as shapes
-from app.reports.documents import report_changes, report_comparison, report_measures, reports
+from app.reports.documents import report_measures, reports
 
 _HERE: Final = Path(__file__).parents[1] / "templates"
 
@@ -45,20 +45,20 @@ def _section(report: Mapping[str, Any]) -> dict[str, object]:
         "headline": reports.headline(run),
         "started_at": _when(run.get("started_at")),
         "finished_at": _when(run.get("finished_at")),
-        "reasons": [plain_text.plain(str(reason)) for reason in run.get("reasons") or ()],
-        "notes": [plain_text.plain(line) for line in (*reports.failure_lines(report), *reports.note_lines(report))],
+        "reasons": [texts.plain(str(reason)) for reason in run.get("reasons") or ()],
+        "notes": [texts.plain(line) for line in (*reports.failure_lines(report), *reports.note_lines(report))],
         "counts": reports.counts_line(run),
         "tables": reports.report_tables(report),
         "guide": report.get("guide"),
         "lead": report_measures.lead_numbers(report),
         "categories": report_measures.category_cutoff_tables(report),
         "compared": [
-            *report_changes.change_lines(report),
-            *([] if comparison is None else report_comparison.comparison_lines(comparison)),
+            *reports.change_lines(report),
+            *([] if comparison is None else reports.comparison_lines(comparison)),
         ],
         "moved": [
-            *report_changes.change_tables(report),
-            *([] if comparison is None else report_comparison.comparison_tables(comparison)),
+            *reports.change_tables(report),
+            *([] if comparison is None else reports.comparison_tables(comparison)),
         ],
     }
 

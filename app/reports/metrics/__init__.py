@@ -20,7 +20,7 @@ from app.hooks.service.deliveries import SentDelivery
 from app.operation.service.self_monitor import Issue, SelfMonitor
 from app.reports.metrics.snapshot import Snapshot as Snapshot
 from app.reports.metrics.state import gauge, state_families
-from app.runs.service.runs import EndedRun
+from app.runs.service.finalising import EndedRun
 
 _RUN_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PROBE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from app.alerts.domain.alert_state import AlertState
+from app.alerts.domain.state import AlertState
 from app.base.values import Percentile, Severity, Verdict
 from app.reports.service.metrics_snapshot import CheckState, HookState, State
 from app.scoring.measures import RECALL_BY

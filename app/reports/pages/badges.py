@@ -11,15 +11,15 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from app.alerts.domain.alert_state import AlertState
+from app.alerts.domain.state import AlertState
 from app.base.api.deps import StoreDep
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.rendering import fill
 from app.base.web.wording import score, spoken
-from app.catalog.domain.judgment_sources import recall_label
-from app.records.service import run_views
+from app.catalog.domain.judgments import recall_label
+from app.records.service import runs
 from app.reports.service import check_details
 from app.reports.service.check_details import CheckLine
 
@@ -91,7 +91,7 @@ def _state(line: CheckLine) -> tuple[str, str]:
 
 def _number(store: Store, slug: str, measure: str) -> tuple[float | None, bool | None]:
     """Return a measure of the newest run, and whether its recall is self-judged."""
-    run = run_views.health(store, slug)
+    run = runs.health(store, slug)
     values = {
         "health_score": run["health_score"],
         "coverage": run["coverage"],

@@ -10,30 +10,29 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts.service import suggested_rules
-from app.base.api.csrf import takes_form
+from app.alerts.service import explanations
 from app.base.api.deps import StoreDep, VaultDep
-from app.base.api.request_limits import expensive
+from app.base.api.requests import expensive, takes_form
 from app.base.api.schemas import BaselineRequest, NotNormalRequest
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Cause
 from app.base.web.forms import parse_number, read_form, read_revision
-from app.base.web.progress_events import MEDIA_TYPE, ProgressEvents
 from app.base.web.rendering import render
-from app.detection.service import baselines, habits
-from app.diagnosis.api.diagnoses import DIAGNOSES, run_diagnosis
-from app.diagnosis.documents import diagnosis_sentences
-from app.diagnosis.domain.causes import is_overcome
+from app.base.web.responses import MEDIA_TYPE, ProgressEvents
+from app.detection.service import baselines
+from app.diagnosis import documents as diagnosis_sentences
+from app.diagnosis.api import DIAGNOSES, run_diagnosis
+from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.domain.views import DiagnosisView
 from app.diagnosis.service import diagnoses
 from app.records.pages import layout_band
 from app.records.service import canary_views
 from app.records.service.canary_views import CanaryDetail, ComparedHit
 from app.retrievers.api.trials import PROBE_LIMITER
-from app.runs.service import canary_trials
-from app.runs.service.canary_trials import CanaryTrial
+from app.runs.service import gate
+from app.runs.service.gate import CanaryTrial
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -51,7 +50,7 @@ def show_canary(request: Request, store: StoreDep, slug: str, key: str) -> HTMLR
 async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str, key: str) -> HTMLResponse:
     """Send a test request, and show how a run would judge the answer; nothing is stored."""
     ask = partial(
-        canary_trials.try_canary,
+        gate.try_canary,
         request.app.state.probe,
         store,
         vault,
@@ -106,7 +105,7 @@ async def call_not_normal(request: Request, store: StoreDep, slug: str) -> Respo
     typed = await read_form(request)
     note = parse_document(NotNormalRequest, {"note": typed.get("note") or None}).note
     by, now = request.state.identity.name, datetime.now(UTC)
-    refuse = partial(habits.refuse, store, slug, typed.get("habit") or "", by=by, note=note, now=now)
+    refuse = partial(baselines.refuse, store, slug, typed.get("habit") or "", by=by, note=note, now=now)
     await anyio.to_thread.run_sync(refuse)
     return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
 
@@ -121,7 +120,7 @@ async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: s
         "measure": typed.get("measure"),
         "critical": {"below": parse_number(typed.get("below"))},
     }
-    adopt = partial(suggested_rules.adopt, store, vault, slug, rule, revision=read_revision(typed))
+    adopt = partial(explanations.adopt, store, vault, slug, rule, revision=read_revision(typed))
     await anyio.to_thread.run_sync(partial(adopt, now=datetime.now(UTC)))
     return RedirectResponse(f"/checks/{quote(slug)}#definition", status_code=303)
 

@@ -1,36 +1,40 @@
 """The page of a check: verdict with reasons, measures over time, degraded canaries by cause. It only reads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
-from app.alerts.documents.rule_documents import rules_in_force
-from app.alerts.documents.rule_sentences import protection_text, rule_in_words
-from app.alerts.domain.advice import CAUSE_ADVICE
-from app.alerts.domain.alert_state import OPEN, AlertState
-from app.alerts.domain.outlook import recovery_text
+from app.alerts.documents import protection_text, rule_in_words, rules_in_force
+from app.alerts.domain.state import OPEN, AlertState, recovery_text
+from app.alerts.domain.telling import CAUSE_ADVICE
 from app.alerts.domain.views import CheckAlerting
-from app.alerts.service import rule_explanations, suggested_rules
-from app.answers.service import answer_views
+from app.alerts.service import explanations
+from app.answers.service import answering
 from app.base.api.deps import StoreDep
-from app.base.values import Cause
-from app.base.web.banners import banners_of
-from app.base.web.parameters import Version
-from app.base.web.rendering import render
+from app.base.values import Category, Cause, Outcome, Reason, Verdict
+from app.base.web.forms import Version, parse_choice, refuse_other
+from app.base.web.rendering import banners_of, render
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
-from app.catalog.domain.judgment_sources import self_judged_lines
-from app.catalog.domain.measure_guide import Use
-from app.catalog.service import suite_power
+from app.catalog.domain.judgments import Use, self_judged_lines
+from app.catalog.service import suites
+from app.comparison.documents import BEFORE_AND_NOW, claim_text
+from app.comparison.domain.outcomes import Change
+from app.comparison.domain.views import RunOutline
+from app.comparison.service import comparisons
 from app.detection.service import baselines
 from app.diagnosis.domain.views import ReanchorState
 from app.diagnosis.service import reanchoring
-from app.records.domain.run_views import RunView
-from app.records.service import charts
+from app.records.domain import RunView
+from app.records.service import charts, results, runs
+from app.records.service.results import ComparisonCandidates, find_candidates
 from app.reports.documents.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.pages.badges import draw, make_badge
 from app.reports.service import check_details
@@ -57,9 +61,9 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     document = CheckDocument.model_validate(detail.definition)
     rules = rules_in_force(document.rules)
     baseline = baselines.show(store, slug)
-    confirmed = answer_views.confirmed_of_check(store, slug)
+    confirmed = answering.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
-    why = None if detail.line.archived else rule_explanations.explain(store, slug, now=now)
+    why = None if detail.line.archived else explanations.explain(store, slug, now=now)
     return render(
         request,
         "reports/check.html",
@@ -70,7 +74,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         k=k,
         baseline=baseline,
         protection=None if warm_up is None else protection_text(rules, warm_up, waits=baseline.waits),
-        suggested=None if detail.line.archived else suggested_rules.suggest(store, slug),
+        suggested=None if detail.line.archived else explanations.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=why,
         recovery=_recovery_text(why) if why is not None and detail.line.recovery else "",
@@ -81,7 +85,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         self_judged=[] if run is None else self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
         guide=None if document.use is Use.GENERAL else document.guide,
         blind=None if detail.line.archived else blind_to_recall_reason(document),
-        thin=None if detail.line.archived else suite_power.load_reach(store, detail.line.suite)["coverage_note"],
+        thin=None if detail.line.archived else suites.load_reach(store, detail.line.suite)["coverage_note"],
         badge=Markup(draw(make_badge(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
         measures=_measures(run),
@@ -89,7 +93,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         cutoffs=cutoff_table(run, self_judged=run["self_judged"]) if run else None,
         wholes=whole_table(run, confirmed=confirmed) if run else None,
         confirmed=confirmed,
-        answers=answer_views.summary_of_run(store, run["id"]) if run else None,
+        answers=answering.summary_of_run(store, run["id"]) if run else None,
         category_measures=_category_measures(run, k),
         base=request.app.state.links.public_url.rstrip("/"),
         banners=banners_of(request, overdue=detail.line.overdue),
@@ -142,3 +146,158 @@ def _category_measures(run: RunView | None, k: int) -> list[str]:
     """Return the columns of the table of categories: recall, NDCG and MRR where the run has them."""
     kept = [part["measures"] for part in run["categories"].values()] if run else []
     return [name for name in (f"R@{k}", f"NDCG@{k}", "MRR") if any(name in measures for measures in kept)]
+
+
+SHOWN: dict[str, tuple[str, tuple[Change, ...]]] = {
+    "": ("all", ()),
+    "worse": ("got worse", (Change.DEGRADED, Change.WORSE)),
+    "better": ("got better", (Change.HEALED, Change.BETTER)),
+    "changed": ("changed", tuple(change for change in Change if change is not Change.SAME)),
+}
+"""Filters of a comparison: parameter -> (label, changes)."""
+_RESULTS = 25
+_PAIRS = 50
+
+
+@router.get("/runs/compare")
+def compare(
+    before: Annotated[str, Query(max_length=20)], now: Annotated[str, Query(max_length=20)]
+) -> RedirectResponse:
+    """Redirect to the comparison of two runs."""
+    return RedirectResponse(f"/runs/{quote(before, safe='')}/diff/{quote(now, safe='')}", status_code=303)
+
+
+@router.get("/runs/{run_id}")
+def show_run(  # noqa: PLR0913 - whatever results are filtered by
+    *,
+    request: Request,
+    store: StoreDep,
+    run_id: str,
+    verdict: str = "",
+    category: str = "",
+    tag: Annotated[str, Query(max_length=64)] = "",
+    reason: str = "",
+    outcome: str = "",
+    after: Annotated[int, Query(ge=-1)] = -1,
+    version: Version = "",
+) -> HTMLResponse:
+    """Show a run and its results with their evidence, as recorded or of a re-scoring."""
+    run = runs.run(store, run_id, version=version or None)
+    found, following = results.results(
+        store,
+        run_id,
+        verdict=parse_choice(Verdict, verdict, "verdict"),
+        category=parse_choice(Category, category, "category"),
+        tag=tag or None,
+        reason=parse_choice(Reason, reason, "reason"),
+        outcome=parse_choice(Outcome, outcome, "outcome"),
+        after=after,
+        limit=_RESULTS,
+        version=version or None,
+        worst_first=True,
+    )
+    wanted = {"verdict": verdict, "category": category, "tag": tag, "reason": reason, "outcome": outcome}
+    return render(
+        request,
+        "records/run.html",
+        run=run,
+        results=found,
+        judged_by_relevance=check_details.keys_judged_by_relevance(
+            store, run_id, [result["key"] for result in found], version=version or None
+        ),
+        recall_gap=recall_gap_lines(run["measures"]),
+        self_judged=self_judged_lines(run["retriever"], self_judged=run["self_judged"]),
+        k=check_details.k_of_run(store, run_id),
+        answers=answering.summary_of_run(store, run_id),
+        confirmed=answering.confirmed_of_check(store, run["check"]),
+        versions=check_details.list_versions(store, run_id),
+        counterparts=find_candidates(store, run_id) if run["finished_at"] else None,
+        chosen=version,
+        following=following,
+        after=after,
+        filters=_filters(run, wanted),
+        wanted={name: value for name, value in wanted.items() if value},
+    )
+
+
+@router.get("/runs/{before}/diff/{now}", response_model=None)
+def show_diff(
+    *,
+    request: Request,
+    store: StoreDep,
+    before: str,
+    now: str,
+    show: str = "",
+    after: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    version: Version = "",
+) -> Response:
+    """Show the differences between two runs of a check; of two checks they are compared as A and B."""
+    refuse_other(show, SHOWN, "show")
+    if not comparisons.are_of_one_check(store, before, now):
+        chosen = {"a": comparisons.run_reference(before), "b": comparisons.run_reference(now)}
+        return RedirectResponse(f"/compare?{urlencode(chosen)}", status_code=303)
+    found, following = comparisons.diff(
+        store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
+    )
+    others = find_candidates(store, now)
+    return render(
+        request,
+        "records/diff.html",
+        diff=found,
+        old=found["before"],
+        new=found["now"],
+        claim=partial(claim_text, names=BEFORE_AND_NOW),
+        counts={word: sum(found["changes"][change] for change in SHOWN[word][1] or Change) for word in SHOWN},
+        shown=SHOWN,
+        show=show,
+        after=after,
+        following=following,
+        page_size=_PAIRS,
+        chosen=version,
+        counterparts=others,
+        candidates=_candidates(others, found["before"], found["now"]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFilter:
+    """A filter of results."""
+
+    name: str
+    choices: Sequence[str]
+    chosen: str
+
+
+def _filters(run: RunView, wanted: dict[str, str]) -> list[ResultFilter]:
+    choices: Mapping[str, Sequence[str]] = {
+        "verdict": list(Verdict),
+        "category": list(run["categories"]) or list(Category),
+        "tag": list(run["tags"]),
+        "reason": list(Reason),
+        "outcome": list(run["probes"]) or list(Outcome),
+    }
+    return [
+        ResultFilter(
+            name=name,
+            choices=[*listed, *([wanted[name]] if wanted[name] and wanted[name] not in listed else [])],
+            chosen=wanted[name],
+        )
+        for name, listed in choices.items()
+        if listed or wanted[name]
+    ]
+
+
+def _candidates(others: ComparisonCandidates, before: RunOutline, now: RunOutline) -> Sequence[object]:
+    """Return the runs to choose from: the newest of the check, and the two compared ones."""
+    recent = [
+        {
+            "id": run.id,
+            "check": run.check,
+            "verdict": run.verdict,
+            "finished_at": run.finished_at,
+            "index_version": run.index_version,
+        }
+        for run in others.recent
+    ]
+    known = {run["id"] for run in recent}
+    return [*recent, *(run for run in (now, before) if run["id"] not in known)]

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from app.base.api.deps import StoreDep
-from app.base.web.banners import banners_of
-from app.base.web.parameters import refuse_other
-from app.base.web.rendering import render
-from app.catalog.pages.setup_steps import list_setup_steps
+from app.base.web.forms import refuse_other
+from app.base.web.rendering import banners_of, render
+from app.catalog.pages.suites import list_setup_steps
 from app.reports.service import overview
 from app.reports.service.overview import VERDICTS, CheckFilter
 

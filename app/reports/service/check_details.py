@@ -8,32 +8,35 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.alerts.domain.canary_changes import ChangedCanaries
-from app.alerts.domain.outlook import recovery_state
-from app.alerts.domain.summary import NOT_ABOUT_CANARIES
+from app.alerts import store as alerts
+from app.alerts.domain.evidence import ChangedCanaries
+from app.alerts.domain.state import recovery_state
+from app.alerts.domain.telling import NOT_ABOUT_CANARIES
 from app.alerts.domain.views import AlertView, FleetView
-from app.alerts.service import alert_evidence, alert_views
-from app.alerts.service.alert_evidence import Explanation
-from app.alerts.service.alert_lines import explained_runs, summaries
-from app.alerts.service.changed_list import list_changed
-from app.alerts.store import alerts
-from app.alerts.store.alerts import AlertFilter
+from app.alerts.service import evidence
+from app.alerts.service import views as alert_views
+from app.alerts.service.changes import list_changed
+from app.alerts.service.evidence import Explanation
+from app.alerts.service.views import explained_runs, summaries
+from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.values import Verdict
 from app.catalog.domain.schedules import next_due, spread
-from app.catalog.service import lookup
-from app.catalog.service.lookup import schedule_of
+from app.catalog.service import references
+from app.catalog.service.references import schedule_of
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.diagnosis.domain.causes import is_overcome
-from app.diagnosis.store.diagnoses import DiagnosisRow
-from app.records.domain.run_views import ResultView, RunView
-from app.records.service import result_views, run_views, score_details
-from app.records.store import check_summaries, degraded_at_run, rescored_runs, rescoring, results
+from app.diagnosis.domain.chunk_causes import is_overcome
+from app.diagnosis.store import DiagnosisRow
+from app.records.domain import ResultView, RunView
+from app.records.service import results as result_views
+from app.records.service import runs as run_views
+from app.records.service import score_details
+from app.records.store import pruning, rescoring, results, series
 from app.records.store.rescoring import Rescoring
 from app.records.store.results import RunRow
-from app.retrievers.domain.relevance import measures_relevance
-from app.runs.service.scheduling import silence
+from app.retrievers.domain.retrievers import measures_relevance
+from app.runs.service.due_checks import silence
 from app.scoring.verdicts import is_relevance_judged
 
 SPARK_RUNS = 30
@@ -149,7 +152,7 @@ class CheckDetail:
 def load_line(store: Store, slug: str, now: datetime) -> CheckLine:
     """Return a check in one line, also an archived one. Raises NotFoundError."""
     with store.read() as connection:
-        check = lookup.find_check(connection, slug)
+        check = references.find_check(connection, slug)
         return _line(connection, check, open_alerts(connection).get(check.id, {}), now)
 
 
@@ -160,7 +163,7 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
     such version.
     """
     with store.read() as connection:
-        check = lookup.find_check(connection, slug)
+        check = references.find_check(connection, slug)
         versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
         line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
         k = _k_of(connection, check)
@@ -194,8 +197,8 @@ def _changed(unresolved: Sequence[SummarizedAlert], explanation: Explanation | N
 def list_versions(store: Store, run_id: str) -> list[Version]:
     """Return the re-scorings that include a run, newest first."""
     with store.read() as connection:
-        row = lookup.find_run(connection, run_id)
-        mine = rescored_runs.rescorings_of(connection, row.id)
+        row = references.find_run(connection, run_id)
+        mine = rescoring.rescorings_of(connection, row.id)
         there = rescoring.list_all(connection, row.check_id) if mine else []
         return [_version(one) for one in there if one.id in mine]
 
@@ -205,7 +208,7 @@ def keys_judged_by_relevance(
 ) -> frozenset[str]:
     """Return those of these canaries of a run that the relevance of their first hit can degrade."""
     with store.read() as connection:
-        row, rescored = score_details.load_version(connection, lookup.find_run(connection, run_id), version)
+        row, rescored = score_details.load_version(connection, references.find_run(connection, run_id), version)
         if row.versions is None:
             return frozenset()
         inputs = score_details.inputs_of_run(connection, row, rescored)
@@ -217,7 +220,7 @@ def keys_judged_by_relevance(
 def k_of_run(store: Store, run_id: str) -> int | None:
     """Return how many hits of each answer count in a run; None = it has not started."""
     with store.read() as connection:
-        version = lookup.find_run(connection, run_id).check_version_id
+        version = references.find_run(connection, run_id).check_version_id
         return None if version is None else int(definitions.version_body(connection, version).body["k"])
 
 
@@ -246,7 +249,7 @@ def _line(connection: Connection, check: Definition, unresolved: Mapping[str, in
         archived=check.archived_at is not None,
         newest=recent[-1] if recent else None,
         recent=recent,
-        active=check_summaries.under_way(connection, to_us(now)).get(check.id),
+        active=series.under_way(connection, to_us(now)).get(check.id),
         next_run=next_run(check, now) if live else None,
         overdue=live and silence(connection, check, now) is not None,
         alerts=unresolved,
@@ -278,7 +281,7 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[Summa
         first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
         mine = [] if run_id is None else [(int(run_id), first_run)]
         run_ids = list(dict.fromkeys([*mine, *explained_runs(rows)]))
-        explained = dict(zip(run_ids, alert_evidence.explain_all(connection, run_ids), strict=True))
+        explained = dict(zip(run_ids, evidence.explain_all(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
     found: list[SummarizedAlert] = [
         {**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows
@@ -328,7 +331,7 @@ def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) ->
     ids = {
         key: place[1] for key, place in suites.places_of(connection, [run.suite_version_id], keys).popitem()[1].items()
     }
-    since = degraded_at_run.degraded_since(connection, {run_id: ids.values()})[run_id]
+    since = pruning.degraded_since(connection, {run_id: ids.values()})[run_id]
     return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}
 
 

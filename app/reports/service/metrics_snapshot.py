@@ -5,24 +5,24 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
 
+from app.alerts import store as alerts
 from app.alerts.domain.rules import DEGRADED_SHARE
-from app.alerts.store import alerts
-from app.annotation.store import recalls
-from app.annotation.store.recalls import RecallRow
-from app.answers.store.calibrations import calibrated_judges
+from app.annotation.store import tasks
+from app.annotation.store.tasks import RecallRow
+from app.answers.store import calibrated_judges
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs import jobs
 from app.base.jobs.values import JobsWaiting
 from app.base.values import Verdict
 from app.catalog.domain.schedules import interval_seconds, next_due
-from app.catalog.service.judgment_sources import is_self_judged
-from app.catalog.service.lookup import schedule_of
+from app.catalog.service.references import schedule_of
+from app.catalog.service.snapshots import is_self_judged
 from app.catalog.store import definitions
-from app.detection.store.detectors import DetectionRow
+from app.detection.store import DetectionRow
 from app.hooks.store import outbox
-from app.records.store import current_state, results
-from app.reports.store import metric_rows
-from app.reports.store.metric_rows import CheckRows, CheckVersion
+from app.records.store import results, series
+from app.reports import store as metric_rows
+from app.reports.store import CheckRows, NumbersVersion
 
 _DECIDED = (Verdict.HEALTHY, Verdict.DEGRADED)
 _OWN = {"health_score", "coverage", DEGRADED_SHARE}
@@ -144,7 +144,7 @@ class StateReader:
         return self._state()
 
     def _read_checks(
-        self, connection: Connection, versions: Mapping[int, CheckVersion], now: datetime
+        self, connection: Connection, versions: Mapping[int, NumbersVersion], now: datetime
     ) -> dict[int, "_CachedCheck"]:
         entries: dict[int, _CachedCheck] = {}
         for rows in metric_rows.read_checks(connection, versions):
@@ -185,7 +185,7 @@ class _CachedCheck:
     """A cached check."""
 
     slug: str
-    version: CheckVersion
+    version: NumbersVersion
     state: CheckState | None
     """None = the check is disabled."""
     until: datetime | None
@@ -193,7 +193,7 @@ class _CachedCheck:
     alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Number of unresolved alerts by state and severity."""
 
-    def is_current(self, version: CheckVersion, now: datetime) -> bool:
+    def is_current(self, version: NumbersVersion, now: datetime) -> bool:
         """Whether the check is unchanged since it was read."""
         return self.version == version and (self.until is None or now < self.until)
 
@@ -214,7 +214,7 @@ class _Shared:
 
 def _read_shared(connection: Connection, now: datetime) -> _Shared:
     pending, oldest = outbox.count_pending(connection)
-    waiting, since = current_state.waiting_runs(connection, to_us(now))
+    waiting, since = series.waiting_runs(connection, to_us(now))
     return _Shared(
         outbox_pending=pending,
         outbox_oldest_seconds=_age(now, oldest),
@@ -222,13 +222,13 @@ def _read_shared(connection: Connection, now: datetime) -> _Shared:
         runs_waiting_oldest_seconds=_age(now, since),
         hooks=_hooks(connection),
         jobs_waiting=jobs.waiting(connection),
-        pooled_recalls=tuple(recalls.list_recalls(connection, in_force=True)),
+        pooled_recalls=tuple(tasks.list_recalls(connection, in_force=True)),
         judges=calibrated_judges(connection),
     )
 
 
 def _hooks(connection: Connection) -> tuple[HookState, ...]:
-    retrying, dead = current_state.retrying_deliveries(connection), current_state.dead_deliveries(connection)
+    retrying, dead = series.retrying_deliveries(connection), series.dead_deliveries(connection)
     return tuple(
         HookState(
             slug=hook.slug,
@@ -261,7 +261,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
     newest_decided = run if run.verdict in _DECIDED else results.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
-    scores, omitted = current_state.top_scores(connection, run, shown)
+    scores, omitted = series.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
     return CheckState(
         labels=labels,

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Request
 from app.base.api.bodies import Content
 from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.base.api.keys import Scope
-from app.base.api.request_limits import expensive
+from app.base.api.requests import expensive
 from app.base.api.schemas import TryRequest
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ForbiddenError
-from app.catalog.api.definitions import body_schema
-from app.catalog.documents.documents import RetrieverDocument
+from app.catalog.api import body_schema
+from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.views import TrialView
 from app.retrievers.service import trials
 

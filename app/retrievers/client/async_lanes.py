@@ -12,12 +12,11 @@ from functools import partial
 from typing import TypeVar
 
 from app.base.errors import LocalResourceError
-from app.base.net.file_descriptors import LOCAL_ERRORS
 from app.base.net.limits import Limits
-from app.base.net.wire import NoAnswerError
+from app.base.net.transfer import LOCAL_ERRORS, NoAnswerError
 from app.base.values import Answer, Outcome
-from app.retrievers.client.responses import with_refusal
-from app.retrievers.client.retriever_limits import peer_of
+from app.retrievers.client.credentials import peer_of
+from app.retrievers.client.http import with_refusal
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2

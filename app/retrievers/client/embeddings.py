@@ -18,8 +18,13 @@ import numpy as np
 from app.base.addresses import AddressPolicy
 from app.base.net.limits import Limits
 from app.base.values import Outcome
-from app.retrievers.client.credentials import Keyring, credentials_digest
-from app.retrievers.client.endpoints import MAX_BODY_BYTES, PATIENCE_SECONDS, EndpointClient
+from app.retrievers.client.credentials import (
+    MAX_ANSWER_BYTES,
+    PATIENCE_SECONDS,
+    EndpointClient,
+    Keyring,
+    credentials_digest,
+)
 from app.retrievers.domain.embeddings import EmbeddingResult, Vector, same_vector
 from app.retrievers.domain.retrievers import Embedder
 
@@ -222,7 +227,7 @@ def _error_place(error: msgspec.ValidationError, where: str) -> str:
 
 def _max_response_bytes(texts: int, dimensions: int | None) -> int:
     """Return the most bytes of a batch's response; a number may take 33 bytes on a line of its own."""
-    return min(MAX_BODY_BYTES, _AROUND_BYTES + texts * (dimensions or MAX_DIMENSIONS) * _NUMBER_BYTES)
+    return min(MAX_ANSWER_BYTES, _AROUND_BYTES + texts * (dimensions or MAX_DIMENSIONS) * _NUMBER_BYTES)
 
 
 def _request_body(embedder: Embedder, texts: Sequence[str]) -> bytes:

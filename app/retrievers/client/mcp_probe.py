@@ -20,8 +20,8 @@ from app.base.addresses import AddressPolicy
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.json_size import excess_of_answer
 from app.base.net.limits import Limits
+from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange
-from app.base.net.wire import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
 from app.retrievers.client.async_lanes import (
     RETRY_SECONDS,
@@ -32,12 +32,10 @@ from app.retrievers.client.async_lanes import (
     query_in_lanes,
     run_in_background,
 )
-from app.retrievers.client.credentials import CredentialError, Keyring, masked
-from app.retrievers.client.redaction import Redaction, secret_headers
-from app.retrievers.client.request_templates import Plan, compile_retriever, request_headers
-from app.retrievers.client.responses import SHOWN_CHARACTERS, failed_answer, read_answer
-from app.retrievers.client.server_messages import message_of_body, quoted, without_secrets
-from app.retrievers.client.templates import Value
+from app.retrievers.client.credentials import CredentialError, Keyring
+from app.retrievers.client.http import SHOWN_CHARACTERS, failed_answer, read_answer
+from app.retrievers.client.messages import Redaction, masked, message_of_body, quoted, secret_headers, without_secrets
+from app.retrievers.client.requests import Plan, Value, compile_retriever, request_headers
 from app.retrievers.domain.retrievers import OAuth2, ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed

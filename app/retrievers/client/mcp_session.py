@@ -19,9 +19,9 @@ from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, Im
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from app.base.json_size import excess_of_answer
-from app.base.net.wire import NoAnswerError, Response
+from app.base.net.transfer import NoAnswerError, Response
 from app.base.values import Outcome
-from app.retrievers.client.endpoints import response_problem
+from app.retrievers.client.credentials import response_problem
 
 GRACE_SECONDS = 0.5
 """How much longer than its time-out we wait for the transport, which says better what was late."""

@@ -7,14 +7,15 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 from app.base.addresses import AddressPolicy
+from app.base.errors import InvalidInputError, Problem
 from app.base.net.limits import Limits
+from app.base.net.transfer import Response
 from app.base.values import EMPTY, Answer, Outcome, Step
-from app.retrievers.client.credentials import Keyring
+from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.embeddings import Embeddings
-from app.retrievers.client.endpoints import EndpointClient
-from app.retrievers.client.http_probe import Answers, HttpProbe, Vectors
+from app.retrievers.client.http import Answers, HttpProbe, Vectors, read_answer
 from app.retrievers.client.mcp_probe import McpProbe
-from app.retrievers.client.request_templates import needs_vector
+from app.retrievers.client.requests import compile_reader, needs_vector
 from app.retrievers.client.scorers import RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.probe_failures import url_address
 from app.retrievers.domain.retrievers import Dialect, Embedder, OAuth2, ProbeContext, ProbeQuery, Retriever, ScorerKind
@@ -51,7 +52,7 @@ class _LazySqlProbe:
 
     @cached_property
     def _probe(self) -> DialectProbe:
-        from app.retrievers.client.sql_probe import SqlProbe  # noqa: PLC0415 - as the class says
+        from app.retrievers.client.sql import SqlProbe  # noqa: PLC0415 - as the class says
 
         return SqlProbe(self._policy, limits=self._limits)
 
@@ -181,3 +182,12 @@ def _with_relevance(answer: Answer, relevance: float | None, reason: str | None,
 
 
 _EXTERNAL = {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+
+
+def read_pasted(retriever: Retriever, k: int, body: bytes) -> Answer:
+    """Read a response body by the retriever's mapping; raises InvalidInputError for a mapping that is none."""
+    try:
+        reader = compile_reader(retriever, k)
+    except ValueError as error:
+        raise InvalidInputError([Problem(path="response", message=str(error))]) from None
+    return read_answer(Response(status=200, body=body), reader)

@@ -17,12 +17,10 @@ import msgspec
 from app.base.addresses import AddressPolicy
 from app.base.net.limits import Limits
 from app.base.values import Outcome
-from app.retrievers.client.credentials import Keyring, credentials_digest
+from app.retrievers.client.credentials import PATIENCE_SECONDS, CallOutcome, EndpointClient, Keyring, credentials_digest
 from app.retrievers.client.embeddings import Embeddings, without_surrogates
-from app.retrievers.client.endpoints import PATIENCE_SECONDS, CallOutcome, EndpointClient
 from app.retrievers.domain.embeddings import cosine
-from app.retrievers.domain.relevance import scale_relevance
-from app.retrievers.domain.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
+from app.retrievers.domain.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind, scale_relevance
 
 MAX_SCORES = 50_000
 SCORE_SECONDS = 3_600.0

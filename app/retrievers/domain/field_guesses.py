@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from app.base.timestamps import parse_timestamp
+from app.base.times import parse_timestamp
 
 Part = str | int
 """A step of a path: the name of a field, or a place in a list."""

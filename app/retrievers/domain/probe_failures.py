@@ -6,13 +6,15 @@ A sentence names the step, its address and the error as people know it: `embedde
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from app.base.counts import plural
-from app.base.values import Answer, Outcome, Step
-from app.retrievers.domain.retrievers import PLACEHOLDER
+import numpy as np
+
+from app.base.texts import counted, plural
+from app.base.values import EMPTY, Answer, Outcome, Step
+from app.retrievers.domain.retrievers import PLACEHOLDER, Retriever
 from app.retrievers.domain.views import FailureView, UnmeasuredView
 
 _Kind: TypeAlias = tuple[Step, str | None, Outcome, int | None]
@@ -259,3 +261,96 @@ _HOST = re.compile(r"[\w.:%~-]{1,253}")
 _ANSWERED = re.compile(r"^(?:answered \d{3}[^;:\u201c]*|[^;:\u201c]*$|(?!answered ).*)", re.DOTALL)
 _LONGEST_DETAIL = 400
 _NAMED_CANARIES = 20
+
+
+ENDED_FIRST: Final = "the run ended first"
+"""Detail of a probe that was not sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitBreaker:
+    """Counts failed probes in a row, in the order of their answers; once open it stays open. Immutable."""
+
+    limit: int | None
+    """Failures in a row that open it; None = it never opens."""
+    arrived: int = 0
+    failures: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """Number of failures in a row, by kind."""
+    retry_after_seconds: float | None = None
+    """`Retry-After` of the retriever, where it is longer than a run waits: opens the breaker at once."""
+    refused_seconds: float | None = None
+    """For how long it had refused every request, where that is longer than a run waits: likewise."""
+
+    def after(self, answers: Iterable[Answer]) -> "CircuitBreaker":
+        """Breaker after these answers; what follows the failure that opened it is not counted."""
+        arrived, failures = self.arrived, dict(self.failures)
+        retry_after, refused = self.retry_after_seconds, self.refused_seconds
+        opened, ok = self.is_open, Outcome.OK  # looked up once: of an enumeration that is slow
+        for answer in answers:
+            arrived += 1
+            if opened:
+                continue
+            if answer.outcome is ok:
+                failures.clear()
+                continue
+            kind = _failure_text(answer)
+            failures[kind] = failures.get(kind, 0) + 1
+            retry_after, refused = answer.retry_after_seconds, answer.refused_seconds
+            opened = self._opens(failures, retry_after, refused)
+        return replace(
+            self, arrived=arrived, failures=failures, retry_after_seconds=retry_after, refused_seconds=refused
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no more queries may be sent."""
+        return self._opens(self.failures, self.retry_after_seconds, self.refused_seconds)
+
+    @property
+    def reason(self) -> str:
+        """Why it is open, as a sentence without a full stop."""
+        if self.retry_after_seconds is not None:
+            return (
+                f"the run was ended early: the retriever asked to be left alone for {self.retry_after_seconds:,.0f} s"
+            )
+        if self.refused_seconds is not None:
+            return f"the run was ended early: the retriever refused every request for {self.refused_seconds:,.0f} s"
+        kinds = sorted(self.failures.items(), key=lambda kind: (-kind[1], kind[0]))
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds)
+        return f"the run was ended early: {counted(sum(self.failures.values()), 'probe')} in a row failed ({counts})"
+
+    def _opens(
+        self, failures: Mapping[str, int], retry_after_seconds: float | None, refused_seconds: float | None
+    ) -> bool:
+        if self.limit is None:
+            return False
+        is_refused = retry_after_seconds is not None or refused_seconds is not None
+        return is_refused or sum(failures.values()) >= self.limit
+
+
+def _failure_text(answer: Answer) -> str:
+    """Text of a failure and, where it was not the retriever's, the step that failed."""
+    at = "" if answer.step is Step.RETRIEVER else f" at the {answer.step}"
+    return f"{outcome_text(answer.outcome, answer.http_status)}{at}"
+
+
+MOST_LANES: Final = 4
+
+
+def lane_count(retriever: Retriever) -> int:
+    """Give the number of lanes of a retriever."""
+    return min(MOST_LANES, retriever.concurrency)
+
+
+def fan_out(retriever: Retriever, lane: int) -> int:
+    """Give the number of requests at a time in a lane; those of all lanes add up to what the retriever takes."""
+    lanes = lane_count(retriever)
+    return retriever.concurrency // lanes + (lane < retriever.concurrency % lanes)
+
+
+def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
+    """Return median, 95th percentile and maximum of measured latencies, None where nothing was measured."""
+    if not latencies:
+        return {"p50": None, "p95": None, "max": None}
+    p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
+    return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}

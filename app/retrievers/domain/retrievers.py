@@ -3,15 +3,18 @@
 Answers are values of model; presets and documents that fill these in are formats.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from math import prod
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from app.base.rate_control import LEAST_PATIENCE_SECONDS
-from app.base.values import EMPTY, Answer
+from app.base.values import EMPTY, Answer, Ranking
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """Stands for a value in a template; the group is its name."""
@@ -345,3 +348,218 @@ class Probe(Protocol):
         answers, never exceptions. Closing the iterator cancels the rest.
         """
         ...
+
+
+MAX_GROWTH = 100
+"""How many times larger than an answer a value made of it may be; beyond, an answer of some MB fills the memory."""
+MAX_LEVELS = 50
+"""How deep an expression may be nested: parsing and evaluating it recurse, wherever on the stack they begin."""
+TOO_DEEP = f"is nested more than {MAX_LEVELS} levels deep"
+
+
+def find_problem(text: str, node: Mapping[str, Any]) -> str | None:
+    """Return why an expression, as text and parsed, may not be used; None = it may."""
+    if text.count("(") > MAX_LEVELS or _is_deep(node):  # parentheses leave no node behind
+        return TOO_DEEP
+    if _growth(node) > MAX_GROWTH:
+        return f"could make an answer more than {MAX_GROWTH} times larger than it is"
+    return None
+
+
+def _is_deep(root: Mapping[str, Any]) -> bool:
+    """Whether it has too many levels, without recursion; every step of a chain such as `a.b.c` is one."""
+    left: list[tuple[Any, int]] = [(root, 1)]
+    literals: list[tuple[Any, int]] = []
+    while left:
+        node, level = left.pop()
+        if level > MAX_LEVELS:
+            return True
+        if isinstance(node, dict):  # and no bound of a slice
+            chained = node["type"] in _CHAINS
+            left += [(child, level + 1 + chained * step) for step, child in enumerate(node["children"])]
+            literals.append((node.get("value"), level))
+    while literals:
+        value, level = literals.pop()
+        if level > MAX_LEVELS:
+            return True
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        literals += [(one, level + 1) for one in inner]
+    return False
+
+
+def _growth(node: Mapping[str, Any]) -> float:
+    """Bound of how many times larger than its input a value can get; infinite where nothing bounds it."""
+    kind: str = node["type"]
+    children: list[Any] = node.get("children", [])
+    if kind == "literal":
+        return _leaves(node["value"])
+    if kind == "slice" or not children:
+        return 1.0
+    grown = [_growth(child) for child in children]
+    if kind == "function_expression":
+        applied: float = prod(one for one, child in zip(grown, children, strict=True) if child["type"] == "expref")
+        multiplied = sum(one for one, child in zip(grown, children, strict=True) if child["type"] != "expref")
+        return applied * max(multiplied, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _separator_growth(node)
+    combine = _COMBINED.get(kind)
+    return combine(grown) if combine else prod(grown)
+
+
+def _separator_growth(node: Mapping[str, Any]) -> float:
+    """Growth by `join`: a separator taken from the response could be as long as the response."""
+    if node["value"] != "join":
+        return 1.0
+    separator = node["children"][0]
+    literal = separator["type"] == "literal" and isinstance(separator["value"], str)
+    return max(len(separator["value"]) / 2, 1.0) if literal else float("inf")
+
+
+def _leaves(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 1 if inner is None else max(1, sum(map(_leaves, inner)))
+
+
+_CHAINS = ("subexpression", "index_expression")
+_COMBINED: Mapping[str, Callable[[list[float]], float]] = {
+    "comparator": max,
+    "or_expression": max,
+    "and_expression": max,
+    "not_expression": max,
+    "multi_select_list": sum,
+    "multi_select_dict": sum,
+    "filter_projection": lambda grown: grown[0] * max(grown[1:]),
+}
+_FUNCTIONS = {"to_string": 2.0}  # escapes what it quotes, and what was escaped before once more
+
+
+HITS: Final = "hits"
+_FIELDS: Final = {"text": "texts", "document": "documents", "updated": "updated"}
+_SHOWN = 100
+
+
+def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
+    """Fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
+    with_hits = [ranking for ranking in rankings if len(ranking)]
+    if not with_hits:
+        return frozenset()
+    return frozenset({HITS, *(field for field, column in _FIELDS.items() if _is_present(with_hits, column))})
+
+
+def _is_present(rankings: Iterable[Ranking], column: str) -> bool:
+    """Whether any hit has a value there. A field that is not mapped has none in any answer, so all are looked at."""
+    values = map(attrgetter(column), rankings)
+    return any(each is not None and each.count(None) < len(each) for each in values)
+
+
+def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
+    """Return the mapped fields not `present_fields`, as mapped (`text: body`); () without a hit."""
+    if HITS not in fields:
+        return ()
+    paths = {field: getattr(mapping, field) for field in _FIELDS if field not in fields}
+    return tuple(f"{field}: {_shortened(path)}" for field, path in paths.items() if path is not None)
+
+
+def _shortened(path: str) -> str:
+    line = " ".join(path.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+TOLERANCE: Final = 1e-6
+
+
+def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grade: int) -> float | None:
+    """Relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
+
+    `grades` holds the grade per position, `best_grade` the highest among the canary's judgments.
+    None = unknown: the first hit has no score, the external scorer could not measure it or, judged, nothing is
+    expected. Raises ValueError for a score outside its scale, which should have made the probe malformed.
+    """
+    if not ranking:
+        return 0.0
+    match scorer.kind:
+        case ScorerKind.JUDGED:
+            return judged_relevance(grades, best_grade)
+        case ScorerKind.SCORE:
+            return score_relevance(scorer, ranking.scores[0])
+        case ScorerKind.EMBEDDING | ScorerKind.RERANK:
+            return ranking.relevance
+
+
+def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
+    """Relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
+    if not grades:
+        return 0.0
+    return grades[0] / best_grade if best_grade > 0 else None
+
+
+def score_relevance(scorer: Scorer, score: float | None) -> float | None:
+    """Relevance of a score of the retriever; None without one. Raises ValueError for one outside its scale."""
+    if score is None or scorer.kind is not ScorerKind.SCORE:
+        return None
+    if scorer.scale is None:
+        raise ValueError("A scorer of kind score needs a scale.")
+    return scale_relevance(scorer.scale, score, scorer.anchor)
+
+
+def scale_relevance(scale: Scale, score: float, anchor: float | None = None) -> float:
+    """Relevance in [0, 1] of a score on this scale. Raises ValueError for a score outside the scale."""
+    if not in_scale(scale, score):
+        raise ValueError(f"The score {score} is outside the scale {scale}.")
+    match scale:
+        case Scale.SIMILARITY | Scale.COSINE:
+            return min(1.0, max(0.0, score))
+        case Scale.DISTANCE:
+            return 1.0 / (1.0 + max(0.0, score))
+        case Scale.LOGIT:
+            return _logistic(score)
+        case Scale.UNBOUNDED:
+            return _saturating(max(0.0, score), anchor)
+
+
+def measures_relevance(scorer: Scorer) -> bool:
+    """Whether this scorer measures relevance: `judged` only repeats the judgments."""
+    return scorer.kind is not ScorerKind.JUDGED
+
+
+def is_external(scorer: Scorer) -> bool:
+    """Whether a service beside the retriever measures relevance, and so of the first hit only."""
+    return scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+
+
+SCALE_RANGES: Final = {
+    Scale.SIMILARITY: "0 to 1 (cosine: -1 to 1)",
+    Scale.COSINE: "-1 to 1",
+    Scale.DISTANCE: "0 and more",
+    Scale.UNBOUNDED: "0 and more",
+    Scale.LOGIT: "any number",
+}
+"""Which scores a scale has, in words."""
+
+
+def in_scale(scale: Scale, score: float) -> bool:
+    """Whether a score may occur on this scale, give or take rounding; NaN and infinity occur on none."""
+    if not math.isfinite(score):
+        return False
+    match scale:
+        case Scale.SIMILARITY:
+            return -TOLERANCE <= score <= 1.0 + TOLERANCE
+        case Scale.COSINE:
+            return -1.0 - TOLERANCE <= score <= 1.0 + TOLERANCE
+        case Scale.DISTANCE | Scale.UNBOUNDED:
+            return score >= -TOLERANCE
+        case Scale.LOGIT:
+            return True
+
+
+def _logistic(score: float) -> float:
+    """1 / (1 + e^-s), from the side on which the exponential cannot overflow."""
+    if score >= 0.0:
+        return 1.0 / (1.0 + math.exp(-score))
+    grown = math.exp(score)
+    return grown / (1.0 + grown)
+
+
+def _saturating(score: float, anchor: float | None) -> float:
+    """Return s / (s + anchor), one half at the anchor, without overflow of the sum."""
+    if anchor is None or not (math.isfinite(anchor) and anchor > 0.0):
+        raise ValueError("The scale unbounded needs a positive anchor: the score that means one half.")
+    return 1.0 / (1.0 + anchor / score) if score > 0.0 else 0.0

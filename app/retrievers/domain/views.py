@@ -5,8 +5,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from app.base.values import EmbedderChange, Level, Outcome, Step
-from app.base.views import TimeText
+from app.base.values import EmbedderChange, Level, Outcome, Step, TimeText
 from app.retrievers.domain.retrievers import Scale, ScorerKind
 
 

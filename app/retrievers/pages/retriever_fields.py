@@ -1,6 +1,6 @@
 """Fields of the retriever wizard: texts of a stored retriever, and the retriever of a submitted form.
 
-Label, hint, control and secrecy stand at the fields of the documents (`app.base.documents.widgets`). Beside them the
+Label, hint, control and secrecy stand at the fields of the documents (`app.base.documents.fields`). Beside them the
 form has the variables of a preset, fields for each kind of authentication, and a choice of what the scores are. Secrets
 are never filled in; what the form has no field for stays as it is stored.
 """
@@ -13,17 +13,26 @@ from typing import Any, Final, cast
 
 from typing_extensions import TypedDict
 
-from app.base.documents.auth_documents import AUTH_KINDS, KEY_IN_ONE_PLACE
-from app.base.documents.widgets import Control
+from app.base.documents.fields import Control
+from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
 from app.base.errors import InvalidInputError, Problem
-from app.base.web.document_forms import FormField, document_texts, field_labels, field_value, form_fields
-from app.base.web.forms import Form, parse_number, parse_pairs
-from app.base.web.parameters import refuse_other
-from app.retrievers.documents.expansion import apply_preset
-from app.retrievers.documents.retriever_documents import GENERIC, RetrieverDocument
-from app.retrievers.domain.answer_outline import MAPPED_FIELDS
+from app.base.web.forms import (
+    Form,
+    FormField,
+    document_texts,
+    field_labels,
+    field_value,
+    form_fields,
+    parse_number,
+    parse_pairs,
+    refuse_other,
+)
+from app.retrievers.documents.requests import apply_preset
+from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument
+from app.retrievers.domain.mapping_suggestions import MAPPED_FIELDS
 from app.retrievers.domain.retrievers import Dialect, Scale, ScorerKind
-from app.retrievers.presets import PRESETS, Preset
+from app.retrievers.presets import PRESETS
+from app.retrievers.presets.preset import Preset
 
 KEEP, NO_CHOICE = "keep", ""
 """Choices of a scorer: as it is stored, and whatever follows from the rest."""

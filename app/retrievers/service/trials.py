@@ -1,31 +1,37 @@
 """Trials of a retriever: one query, everything between request and hits, and suggested mappings. Stores nothing."""
 
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
-from app.base.counts import counted
 from app.base.db.engine import Store
-from app.base.documents.truncated_json import parse_cut
+from app.base.documents.texts import parse_cut, parse_json_text
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.base.json_size import ANSWER_LIMITS
+from app.base.texts import counted
 from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
-from app.catalog.documents.documents import RetrieverDocument
+from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.secret_fields import join_secrets, secret_names
-from app.catalog.domain.suite_snapshot import SuiteSnapshot
+from app.catalog.domain.suites import SuiteSnapshot
+from app.catalog.service import definitions
 from app.catalog.service.definitions import find, refuse_moving
 from app.catalog.service.vault import Vault
-from app.records.documents import time_text
-from app.retrievers.documents.mapping_yaml import suggestion_view
+from app.records.documents import judgment_shape, time_text
+from app.retrievers import store as rates
+from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
 from app.retrievers.domain.field_guesses import are_ranks, score_order
-from app.retrievers.domain.mapped_fields import missing_fields, present_fields
-from app.retrievers.domain.mapping_suggestions import suggest_mappings
-from app.retrievers.domain.relevance import is_external, score_relevance
+from app.retrievers.domain.mapping_suggestions import likely_scale, suggest_mappings, usable_scale
+from app.retrievers.domain.probe_failures import fan_out, lane_count
 from app.retrievers.domain.retrievers import (
+    Lane,
     Probe,
     ProbeContext,
     ProbeQuery,
@@ -33,13 +39,26 @@ from app.retrievers.domain.retrievers import (
     Scale,
     Scorer,
     ScorerKind,
+    is_external,
+    missing_fields,
     missing_resource,
+    present_fields,
+    score_relevance,
 )
-from app.retrievers.domain.views import MappingSuggestion, TrialHit, TrialRequest, TrialResponse, TrialView
-from app.scoring.evaluation import Yardstick
-from app.scoring.run_inputs import RunInputs
-from app.scoring.run_outcomes import evaluate
-from app.scoring.run_responses import build_responses
+from app.retrievers.domain.views import (
+    CanaryMatches,
+    ExpectedMatch,
+    MappingPreview,
+    MappingSuggestion,
+    TrialHit,
+    TrialRequest,
+    TrialResponse,
+    TrialView,
+)
+from app.retrievers.store import hold_lane
+from app.scoring.evaluation import Panel, Yardstick
+from app.scoring.matching import LEVELS, match, missing_judgments
+from app.scoring.runs import RunInputs, build_responses, evaluate
 from app.scoring.verdicts import CACHED
 
 SHOWN_CHARACTERS = 20_000
@@ -319,3 +338,164 @@ def _wrapped_suggestions(document: RetrieverDocument, answer: Any, query: str) -
         if found:
             return found
     return []
+
+
+MAX_CANARIES = 200
+
+
+def preview(
+    read: ReadAnswer,
+    document: RetrieverDocument,
+    body: str,
+    query: str,
+    *,
+    k: int,
+    canary: CanaryDocument | None = None,
+    relevance_from: str | None = None,
+    decided: bool = True,
+) -> MappingPreview:
+    """Read a response by a mapping, and say what a run would score.
+
+    Scores outside their scale, which a run would refuse, are shown without relevance. `relevance_from` names the
+    service that measures relevance in runs, where that is one which is not asked here. `decided`: the scale was chosen,
+    be it that there is none.
+    """
+    answer, refused = read_pasted(read, document, body, k=k), None
+    trial: TrialView = answer_view(document, answer, query, k=k)
+    if trial["outcome"] == Outcome.MALFORMED and document.to_domain().scorer.kind is ScorerKind.SCORE:
+        unscaled = parse_document(RetrieverDocument, {**document.data(), "scorer": {"kind": "judged"}})
+        other = read_pasted(read, unscaled, body, k=k)
+        if other.ranking:
+            answer, refused = other, trial["detail"]
+            trial = {**answer_view(unscaled, other, query, k=k), "scorer": trial["scorer"], "top_score": None}
+    warnings = _warnings(document.to_domain(), trial, relevance_from, decided=decided)
+    matches = None if canary is None else _match_canary(canary, answer.ranking or EMPTY_RANKING)
+    return {**trial, "refused": refused, "warnings": warnings, "matches": matches}
+
+
+EMPTY_RANKING = Ranking(ids=(), documents=(), texts=(), scores=(), returned=0)
+
+
+def parse_answer(body: str) -> Any:
+    """Parse a response, or of one that was cut off or is too large what came whole; None where that is nothing."""
+    try:
+        return parse_json_text(body, ANSWER_LIMITS)
+    except ValueError:
+        return parse_cut(body[:SUGGESTED_FROM])
+
+
+def suggested_scale(path: str, hits: Sequence[TrialHit]) -> tuple[str, bool]:
+    """Return the likely scale of the scores, "" where none is, and whether good hits are relevant enough on it."""
+    scores = [hit["score"] for hit in hits if hit["score"] is not None]
+    scale = likely_scale(path, scores)
+    return ("", False) if scale is None else (str(scale), usable_scale(path, scores) is not None)
+
+
+def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return (key, query) of the first 200 canaries, by suite."""
+    left, choices = MAX_CANARIES, []
+    for suite in definitions.list_all(store, "suite"):
+        rows = definitions.list_canaries(store, suite.slug, limit=left) if left else []
+        if rows:
+            choices.append((suite.slug, [(row.key, str(row.body["query"])) for row in rows]))
+            left -= len(rows)
+    return choices
+
+
+def load_canary(store: Store, suite: str, key: str) -> CanaryDocument:
+    """Return a canary in force. Raises NotFoundError."""
+    return CanaryDocument.model_validate(definitions.find_canary(store, suite, key).body)
+
+
+def _warnings(retriever: Retriever, trial: TrialView, relevance_from: str | None, *, decided: bool) -> list[str]:
+    """Return sentences without full stops on doubtful hits, besides the remarks of the trial."""
+    hits, warnings = trial["hits"], []
+    if retriever.response.id is None and hits:
+        warnings.append("no id is mapped: hits are told apart by their texts, so a corrected text is another chunk")
+    if trial["returned"] and trial["returned"] > len(hits):
+        again = counted(trial["returned"] - len(hits), "hit")
+        warnings.append(
+            f"{again} had an id that came before: duplicates are dropped, or the ids are those of documents"
+        )
+    if hits and retriever.response.text is None:
+        warnings.append(
+            "no text is mapped: chunks that get another id cannot be recognised, and evidence shows ids alone"
+        )
+    if relevance_from is not None and hits:
+        warnings.append(f"in a run {relevance_from} measures how relevant the first hit is, which is not asked here")
+    elif retriever.scorer.kind is ScorerKind.JUDGED and hits and not decided:
+        warnings.append("no scale is chosen: the grade of the first hit is its relevance, until “Scores are” says more")
+    return warnings
+
+
+def _match_canary(canary: CanaryDocument, ranking: Ranking) -> CanaryMatches:
+    prepared = Panel([canary.to_domain()]).prepared(0)
+    result = match(prepared, ranking)
+    places = zip(prepared.judgments, result.first, result.first_level, strict=True)
+    expected: list[ExpectedMatch] = [
+        {**judgment_shape(judgment), "rank": rank, "level": None if rank is None else LEVELS[level - 1]}
+        for judgment, rank, level in places
+    ]
+    return {
+        "key": canary.key,
+        "expected": expected,
+        "missing": len(missing_judgments(prepared, result)),
+        "matched_ranks": [rank for rank, grade in enumerate(result.grade, 1) if grade],
+    }
+
+
+logger = logging.getLogger("coalmine.probing")
+
+PATIENCE_SECONDS: Final = 30.0
+"""Longest wait for a lane. Whoever holds it for longer is frozen, or slower than anybody should wait for."""
+SHARD_PATIENCE_SECONDS: Final = 5.0
+"""Longest wait of a shard of a run: whoever holds a lane, or waits for it, may be frozen."""
+ROUNDS: Final = 4
+"""Queries, for each request at a time, that are asked before others get the lane."""
+
+
+def share_limits(store: Store, probe: Probe) -> Probe:
+    """Return a probe whose limits hold over all processes of this database; on SQLite there is one."""
+    return SharedProbe(store, probe) if store.dialect == "postgresql" else probe
+
+
+class SharedProbe:
+    """Asks in the lane of a context, and where it has none, in one of the retriever's."""
+
+    def __init__(self, store: Store, probe: Probe, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._store = store
+        self._probe = probe
+        self._patience = patience
+        self._turns = count()
+        """Spread over the lanes."""
+
+    def __call__(self, context: ProbeContext, queries: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Send every query; see `Probe`. Raises StoreUnavailableError where no lane can be held."""
+        if context.lane is not None:
+            return self._probe(context, queries)
+        self._probe(context, ())  # raises at once where the retriever cannot be asked; asks nobody
+        return self._ask_in_a_lane(context, queries)
+
+    def _ask_in_a_lane(
+        self, context: ProbeContext, queries: Sequence[ProbeQuery]
+    ) -> Iterator[Sequence[tuple[int, Answer]]]:
+        retriever = context.retriever
+        number = next(self._turns) % lane_count(retriever)
+        reserve = partial(reserve_rate, self._store, retriever.slug)
+        lane = Lane(number=number, concurrency=fan_out(retriever, number), reserve=reserve)
+        in_lane = replace(context, lane=lane)
+        size = ROUNDS * lane.concurrency
+        for start in range(0, len(queries), size):
+            block = queries[start : start + size]
+            with hold_lane(self._store, retriever.slug, number, alone=True, at_most=self._patience) as is_held:
+                if not is_held:
+                    logger.warning("lane_not_held", extra={"retriever": retriever.slug, "seconds": self._patience})
+                with closing(self._probe(in_lane, block)) as batches:  # type: ignore[type-var] # a generator
+                    yield from batches
+
+
+def reserve_rate(store: Store, retriever: str, count: int, interval: float) -> float:
+    """Reserve requests in the rate that all processes have in common; gives the seconds until the first."""
+    with store.write() as connection:
+        width = round(count * interval * 1_000_000)
+        return rates.reserve(connection, retriever, microseconds=width) / 1_000_000

@@ -14,15 +14,15 @@ from app.base.command_files import file_source, read_files
 from app.base.commands import Paths, examples, now
 from app.base.values import Verdict
 from app.catalog.exchange.trec import read_run
-from app.comparison.service.report_decisions import decide_reports
+from app.comparison.service.decisions import decide_reports
 from app.config import load_settings
 from app.operation.signals import stopped_by_signals
 from app.probe_wiring import build_probe
-from app.reports.documents.report_comparison import compare_reports, read_reports
-from app.retrievers.client.recorded_rankings import RankingsProbe
+from app.reports.documents.reports import compare_reports, read_reports
+from app.retrievers.client.http import RankingsProbe
 from app.retrievers.domain.retrievers import Probe
 from app.runs.service import gate
-from app.runs.service.run_file_judgments import judged_by_rank
+from app.runs.service.gate import judged_by_rank
 
 DEGRADED, NOT_MEASURED = 1, 3
 NOWHERE = "http://rankings.invalid/"

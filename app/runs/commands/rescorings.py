@@ -11,11 +11,11 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
-from app.base.counts import counted
 from app.base.db.engine import Store
 from app.base.documents.fields import parse_duration
-from app.base.documents.plain_text import Table, number, plain
+from app.base.documents.texts import Table, number, plain
 from app.base.errors import CoalmineError
+from app.base.texts import counted
 from app.catalog.commands.resources import connect_server, open_database
 from app.records.documents import time_text
 from app.runs.service import rescoring

@@ -8,12 +8,11 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.base.api.csrf import takes_form
 from app.base.api.deps import StoreDep
-from app.base.web.forms import read_form
-from app.base.web.parameters import refuse_other
+from app.base.api.requests import takes_form
+from app.base.web.forms import read_form, refuse_other
 from app.base.web.rendering import render
-from app.catalog.api.definitions import wake
+from app.catalog.api import wake
 from app.records.documents import id_number
 from app.runs.service import rescoring
 

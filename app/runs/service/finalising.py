@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Final
 
-from app.alerts.domain.rule_facts import NO_FACTS, RepeatedFailures
+from app.alerts.domain.rules import NO_FACTS, RepeatedFailures
 from app.alerts.service import transitions
-from app.alerts.service.rule_facts import detector_facts, repeated_failures
-from app.answers.store import answers
-from app.answers.store.answers import StagedAnswer
+from app.alerts.service.facts import detector_facts, repeated_failures
+from app.answers import store as answers
+from app.answers.store import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.db.packed import pack_figures
 from app.base.jobs.jobs import defer
@@ -23,25 +24,32 @@ from app.catalog.store import definitions
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
+from app.diagnosis import store as stored_causes
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
-from app.diagnosis.service.returned_chunks import outdate_returned
-from app.diagnosis.store import run_causes as stored_causes
-from app.records.service.aggregates import embedder_finding
-from app.records.service.run_bodies import probe_summary, run_body
-from app.records.store import queue, recording, rollups, shards
-from app.records.store.queue import ClaimedRun
-from app.records.store.shards import ShardBody
-from app.retrievers.domain.latency_summary import latency_summary
-from app.retrievers.service import embedding_canaries
-from app.retrievers.service.embedding_canaries import EmbedderRecord
+from app.diagnosis.service.cases import outdate_returned
+from app.records.service.aggregates import embedder_finding, probe_summary, run_body
+from app.records.store import queue, recording
+from app.records.store import results as ranking_rows
+from app.records.store.queue import ClaimedRun, ShardBody
+from app.records.store.recording import NewState, OpenState
+from app.retrievers.domain.probe_failures import latency_summary
+from app.retrievers.service import embedders
+from app.retrievers.service.embedders import EmbedderRecord
 from app.runs.service import run_causes
 from app.runs.service.plans import Plan
 from app.runs.service.staging import Gathered, gather, with_names
-from app.runs.service.state_changes import changed_states
-from app.runs.service.text_losses import find_text_losses
-from app.scoring.run_inputs import RunInputs
-from app.scoring.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, finds_nothing, score
-from app.scoring.run_responses import RunResponses
+from app.scoring.evaluation import MISSING
+from app.scoring.runs import (
+    HistoryFacts,
+    RunInputs,
+    RunOutcome,
+    RunResponses,
+    RunScores,
+    evaluate,
+    finds_nothing,
+    score,
+)
+from app.scoring.text_changes import UNCHANGED, ChangedTexts, TextComparison
 
 logger = logging.getLogger("coalmine.runs")
 
@@ -171,11 +179,11 @@ def _end(
             outdate_returned(connection, check_id, partial(_changed_ranking, inputs, responses), at=to_us(now))
         unscored, is_limited = list(responses.unscored), _limits_latency(inputs)
         recording.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
-        rollups.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
+        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
-        embedding_canaries.save_record(connection, run_id, embedder)
+        embedders.save_record(connection, run_id, embedder)
         if cause is not None:
             stored_causes.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)
@@ -183,7 +191,7 @@ def _end(
         hold_until = now + hold if hold is not None and is_news else None
         notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
         detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
-        shards.drop_shards(connection, run_id)
+        queue.drop_shards(connection, run_id)
         queue.defer_following(connection, check_id)
         if hold is not None and _needs_diagnosis(run_id, outcome, cause):
             defer(connection, [NewJob(JobKind.DIAGNOSIS, run_id, lock=f"diagnosis:{inputs.retriever.slug}")])
@@ -241,7 +249,7 @@ def fail(
             if not last_resort:
                 raise
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data reports it in time
-        shards.drop_shards(connection, claimed.id)
+        queue.drop_shards(connection, claimed.id)
         queue.defer_following(connection, claimed.check_id)
     return EndedRun(
         id=claimed.id,
@@ -324,3 +332,98 @@ def _facts(
 def _changed_ranking(inputs: RunInputs, responses: RunResponses, canary_id: int) -> Ranking | None:
     """Return what a canary retrieved otherwise than before; None where it did not."""
     return responses.rankings.get(inputs.suite.positions.get(canary_id, -1))
+
+
+def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple[list[int], list[NewState]]:
+    """Return the ids of the states that end, and the states that begin.
+
+    Those of changed results, of results that were kept but mean something else by now, and of canaries that left the
+    suite.
+    """
+    canary_ids = set(plan.inputs.canary_ids)
+    closed = [state.id for canary_id, state in plan.held.items() if canary_id not in canary_ids]
+    opened: list[NewState] = []
+    reasons = outcome.lasting_reasons.tolist()
+    top_scores = {position: outcome.results.top_score(position) for position in outcome.results}
+    kept = gathered.responses.kept.items()
+    top_scores |= {position: state.top_score for position, state in kept if state.reasons != reasons[position]}
+    for position, top_score in top_scores.items():
+        ranking_id = gathered.ranking_ids[position]
+        assert ranking_id is not None  # noqa: S101 - only what was measured has a result or is kept
+        state = NewState(
+            canary_id=plan.inputs.canary_ids[position],
+            canary_version_id=plan.inputs.version_ids[position],
+            ranking_id=ranking_id,
+            layout_id=plan.layout_id,
+            reasons=reasons[position],
+            top_score=top_score,
+        )
+        before = plan.held.get(state.canary_id)
+        if before is not None and _same(before, state):
+            continue
+        opened.append(state)
+        if before is not None:
+            closed.append(before.id)
+    return closed, opened
+
+
+def _same(before: OpenState, now: NewState) -> bool:
+    return (before.canary_version_id, before.ranking_id, before.layout_id, before.reasons, before.top_score) == (
+        now.canary_version_id,
+        now.ranking_id,
+        now.layout_id,
+        now.reasons,
+        now.top_score,
+    )
+
+
+_READ_AT_ONCE = 1_000
+
+
+def find_text_losses(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> ChangedTexts:
+    """Return how the texts of the same chunks changed; canaries that lose by it become `missing`.
+
+    Each is compared with the newest ranking that was not missing, of the same version of the canary: an edited canary
+    is judged anew. Nothing is known of a retriever without texts.
+    """
+    if plan.inputs.retriever.response.text is None or not gathered.responses.rankings:
+        return UNCHANGED
+    comparison, k = TextComparison(), plan.inputs.yardstick.k
+    places = iter([place for place in gathered.responses.rankings if plan.inputs.panel.expects[place]])
+    while block := list(islice(places, _READ_AT_ONCE)):
+        references = _references(store, plan, block)
+        unread = sorted(set(references.values()) - plan.rankings.keys())
+        with store.read() as connection:
+            stored = ranking_rows.load_rankings(connection, unread) if unread else {}
+        for place, ranking_id in references.items():
+            before = stored.get(ranking_id) or plan.rankings.get(ranking_id)
+            if before is not None:
+                now, match = gathered.responses.rankings[place], scores.results[place].match
+                comparison.add(place, plan.inputs.panel.prepared(place), match, before, now, k=k)
+    texts = comparison.finish()
+    scores.tally.add_lost_texts(texts.lost)
+    return texts
+
+
+def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, int]:
+    """Return the rankings to compare with, by position."""
+    references: dict[int, int] = {}
+    missing: dict[int, int] = {}
+    for place in places:
+        canary_id, version_id = plan.inputs.canary_ids[place], plan.inputs.version_ids[place]
+        held = plan.held.get(canary_id)
+        if held is None or held.canary_version_id != version_id:
+            continue
+        if held.reasons & MISSING:
+            missing[canary_id] = place
+        else:
+            references[place] = held.ranking_id
+    if missing:
+        with store.read() as connection:
+            whole = recording.whole_rankings(connection, plan.run.check_id, list(missing), without=MISSING)
+        references |= {
+            missing[canary_id]: ranking_id
+            for canary_id, (ranking_id, version_id) in whole.items()
+            if version_id == plan.inputs.version_ids[missing[canary_id]]
+        }
+    return references

@@ -3,7 +3,8 @@
 Judging is shared with the service, so that both say the same of the same answers; exit codes are the command's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,33 +13,48 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.documents.rule_documents import gate_rules
-from app.alerts.domain.rule_facts import Alarm, RunFacts, has_kind
+from app.alerts.documents import gate_rules
+from app.alerts.domain.rules import Alarm, RunFacts, has_kind
+from app.base.db.engine import Store
 from app.base.documents.fields import did_you_mean
 from app.base.documents.validation_messages import parse_document
-from app.base.errors import InvalidInputError, Problem
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
+from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import config_hash, content_hash
-from app.catalog.domain.judgment_sources import are_self_judged, retriever_source
-from app.catalog.domain.suite_floors import SuiteFloors
-from app.catalog.domain.suite_hashes import suite_hash
-from app.catalog.domain.suite_snapshot import SuiteSnapshot
-from app.catalog.service.input_assembly import build_inputs
+from app.catalog.domain.judgments import are_self_judged, retriever_source
+from app.catalog.domain.suites import SuiteFloors, SuiteSnapshot, suite_hash
+from app.catalog.service.references import find_check, require
+from app.catalog.service.snapshots import build_inputs
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions, suites
 from app.comparison.domain.significance import Difference
-from app.comparison.service.report_decisions import expectation_digest, same_expectations
+from app.comparison.service.decisions import expectation_digest, same_expectations
 from app.records import documents as shapes
-from app.records.domain.run_views import ReportDocument, ResultView
-from app.records.service.run_bodies import run_body
-from app.retrievers.domain.circuit_breaker import CircuitBreaker
-from app.retrievers.domain.retrievers import Probe, ProbeContext
+from app.records.domain import ReportDocument, ResultView
+from app.records.service.aggregates import run_body
+from app.retrievers.documents.embedding import ScorerDocument
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.probe_failures import CircuitBreaker
+from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
+from app.retrievers.service import trials
 from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
+from app.scoring.evaluation import unpack_reasons
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.run_inputs import RunInputs
-from app.scoring.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, score
-from app.scoring.run_responses import RunResponses, build_responses, skipped_answer
-from app.scoring.tally import unpack_reasons
+from app.scoring.runs import (
+    HistoryFacts,
+    RunInputs,
+    RunOutcome,
+    RunResponses,
+    RunScores,
+    build_responses,
+    evaluate,
+    score,
+    skipped_answer,
+)
 from app.scoring.text_changes import TextComparison
 
 _SUSPECTS: Final = 50
@@ -434,4 +450,117 @@ def _result(
         scorer=yardstick.scorer,
         k=yardstick.k,
         asked_at=responses.started_at,
+    )
+
+
+def judged_by_rank(
+    targets: Sequence[Target], topics: Collection[str], *, file: str, as_documents: bool
+) -> tuple[tuple[Target, ...], list[str]]:
+    """Reduce targets to what a run over these topics can answer; gives them and what was left out, in sentences.
+
+    The run's names are chunk ids or, `as_documents`, documents. Nothing that cannot be judged may look healthy or
+    missing: such canaries are left out. Raises InvalidInputError where none of the topics is a canary's key.
+    """
+    lost: Counter[str] = Counter()
+    judged, keys, absent = [], set(), 0
+    for target in targets:
+        canaries = target.suite.canaries or ()
+        keys |= {canary.key for canary in canaries}
+        if not any(canary.key in topics for canary in canaries):
+            continue  # the run is of another suite
+        judgeable = [
+            one for canary in canaries if (one := _by_name(canary, lost, as_documents=as_documents)) is not None
+        ]
+        if judgeable:
+            absent += sum(one.key not in topics for one in judgeable)
+            suite = target.suite.model_copy(update={"canaries": tuple(judgeable)})
+            scorer = ScorerDocument(kind=ScorerKind.JUDGED)  # its scores mean nothing to the retriever's scale
+            retriever = target.retriever.model_copy(update={"scorer": scorer})
+            judged.append(replace(target, suite=suite, retriever=retriever))
+    if not judged:
+        example = next(iter(topics), "")[:60]
+        message = (
+            f"no canary can be judged by it: its topics, such as '{example}', must be keys of canaries that expect ids"
+        )
+        raise InvalidInputError([Problem(message=message, file=file)])
+    strangers = len(set(topics) - keys)
+    notes = [f"{counted(count, 'canary')}: {what}" for what, count in lost.items()]
+    if absent:
+        total = sum(len(target.suite.canaries or ()) for target in judged)
+        notes.insert(0, f"{absent:,} of {counted(total, 'canary')}: not a topic of the run, counted as nothing found")
+    return tuple(judged), notes + (
+        [f"{counted(strangers, 'topic')} of the run: no canary has it for its key"] if strangers else []
+    )
+
+
+def _by_name(canary: CanaryDocument, lost: Counter[str], *, as_documents: bool) -> CanaryDocument | None:
+    """Reduce a canary to what names can answer; None where nothing is left of it."""
+    identity = "document" if as_documents else "id"
+    blank: dict[str, None] = {"id": None, "document": None, "text": None}
+
+    def named(chunks: Sequence[Any]) -> tuple[Any, ...]:
+        named_chunks = [chunk for chunk in chunks if getattr(chunk, identity) is not None]
+        return tuple(
+            chunk.model_copy(update={**blank, identity: getattr(chunk, identity)})
+            for chunk in dict.fromkeys(named_chunks)
+        )
+
+    expected, forbidden = named(canary.expected_chunks), named(canary.forbidden_chunks)
+    if len(forbidden) < len(canary.forbidden_chunks):
+        lost[f"forbids chunks by other than {identity}, which was not judged"] += 1
+    if canary.max_age is not None or canary.max_latency is not None:
+        lost["limits age or latency, which was not judged"] += 1
+    if canary.expected_chunks and not expected:
+        lost[f"expects nothing by {identity}, left out"] += 1
+        return None
+    if not expected and not forbidden and not canary.expect_empty:
+        lost["has nothing that ranks could answer, left out"] += 1
+        return None
+    return canary.model_copy(
+        update={"expected_chunks": expected, "forbidden_chunks": forbidden, "max_age": None, "max_latency": None}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryTrial:
+    """What one request for a canary found."""
+
+    result: ResultView
+    index_version: str | None
+    reasons: Sequence[str]
+    """Reasons of the verdict of a run with this result alone."""
+    asked_at: datetime
+
+
+def try_canary(
+    probe: Probe, store: Store, vault: Vault, slug: str, key: str, *, run_id: str, clock: Callable[[], datetime]
+) -> CanaryTrial:
+    """Ask for a canary once, as it and its check are defined now.
+
+    Whether it regressed only runs show. It takes no longer than the retriever's time-outs allow: nothing is asked
+    twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
+    where the retriever cannot be asked at all.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        if check.archived_at is not None:
+            raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
+        suite_slug = str(check.body["suite"])
+        suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+        row = next(iter(suites.list_canaries(connection, suite.id, keys=[key])), None)
+    if row is None:
+        raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
+    retriever = trials.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    target = Target(
+        check=parse_document(CheckDocument, check.body),
+        suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),
+        retriever=retriever.model_copy(update={"retries": 0}),
+    )
+    asked_at = clock()
+    report = measure(target, probe, run_id=run_id, clock=clock)
+    return CanaryTrial(
+        result=report["results"][0],
+        index_version=report["run"]["index_version"],
+        reasons=report["run"]["reasons"],
+        asked_at=asked_at,
     )

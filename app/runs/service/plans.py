@@ -1,26 +1,63 @@
 """What a run works with, frozen when it starts, so that editing definitions never changes a run under way."""
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from app.alerts.silences.documents import SilenceDocument
+from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import CoalmineError
 from app.base.values import Ranking, Trigger
-from app.catalog.domain.suite_snapshot import UnusableSuiteError
-from app.catalog.service.run_inputs import UnusableDefinitionError, load_inputs
-from app.catalog.service.suite_snapshots import freeze_suite
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.documents.canary_files import Documents
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.documents.secret_fields import content_hash
+from app.catalog.domain.suites import UnusableSuiteError
+from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
+from app.hooks.documents import HookDocument
 from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun
 from app.records.store.recording import OpenState
-from app.runs.service.layouts import RunLayouts, find_layouts, save_layouts
-from app.scoring.run_inputs import RunInputs, RunVersions
+from app.retrievers.documents.retrievers import RetrieverDocument
+from app.scoring.measures import MEASURES_VERSION
+from app.scoring.runs import RunInputs, RunVersions
 from app.scoring.verdicts import NOT_CARRIED_OUT
+
+
+class RunLayouts(NamedTuple):
+    """The ids of the layouts of a run."""
+
+    scores: int
+    """Of the vector of a result: its measures by the yardstick of the run."""
+    aggregates: int
+    """Of the vector of the run."""
+
+
+def find_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts | None:
+    """Layouts of a run; None where one is not stored yet."""
+    ids = [recording.find_layout_id(connection, *layout) for layout in _layouts(inputs)]
+    stored = [one for one in ids if one is not None]
+    return RunLayouts(*stored) if len(stored) == len(ids) else None
+
+
+def save_layouts(connection: Connection, inputs: RunInputs) -> RunLayouts:
+    """Layouts of a run, stored where they are new."""
+    return RunLayouts(*(recording.layout_id(connection, *layout) for layout in _layouts(inputs)))
+
+
+def _layouts(inputs: RunInputs) -> Iterator[tuple[Sequence[str], str, str]]:
+    """Give names, version of the measures and yardstick of each layout."""
+    yield [str(measure) for measure in inputs.yardstick.measures], MEASURES_VERSION, str(inputs.yardstick)
+    yield inputs.vector_names, MEASURES_VERSION, ""
+
 
 SHARD = 100
 """Probes per shard: what is staged at once, and sent again at most after a crash."""
@@ -194,3 +231,29 @@ class _UnfrozenSuiteError(Exception):
     def __init__(self, suite_id: int) -> None:
         super().__init__()
         self.suite_id = suite_id
+
+
+_DIGITS = 12
+_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument | JudgeDocument
+
+
+def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> str:
+    """Name a configuration by 12 hex digits: the same where the same applies, whatever the order of the files.
+
+    Secrets enter by name alone, as in the hashes of documents: a name that is shown must be no help in guessing them.
+    None = no canary files are applied.
+    """
+    named = None
+    if documents is not None:
+        by_kind: dict[str, tuple[_Named, ...]] = {
+            "suite": documents.suites,
+            "retriever": documents.retrievers,
+            "check": documents.checks,
+            "hook": documents.hooks,
+            "silence": documents.silences,
+        }
+        if documents.judges:  # without any it stays what it was
+            by_kind["judge"] = documents.judges
+        named = {kind: {one.slug: content_hash(one) for one in documents} for kind, documents in by_kind.items()}
+    text = json.dumps([named, dict(settings)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

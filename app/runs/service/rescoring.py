@@ -4,22 +4,307 @@
 when the runs ended stays as it is. Judging is sweeping's.
 """
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
-from app.base.counts import counted
-from app.base.db.engine import Connection, Store, blocks, hold_content, to_us
+from app.alerts.domain.rules import RepeatedFailures, RunFacts
+from app.alerts.service.facts import baseline_latency, repeated_failures
+from app.base.db.engine import Connection, Store, blocks, from_us, hold_content, to_us
 from app.base.errors import ConflictError, NotFoundError
-from app.catalog.service.lookup import find_check
-from app.catalog.service.suite_snapshots import freeze_suite
+from app.base.rate_control import SLOWED
+from app.base.texts import counted
+from app.base.values import Outcome, Ranking, RunStatus, Verdict
+from app.catalog.domain.suites import UnusableSuiteError
+from app.catalog.service.references import find_check
+from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.store import definitions, suites
+from app.detection import store as detectors
+from app.records.service.aggregates import embedder_finding
 from app.records.service.score_details import rescoring_shape
-from app.records.store import recording, rescored_runs, rescoring
-from app.records.store.rescoring import Rescoring
-from app.runs.service.rejudging import BATCH_ROWS, Batch, Sweep
+from app.records.store import recording, rescoring, results
+from app.records.store import rescoring as rescored_runs
+from app.records.store import results as ranking_rows
+from app.records.store.queue import Failure
+from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
+from app.retrievers.domain.probe_failures import ENDED_FIRST
+from app.runs.service.plans import save_layouts
+from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons
 from app.scoring.measures import MEASURES_VERSION
+from app.scoring.runs import HistoryFacts, RunInputs, RunResponses, RunVersions, evaluate, finds_nothing, score
+from app.scoring.verdicts import CACHED, LACKING, TOO_FEW_SCORED, UNSCORED
 from app.scoring.views import RescoringView
+
+BATCH_ROWS = 20_000
+"""How many results of runs are judged at once, at most: what a sweep keeps in memory, and what a crash costs."""
+_MOST_RUNS = 200
+_PAGE = 2_000
+_BLOCK = 1_000
+_MOST_RANKINGS = 4_000
+_KEPT_RESULTS = 50_000
+_KEPT_TABLES = 8
+_LOST: Final = Failure(outcome=str(Outcome.SKIPPED))
+"""Of a canary whose ranking is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The scores of a ranking for a version of a canary, as they are stored."""
+
+    vector: bytes
+    top_score: float | None
+    reasons: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What rankings scored that were judged for the first time: rows as `recording.save_scores` wants them."""
+
+    layout_id: int
+    rows: Sequence[tuple[int, int, bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Runs re-scored, each with the time it ended, and the scores behind them."""
+
+    runs: Sequence[tuple[RescoredRun, int]]
+    scores: Sequence[Scores]
+    left_out: int
+    """Number of runs whose definitions this release cannot read any more; they are not re-scored."""
+
+
+@dataclass(kw_only=True)
+class _ScoreTable:
+    """The results of runs of the same versions, kept up to date while walking through the runs."""
+
+    inputs: RunInputs
+    layout_id: int
+    vector_layout_id: int
+    tally: Tally
+    ranking_ids: dict[int, int] = field(default_factory=dict)
+    """What the tally holds, by position."""
+    named_by: dict[int, NamedBy | None] = field(default_factory=dict)
+    """Of what the tally holds, as far as a run found nothing: see `named_by`; by position."""
+    pending: set[int] = field(default_factory=set)
+    """Canaries whose ranking may differ from the one in the tally; scored at the next run that measured them."""
+    aged: dict[int, Ranking] = field(default_factory=dict)
+    """Rankings whose age matters, by position."""
+
+
+class Sweep:
+    """Judges the runs of a check in the order they ran, by the judgments of a re-scoring.
+
+    What it keeps is bounded: the ranking each canary has, results of recent rankings, score tables of recent suites.
+    """
+
+    def __init__(self, store: Store, rescoring: Rescoring, *, batch_rows: int = BATCH_ROWS) -> None:
+        self._store = store
+        self._rescoring = rescoring
+        with store.read() as connection:
+            canaries = len(suites.members_of(connection, rescoring.suite_version_id))
+        self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, canaries)))
+        """How many runs to judge at once."""
+        self._walk = Walk(store, rescoring.check_id, page=min(_PAGE, batch_rows))
+        self._tables: OrderedDict[RunVersions, _ScoreTable] = OrderedDict()
+        self._table: _ScoreTable | None = None
+        self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
+        self._vectors: dict[bytes, bytes] = {}
+        """Each of a batch once: most canaries score as others do."""
+        self._rankings: dict[int, Ranking] = {}
+        self._scores: dict[int, list[tuple[int, int, bytes, bytes]]] = {}
+
+    def judge(self, runs: Sequence[PendingRun]) -> Batch:
+        """Return the next runs re-scored; they are in order and later than those before."""
+        self._scores = {}
+        self._rankings = {}
+        self._vectors = {}
+        ahead = self._walk.look_ahead(runs[0].id, runs[-1].id)
+        known = {ranking_id for ranking_id, _, _ in self._judged}
+        self._read_rankings(list(ahead - known)[:_MOST_RANKINGS])
+        usual = self._baseline_latencies([run.id for run in runs])
+        judged_runs: list[tuple[RescoredRun, int]] = []
+        for run in runs:
+            changed = self._walk.to(run.id)
+            try:
+                table = self._table_of(run)
+            except (UnusableDefinitionError, UnusableSuiteError):  # of documents this release refuses
+                self._table = None
+                continue
+            table.pending |= changed if table is self._table else table.inputs.suite.positions.keys()
+            self._table = table
+            judged_runs.append((self._judged_run(table, run, usual.get(run.id)), run.finished_at))
+        scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
+        return Batch(runs=judged_runs, scores=scores, left_out=len(runs) - len(judged_runs))
+
+    def _baseline_latencies(self, run_ids: Sequence[int]) -> dict[int, float | str]:
+        """Return the latencies that runs were compared with: no judgment changes these."""
+        with self._store.read() as connection:
+            found = detectors.detections_of(connection, run_ids)
+            return {run_id: baseline_latency(row) for run_id, row in found.items()}
+
+    def _judged_run(self, table: _ScoreTable, run: PendingRun, usual: float | str | None) -> RescoredRun:
+        failures = run.failed
+        self._fill(table, failures)
+        responses = _responses(table, run, failures)
+        change, reason = embedder_finding(run.embedder)
+        facts = HistoryFacts(
+            rule_facts=RunFacts(repeated=self._repeated(table, run, failures), baseline_latency=usual),
+            embedder=change,
+            embedder_reason=reason,
+            names_silent_rules=True,
+        )
+        scores = score(table.inputs, responses, table.tally)
+        if finds_nothing(scores, responses, len(table.inputs.canaries)):
+            responses = replace(responses, named_by=self._named_by(table, failures))
+        outcome = evaluate(table.inputs, responses, facts, scores)
+        aggregates, degraded = outcome.aggregates, outcome.degraded
+        return RescoredRun(
+            run_id=run.id,
+            verdict=str(outcome.verdict),
+            reasons=outcome.reasons,
+            total=aggregates.total,
+            measured=aggregates.measured,
+            failed=aggregates.failed,
+            undefined=aggregates.undefined,
+            degraded=aggregates.degraded,
+            degraded_positions=degraded.astype("<u4").tobytes() or None,
+            degraded_reasons=outcome.canary_reasons[degraded].astype("<u2").tobytes() or None,
+            aggregates=outcome.vector.tobytes(),
+            layout_id=table.vector_layout_id,
+            scores_layout_id=table.layout_id,
+        )
+
+    def _repeated(
+        self, table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failure]
+    ) -> RepeatedFailures | None:
+        """Return the canaries that a run and the ones before it did not measure."""
+        by_key = {table.inputs.canaries[place].key: failure for place, failure in sorted(failures.items())}
+        with self._store.read() as connection:
+            return repeated_failures(connection, self._rescoring.check_id, run.id, by_key)
+
+    def _named_by(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> dict[int, NamedBy | None]:
+        """Return what explains that nothing was found, by position; see `named_by`."""
+        places = [place for place in table.ranking_ids if place not in failures]
+        unread = [place for place in places if place not in table.named_by]
+        for start in range(0, len(unread), _BLOCK):
+            block = unread[start : start + _BLOCK]
+            self._read_rankings({table.ranking_ids[place] for place in block})
+            table.named_by.update(
+                (place, named_by(table.inputs.canaries[place], self._rankings[ranking_id]))
+                for place in block
+                if (ranking_id := table.ranking_ids[place]) in self._rankings  # unless it was pruned meanwhile
+            )
+        return {place: one for place in places if (one := table.named_by.get(place)) is not None}
+
+    def _fill(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> None:
+        """Bring the results of a run's canaries up to date with the rankings they have now.
+
+        Where a probe failed, what the canary has is older, perhaps of another retriever, and not judged by this one.
+        """
+        changed: dict[int, int] = {}
+        waiting: set[int] = set()
+        positions = table.inputs.suite.positions
+        for canary_id in table.pending:
+            position, ranking_id = positions.get(canary_id), self._walk.ranking_of(canary_id)
+            if position is None or ranking_id is None or table.ranking_ids.get(position) == ranking_id:
+                continue
+            if position in failures:
+                waiting.add(canary_id)
+            else:
+                changed[position] = ranking_id
+        table.pending = waiting
+        if not changed:
+            return
+        places = sorted(changed)
+        for start in range(0, len(places), _BLOCK):
+            self._judge(table, {place: changed[place] for place in places[start : start + _BLOCK]})
+
+    def _judge(self, table: _ScoreTable, changed: Mapping[int, int]) -> None:
+        """Put the results of these rankings, by position, into the tally; those not judged before are judged."""
+        unknown = {place: one for place, one in changed.items() if self._key(table, place, one) not in self._judged}
+        aged = {place for place in changed if table.inputs.canaries[place].max_age_seconds is not None}
+        self._read_rankings({changed[place] for place in unknown.keys() | aged})
+        results = judge(
+            table.inputs.yardstick, table.inputs.panel, {place: self._rankings[one] for place, one in unknown.items()}
+        )
+        rows = self._scores.setdefault(table.layout_id, [])
+        for place, result in results.items():
+            vector = result.vector.tobytes()
+            vector = self._vectors.setdefault(vector, vector)
+            judged = _Judged(vector, result.top_score, pack_reasons(result.reasons))
+            self._judged[self._key(table, place, changed[place])] = judged
+            rows.append((changed[place], table.inputs.version_ids[place], result.match.to_bytes(), vector))
+        table.tally.add_stored({place: self._judged[self._key(table, place, one)] for place, one in changed.items()})
+        table.aged.update((place, self._rankings[changed[place]]) for place in aged)
+        table.ranking_ids.update(changed)
+        for place in changed:
+            table.named_by.pop(place, None)
+        while len(self._judged) > _KEPT_RESULTS:
+            self._judged.popitem(last=False)
+
+    def _key(self, table: _ScoreTable, place: int, ranking_id: int) -> tuple[int, int, int]:
+        return ranking_id, table.inputs.version_ids[place], table.layout_id
+
+    def _read_rankings(self, ranking_ids: Collection[int]) -> None:
+        """Load these rankings into the cache."""
+        unread = [one for one in ranking_ids if one not in self._rankings]
+        if len(self._rankings) + len(unread) > _MOST_RANKINGS:
+            self._rankings, unread = {}, list(ranking_ids)
+        if unread:
+            with self._store.read() as connection:
+                self._rankings |= ranking_rows.load_rankings(connection, unread)
+
+    def _table_of(self, run: PendingRun) -> _ScoreTable:
+        """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
+        table = self._tables.get(run.versions)
+        if table is None:
+            table = self._tables[run.versions] = self._new_table(run.versions)
+            while len(self._tables) > _KEPT_TABLES:
+                self._tables.popitem(last=False)
+        return table
+
+    def _new_table(self, versions: RunVersions) -> _ScoreTable:
+        with self._store.read() as connection:
+            inputs = load_inputs(connection, versions, judged_by=self._rescoring.suite_version_id)
+            inputs.suite.prepare()
+        with self._store.write() as connection:
+            layouts = save_layouts(connection, inputs)
+        return _ScoreTable(
+            inputs=inputs,
+            layout_id=layouts.scores,
+            vector_layout_id=layouts.aggregates,
+            tally=Tally(inputs.yardstick, inputs.panel),
+        )
+
+
+def _responses(table: _ScoreTable, run: PendingRun, failures: Mapping[int, Failure]) -> RunResponses:
+    """Return the recorded responses of a run."""
+    lost = [place for place in range(len(table.inputs.canaries)) if place not in table.ranking_ids]
+    return RunResponses(
+        started_at=from_us(run.started_at),
+        aged=table.aged,
+        latencies=run.latency_seconds,
+        percentiles=None if run.probes is None else cast("Mapping[str, float | None]", run.probes["latency_seconds"]),
+        failures={**dict.fromkeys(lost, _LOST), **failures},
+        unscored=run.unscored_at,
+        too_few_scored=next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None),
+        remarks=tuple(
+            one for one in run.reasons if one.startswith((UNSCORED, SLOWED)) or one.endswith(LACKING) or CACHED in one
+        ),
+        ended_early=_ended_early(run, failures),
+    )
+
+
+def _ended_early(run: PendingRun, failures: Mapping[int, Failure]) -> str | None:
+    """Say why the breaker ended a run, if it did: the reason stands at the probes that were not made."""
+    if run.status != RunStatus.PARTIAL or run.verdict != Verdict.UNKNOWN:
+        return None
+    skipped = [failure.detail for failure in failures.values() if failure.outcome == Outcome.SKIPPED]
+    return next((detail for detail in skipped if detail is not None and detail != ENDED_FIRST), None)
+
 
 LEASE: Final = timedelta(minutes=2)
 """How long a batch may take before others think its worker gone; should they be wrong, the work is done twice."""
@@ -251,3 +536,54 @@ def _require_rescoring(store: Store, rescoring_id: int) -> Rescoring:
 
 def _shape(connection: Connection, row: Rescoring) -> RescoringView:
     return rescoring_shape(row, *rescoring.progress(connection, row))
+
+
+class Walk:
+    """Knows the ranking each canary of a check has while walking through its runs, a page of states at a time."""
+
+    def __init__(self, store: Store, check_id: int, *, page: int) -> None:
+        self._store = store
+        self._page = page
+        self._check_id = check_id
+        self._has: dict[int, int] = {}
+        self._ahead: list[BegunState] = []
+        self._after: int | None = None
+        """The last state read; None before the first run."""
+        self._read_until = 0
+        """The run up to which all states are read: else each read for more would go through those of other checks."""
+
+    def ranking_of(self, canary_id: int) -> int | None:
+        """Give the ranking a canary has at this run, or had when it was last measured."""
+        return self._has.get(canary_id)
+
+    def look_ahead(self, first: int, last: int) -> set[int]:
+        """Read the states up to the run `last`, and give the rankings that will be met until then from `first` on."""
+        met: set[int] = set()
+        if self._after is None:
+            with self._store.read() as connection:
+                begun = rescored_runs.states_in_force(connection, self._check_id, first)
+            self._has = {state.canary_id: state.ranking_id for state in begun}
+            self._after = max((state.id for state in begun), default=0)
+            met.update(self._has.values())
+        while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
+            with self._store.read() as connection:
+                newest = results.newest_ended(connection, self._check_id)
+                page = rescored_runs.states_begun(connection, self._check_id, after=self._after, limit=self._page)
+            if len(page) < self._page:
+                self._read_until = newest.id if newest is not None else last
+            self._after = page[-1].id if page else self._after
+            self._ahead += page
+        return met | {state.ranking_id for state in self._ahead if state.first_run <= last}
+
+    def to(self, run_id: int) -> set[int]:
+        """Go on to a run; gives the canaries that have had another ranking on the way."""
+        passed = 0
+        changed: set[int] = set()
+        for state in self._ahead:
+            if state.first_run > run_id:
+                break
+            self._has[state.canary_id] = state.ranking_id
+            changed.add(state.canary_id)
+            passed += 1
+        del self._ahead[:passed]
+        return changed

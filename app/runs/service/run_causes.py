@@ -11,21 +11,20 @@ import numpy as np
 
 from app.base.db.engine import Connection
 from app.base.values import EmbedderChange, Ranking
+from app.detection import store as detectors
 from app.detection.service.detector_step import DetectorStep
-from app.detection.store import detectors
-from app.detection.store.detectors import DetectionRow
-from app.diagnosis.domain.run_cause_search import FEWEST, SHARE, Pair, find_run_cause
-from app.diagnosis.domain.run_causes import HALF, RENAMING, RunCause, RunCauseKind
+from app.detection.store import DetectionRow
+from app.diagnosis import store as stored
+from app.diagnosis.domain.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, find_run_cause
 from app.diagnosis.domain.run_causes import read_run_cause as read
-from app.diagnosis.store import run_causes as stored
-from app.records.store import canary_states, ranking_rows, results
+from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import ScorerKind
 from app.runs.service.plans import Plan
 from app.runs.service.staging import Gathered
 from app.scoring.measures import Measure
-from app.scoring.run_outcomes import HistoryFacts, RunScores
-from app.scoring.scored_rankings import ScoredRankings
+from app.scoring.rankings import ScoredRankings
+from app.scoring.runs import HistoryFacts, RunScores
 from app.scoring.text_changes import ChangedTexts
 
 MOST_COMPARED: Final = 200
@@ -152,7 +151,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
         if ranking_id is not None and plan.inputs.panel.expects[place]
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
-    then = canary_states.rankings_at(
+    then = results.rankings_at(
         connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
@@ -172,7 +171,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
 def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
     ids = set(ranking_ids)
     in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
-    return in_memory | ranking_rows.load_rankings(connection, list(ids - in_memory.keys()))
+    return in_memory | results.load_rankings(connection, list(ids - in_memory.keys()))
 
 
 def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:

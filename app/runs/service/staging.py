@@ -9,16 +9,16 @@ import numpy as np
 from app.base.db.engine import Connection, Store, blocks
 from app.base.rate_control import merge_slowings
 from app.base.values import Answer, Outcome, Ranking
-from app.records.store import ranking_rows, recording
+from app.records.store import recording, results
+from app.records.store.queue import Failure, ShardBody
 from app.records.store.recording import OpenState
-from app.records.store.shards import Failure, ShardBody
-from app.retrievers.domain.circuit_breaker import ENDED_FIRST, CircuitBreaker
-from app.retrievers.domain.mapped_fields import missing_fields, present_fields
+from app.retrievers.domain.probe_failures import ENDED_FIRST, CircuitBreaker
+from app.retrievers.domain.retrievers import missing_fields, present_fields
 from app.runs.service.plans import Plan
+from app.scoring.evaluation import named_by
 from app.scoring.rankings import Scores, round_ranking, scores_hold
-from app.scoring.run_responses import RunResponses, missing_relevance, slowing_remarks
+from app.scoring.runs import RunResponses, missing_relevance, slowing_remarks
 from app.scoring.verdicts import cache_remarks
-from app.scoring.wrong_fields import named_by
 
 _FLAPPING: Final = 0.2
 """Share of changed answers up to which they are compared with earlier ones too: of an approximate index some flap
@@ -101,7 +101,7 @@ def _held_rankings(
     """
     held_ids, candidates = _equal_and_similar(connection, plan, settled)
     known = {ranking_id for ranking_ids in candidates.values() for ranking_id in ranking_ids}
-    before = ranking_rows.load_scores(connection, known) if known else {}
+    before = results.load_scores(connection, known) if known else {}
     for position, ranking_ids in candidates.items():
         ranking, held = settled[position], plan.held[plan.inputs.canary_ids[position]]
         for ranking_id in ranking_ids:
@@ -137,7 +137,7 @@ def _equal_and_similar(
         else:
             others[position] = canary_id
     if unnamed:
-        ranking_rows.save_content_hashes(connection, unnamed)
+        results.save_content_hashes(connection, unnamed)
     if 0 < len(others) <= _FLAPPING * len(settled):
         lately = recording.rankings_lately(connection, plan.run.check_id, list(others.values()))
         similar |= {position: lately.get(canary_id, ()) for position, canary_id in others.items()}
@@ -147,7 +147,7 @@ def _equal_and_similar(
 def _stored_rankings(connection: Connection, plan: Plan, new: Mapping[int, Ranking]) -> dict[int, int]:
     """Store rankings, and return their ids by position."""
     by_hash = {ranking.fingerprint or b"": ranking for ranking in new.values()}
-    ids = ranking_rows.save_rankings(connection, plan.inputs.decimals, by_hash)
+    ids = results.save_rankings(connection, plan.inputs.decimals, by_hash)
     plan.keep_rankings({ids[digest]: ranking for digest, ranking in by_hash.items()})
     return {position: ids[ranking.fingerprint or b""] for position, ranking in new.items()}
 
@@ -296,4 +296,4 @@ class StoredRankings(Mapping[int, Ranking]):
 
     def _read(self, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
         with self._store.read() as connection:
-            return ranking_rows.load_rankings(connection, ranking_ids)
+            return results.load_rankings(connection, ranking_ids)

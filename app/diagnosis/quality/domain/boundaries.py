@@ -5,8 +5,7 @@ from itertools import combinations
 from math import ceil
 from typing import Final
 
-from app.base.counts import counted
-from app.base.number_text import percent_text
+from app.base.texts import counted, percent_text
 from app.diagnosis.quality.domain.evidence import EXAMPLES, Answered, Example, Mark, Section, unknown
 from app.diagnosis.quality.domain.near_copies import words_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from app.base.number_text import percent_text
+from app.base.texts import percent_text
 from app.diagnosis.quality.domain.evidence import EXAMPLES, SHOWN, Chunk, Example, Mark, Section, unknown
 from app.diagnosis.quality.domain.near_copies import near_copies
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.scoring.text_damage import FIRST_UNSPACED
+from app.scoring.texts import FIRST_UNSPACED
 
 NEAR_COPY: Final = 0.7
 """Least share of the shorter text's word 3-grams that near copies have in common."""

@@ -6,10 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.number_text import percent_text
+from app.base.texts import percent_text
 from app.diagnosis.quality.domain.evidence import EXAMPLES, Answered, Example, Histogram, Mark, Section, unknown
-from app.retrievers.domain.relevance import score_relevance
-from app.retrievers.domain.retrievers import Scorer, ScorerKind
+from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
 
 NAME: Final = "precision"
 LEAST_SEPARATION: Final = 0.8

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.base.counts import counted
-from app.base.number_text import percent_text
-from app.catalog.domain.judgment_sources import SELF_JUDGED
+from app.base.texts import counted, percent_text
+from app.catalog.domain.judgments import SELF_JUDGED
 from app.diagnosis.quality.domain.evidence import EXAMPLES, Answered, Example, Mark, Section, unknown
 
 NAME: Final = "recall"

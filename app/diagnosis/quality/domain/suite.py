@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.catalog.domain.suite_power import FEWEST_PER_TOPIC, TARGET_FRACTION, Reach, canaries_for
+from app.catalog.domain.suites import FEWEST_PER_TOPIC, TARGET_FRACTION, Reach, canaries_for
 from app.diagnosis.quality.domain.evidence import Mark, Section, unknown
 
 NAME: Final = "suite"

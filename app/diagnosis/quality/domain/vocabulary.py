@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from app.base.number_text import percent_text
+from app.base.texts import percent_text
 from app.diagnosis.quality.domain.evidence import EXAMPLES, Answered, Chunk, Example, Mark, Section, unknown
 from app.diagnosis.quality.domain.near_copies import words_of
 

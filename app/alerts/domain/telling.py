@@ -1,0 +1,655 @@
+"""Notification plan: which notifications follow for all alerts of one check together, decided from rows alone.
+
+An incident is (check, class). Its states and what each step sends:
+
+    (none) --first alert that fires and is not silenced--> open        alert.opened
+    open   --an alert graver than the incident-----------> open        alert.escalated, the severity never falls
+    open   --a critical alert joins or rises beside
+             another, or culprits are named--------------> open        alert.updated, at most once per UPDATE_EVERY
+    open   --nothing new, not acknowledged---------------> open        alert.reminded, every `remind` of the check
+    open   --its last alert resolves---------------------> resolved    alert.resolved
+
+Silenced alerts neither open nor enter an incident; those that fire when the silence ends do. How an alert changes is
+decided in `alert_state`; how one delivery is sent and retried, in `delivery.attempts`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from app.alerts.domain.conditions import SlowerLimits
+from app.alerts.domain.evidence import ChangedCanaries, cause_suffix, changed_text, predicate_text
+from app.alerts.domain.state import (
+    NON_REPEATING,
+    OPEN,
+    TRIGGERS,
+    IncidentClass,
+    Member,
+    OpenIncident,
+    PastDelivery,
+    Recipients,
+    Suppression,
+    TransitionType,
+    class_of,
+)
+from app.base.texts import LATENCY_NAMES, bound_text, counted, duration_text, ratio_text, seconds_text, short_name
+from app.base.values import Cause, DeliveryState, Outcome, Percentile, RuleKind, Severity
+from app.catalog.domain.judgments import labelled
+from app.retrievers.domain.embeddings import EMBEDDER_AT
+from app.retrievers.domain.probe_failures import FailureSummary
+
+UPDATE_EVERY: Final = timedelta(hours=1)
+"""Least time between two `alert.updated` of an incident."""
+_LEAD_ORDER: Final = (RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION, RuleKind.DROP)
+"""Of equally grave alerts, one that names the cause or the canaries leads the notification."""
+_OUTSTANDING: Final = frozenset({Suppression.SILENCED, Suppression.RECENT_UPDATE})
+"""Suppressions of changes that are sent later if the alert still fires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Changes of one incident: alerts that enter it, one notification at most, and why."""
+
+    incident_id: int | None
+    """None = it is opened by this step."""
+    incident_class: IncidentClass
+    severity: Severity
+    """That of the incident after the step."""
+    type: TransitionType | None = None
+    """Type of the notification; None = none is sent."""
+    alert_id: int | None = None
+    """The alert whose newest transition the notification is about; None = none is sent."""
+    joining: tuple[int, ...] = ()
+    """Alerts that enter the incident."""
+    suppressed: Mapping[int, Suppression] = field(default_factory=dict)
+    """To be recorded with the newest transition of these alerts."""
+    send: tuple[int, ...] = ()
+    """Hooks that get a delivery."""
+    deferred_hooks: tuple[int, ...] = ()
+    """Disabled hooks that may have got a trigger: their resolve waits until they are enabled."""
+    cancel: tuple[int, ...] = ()
+    """Deliveries never attempted that are no longer sent."""
+    reason: str
+    """A sentence for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A step per incident of a check, and the alerts that a silence keeps out of any."""
+
+    steps: tuple[Step, ...] = ()
+    silenced: Mapping[int, str] = field(default_factory=dict)
+    """The slug of the silence by alert id, for alerts whose change it suppresses."""
+
+
+def plan_notifications(
+    members: Sequence[Member],
+    incidents: Sequence[OpenIncident],
+    recipients: Recipients,
+    *,
+    now: datetime,
+    remind_every: timedelta | None = None,
+) -> Plan:
+    """Notifications for all unresolved and just resolved alerts of one check together.
+
+    `incidents`: those of the check that are open. At most one of a class, but for those that were made of alerts of
+    before there were incidents: new alerts enter the oldest that goes on. `remind_every`: None = no reminders.
+    """
+    steps: list[Step] = []
+    for incident_class in IncidentClass:
+        of_class = [one for one in members if class_of(one.kind) is incident_class]
+        entering = [one for one in of_class if one.incident_id is None and one.is_notifiable]
+        running = sorted((one for one in incidents if one.incident_class is incident_class), key=lambda one: one.id)
+        inside = {one.id: [each for each in of_class if each.incident_id == one.id] for one in running}
+        host = _entered_incident(running, inside)
+        for incident in running:
+            joining = entering if incident is host else []
+            step = _step(incident, inside[incident.id], joining, recipients, now=now, remind_every=remind_every)
+            steps += [step] if step is not None else []
+        if host is None and entering:
+            steps.append(_open_step(incident_class, entering, recipients))
+    silenced = {one.alert_id: one.silence for one in members if one.change in NON_REPEATING and one.silence is not None}
+    return Plan(steps=tuple(steps), silenced=silenced)
+
+
+def reminder_due(
+    members: Sequence[Member], deliveries: Sequence[PastDelivery], every: timedelta | None
+) -> datetime | None:
+    """When the next reminder of an incident is due if nothing changes; None = never."""
+    if every is None or not any(map(_calls_for_reminder, members)):
+        return None
+    written = [one.written_at for one in _triggers(deliveries) if one.written_at is not None]
+    return max(written) + every if written else None
+
+
+def _entered_incident(running: Sequence[OpenIncident], inside: Mapping[int, Sequence[Member]]) -> OpenIncident | None:
+    """Return the incident that alerts of the class enter: the oldest with an open alert, else the oldest."""
+    going_on = [one for one in running if any(each.state in OPEN for each in inside[one.id])]
+    return next(iter([*going_on, *running]), None)
+
+
+def _open_step(incident_class: IncidentClass, entering: Sequence[Member], recipients: Recipients) -> Step:
+    lead = _lead(entering)
+    hooks = recipients.reachable
+    return Step(
+        incident_id=None,
+        incident_class=incident_class,
+        severity=lead.severity,
+        type=TransitionType.OPENED,
+        alert_id=lead.alert_id,
+        joining=tuple(one.alert_id for one in entering),
+        suppressed=_suppress_others(entering, lead),
+        send=hooks,
+        reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
+    )
+
+
+def _step(
+    incident: OpenIncident,
+    members: Sequence[Member],
+    joining: Sequence[Member],
+    recipients: Recipients,
+    *,
+    now: datetime,
+    remind_every: timedelta | None,
+) -> Step | None:
+    """Step of an open incident; None = nothing changes."""
+    if not joining and not any(one.state in OPEN for one in members):
+        return _resolve(incident, members, recipients)
+    notifiable = [one for one in (*members, *joining) if one.is_notifiable]
+    is_critical = incident.severity is Severity.CRITICAL
+    graver = [one for one in notifiable if one.severity is Severity.CRITICAL and not is_critical]
+    news = [*filter(_is_news, members), *(one for one in joining if one.severity is Severity.CRITICAL)]
+    suppressed = {one.alert_id: Suppression.INCIDENT_OPEN for one in joining}
+    suppressed |= {one.alert_id: Suppression.INCIDENT_OPEN for one in members if one.change is TransitionType.RESOLVED}
+    entered = tuple(one.alert_id for one in joining)
+    if graver:
+        return _notification(incident, TransitionType.ESCALATED, _lead(graver), entered, news, suppressed, recipients)
+    if news and (incident.updated_at is None or incident.updated_at + UPDATE_EVERY <= now):
+        return _notification(incident, TransitionType.UPDATED, _lead(news), entered, news, suppressed, recipients)
+    due = reminder_due(members, incident.deliveries, remind_every)
+    if not news and not joining and due is not None and due <= now:
+        lead = _lead([one for one in members if _calls_for_reminder(one)])
+        step = _notification(incident, TransitionType.REMINDED, lead, entered, news, suppressed, recipients)
+        if step.send:
+            return step
+    suppressed |= {
+        one.alert_id: Suppression.RECENT_UPDATE for one in news if one.suppression is not Suppression.RECENT_UPDATE
+    }
+    if not suppressed and not joining:
+        return None
+    return Step(
+        incident_id=incident.id,
+        incident_class=incident.incident_class,
+        severity=incident.severity,
+        joining=entered,
+        suppressed=suppressed,
+        reason="Not sent: its incident is open already.",
+    )
+
+
+def _notification(
+    incident: OpenIncident,
+    change: TransitionType,
+    lead: Member,
+    entered: tuple[int, ...],
+    news: Iterable[Member],
+    suppressed: Mapping[int, Suppression],
+    recipients: Recipients,
+) -> Step:
+    hooks = recipients.reachable
+    if change is TransitionType.REMINDED:
+        hooks = _without_pending(incident.deliveries, hooks)
+    suppressed = {**suppressed, **_suppress_others(news, lead)}
+    suppressed.pop(lead.alert_id, None)
+    return Step(
+        incident_id=incident.id,
+        incident_class=incident.incident_class,
+        severity=lead.severity if change is TransitionType.ESCALATED else incident.severity,
+        type=change,
+        alert_id=lead.alert_id,
+        joining=entered,
+        suppressed=suppressed,
+        send=hooks,
+        reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
+    )
+
+
+def _is_news(one: Member) -> bool:
+    """Whether a member of an incident has a change that is not sent yet but may be."""
+    return one.is_notifiable and (one.change in NON_REPEATING or one.suppression in _OUTSTANDING)
+
+
+def _calls_for_reminder(one: Member) -> bool:
+    return one.is_notifiable and not one.acknowledged and one.change is None
+
+
+def _suppress_others(others: Iterable[Member], lead: Member) -> dict[int, Suppression]:
+    """Suppressions of the alerts that the notification about the lead covers too."""
+    return {one.alert_id: Suppression.INCIDENT_OPEN for one in others if one is not lead}
+
+
+def _lead(candidates: Sequence[Member]) -> Member:
+    """Return the alert a notification is about: the gravest, then by `_LEAD_ORDER`, then the oldest."""
+
+    def order(one: Member) -> tuple[bool, int, int]:
+        place = _LEAD_ORDER.index(one.kind) if one.kind in _LEAD_ORDER else len(_LEAD_ORDER)
+        return one.severity is not Severity.CRITICAL, place, one.alert_id
+
+    return min(candidates, key=order)
+
+
+def _without_pending(deliveries: Sequence[PastDelivery], hooks: Sequence[int]) -> tuple[int, ...]:
+    """Return the hooks without a pending delivery of the incident."""
+    waiting = {one.hook for one in deliveries if one.state is DeliveryState.PENDING}
+    return tuple(hook for hook in hooks if hook not in waiting)
+
+
+def _resolve(incident: OpenIncident, members: Sequence[Member], recipients: Recipients) -> Step | None:
+    """Step that sends the resolve where a trigger may have arrived, and cancels deliveries never attempted."""
+    ended = [one for one in members if one.change is TransitionType.RESOLVED]
+    if not ended:
+        return None
+    triggers = _triggers(incident.deliveries)
+    reached = {one.hook for one in triggers if one.attempts > 0}
+    unsent = tuple(one.id for one in triggers if one.state is DeliveryState.PENDING and one.attempts == 0)
+    hooks = tuple(dict.fromkeys(one.hook for one in triggers if one.hook in reached))
+    send = tuple(hook for hook in hooks if hook not in recipients.unreachable)
+    deferred = tuple(hook for hook in hooks if hook in recipients.disabled)
+    if send:
+        reason = "Sent to every hook that may have got a message of the incident."
+    elif deferred:
+        reason = "Not sent yet: the hooks that got the trigger are disabled; they get the resolve once saved again."
+    elif reached:
+        reason = "Not sent: the hooks that got the trigger are disabled or gone."
+    elif unsent:
+        reason = "Cancelled together with the trigger, which had not been tried yet."
+    else:
+        reason = "Not sent: the incident was never announced."
+    first = next((one for one in ended if one.alert_id == incident.alert_id), None)
+    lead = first or _lead(ended)
+    return Step(
+        incident_id=incident.id,
+        incident_class=incident.incident_class,
+        severity=incident.severity,
+        type=TransitionType.RESOLVED,
+        alert_id=lead.alert_id,
+        suppressed=_suppress_others(ended, lead),
+        send=send,
+        deferred_hooks=deferred,
+        cancel=unsent,
+        reason=reason,
+    )
+
+
+def _triggers(deliveries: Iterable[PastDelivery]) -> list[PastDelivery]:
+    """Return the deliveries of a fault that were sent or still are to be."""
+    return [one for one in deliveries if one.type in TRIGGERS and one.state is not DeliveryState.CANCELLED]
+
+
+NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY, RuleKind.SLOWER})
+"""Kinds of rules whose alerts list no canaries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFacts:
+    """Inputs of a summary. None = unknown, or not of this kind of rule."""
+
+    check: str
+    kind: RuleKind
+    change: TransitionType | None = None
+    """What just happened to the alert; None = its current state."""
+    reason: str = ""
+    """The rule's own sentence, used where no numbers are known; may end with a full stop."""
+    measure: str | None = None
+    self_judged: bool = False
+    """Whether the measure is recall over judgments of the retriever's own first hits alone."""
+    category: str | None = None
+    canary: str | None = None
+    percentile: Percentile = Percentile.P95
+    value: float | None = None
+    threshold: float | None = None
+    baseline: float | None = None
+    slower: SlowerLimits | None = None
+    """For a `slower` alert: how much slower than the baseline is bad."""
+    bad: int | None = None
+    """Bad runs of the last `of` evaluated ones."""
+    of: int | None = None
+    run_id: int | None = None
+    """The run that brought the change."""
+    since_run: int | None = None
+    """The first bad run."""
+    index_version: str | None = None
+    """The version that came shortly before or with the first bad run."""
+    runs_after_index: int = 0
+    began_at: datetime | None = None
+    """When the first bad run ended or, without data, when the last run completed."""
+    retriever: str = ""
+    """For an alert about latency: name and address of the retriever (embedders are not measured). For failed probes:
+    its name."""
+    opened_at: datetime | None = None
+    at: datetime | None = None
+    """The moment of the change."""
+    due_at: datetime | None = None
+    """Without data: when the second scheduled run was due."""
+    unknown: bool = False
+    """Whether the run measured too little for a verdict."""
+    failure: FailureSummary | None = None
+    measured: int | None = None
+    total: int | None = None
+    """Canaries of the run: with a measurement, and all."""
+    coverage: float | None = None
+    changed: ChangedCanaries | None = None
+    retired: str = ""
+    """Why the alert closed without a good run."""
+    dated: bool = False
+    """Whether every time has its date, as pages need that show it in the zone of their viewer."""
+
+
+def alert_summary(facts: AlertFacts) -> str:
+    """Return the sentence, without a full stop; it begins with the name of the check."""
+    if facts.change is TransitionType.RESOLVED:
+        return f"{facts.check}: {_resolved(facts)}"
+    claim = _CLAIMS[facts.kind](facts)
+    if facts.change is TransitionType.REMINDED:
+        span = f" after {duration_text(facts.at - facts.opened_at)}" if facts.at and facts.opened_at else ""
+        return f"{facts.check}: still firing{span}: {claim}"
+    if facts.change is TransitionType.ACKNOWLEDGED:
+        return f"{facts.check}: acknowledged: {claim}"
+    return f"{facts.check}: {claim}"
+
+
+def measure_text(measure: str | None, category: str | None, *, self_judged: bool = False) -> str:
+    """Name of what a rule watches: `coverage`, `health score`, `R@5 (self-judged) of complex factual`."""
+    name = labelled(measure or "value", self_judged=self_judged).replace("_", " ")
+    return f"{name} of {category.replace('_', ' ')}" if category else name
+
+
+def _threshold(facts: AlertFacts) -> str:
+    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
+    if facts.value is None:
+        return _reason_text(facts)
+    level = f"{name} {ratio_text(facts.value, facts.threshold)}"
+    return f"{level}{_bound(facts, bound_text)}{_since(facts)}{_with_canaries(facts)}"
+
+
+def _drop(facts: AlertFacts) -> str:
+    if facts.value is None or facts.baseline is None:
+        return _reason_text(facts)
+    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged)
+    fell = f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
+    return f"{fell}{_since(facts)}{_with_canaries(facts)}"
+
+
+def _regression(facts: AlertFacts) -> str:
+    changed = facts.changed
+    if changed is None or not changed.count:
+        return _reason_text(facts)
+    return f"{changed_text(changed)}{_since(facts)}{cause_suffix(changed)}"
+
+
+def _canary(facts: AlertFacts) -> str:
+    changed = facts.changed
+    name = f"canary {facts.canary}"
+    if changed is None or not changed.reasons:
+        return f"{name} is degraded{_since(facts)}"
+    one = ChangedCanaries(count=1, of=1, reasons=changed.reasons[:1], compared=changed.compared)
+    cause = cause_suffix(changed) if changed.count == 1 else ""
+    return f"{name} {predicate_text(one)}{_since(facts)}{cause}"
+
+
+def _latency(facts: AlertFacts) -> str:
+    if facts.value is None:
+        return _reason_text(facts)
+    level = f"{LATENCY_NAMES[facts.percentile]} {seconds_text(facts.value, facts.threshold)}"
+    usual = "" if facts.baseline is None else f" (usually {seconds_text(facts.baseline)})"
+    who = f": {facts.retriever}" if facts.retriever else ""
+    return f"{level}{usual}{_bound(facts, seconds_text)}{_since(facts)}{who}"
+
+
+def _slower(facts: AlertFacts) -> str:
+    if facts.value is None or facts.threshold is None or facts.baseline is None or facts.slower is None:
+        return _reason_text(facts)
+    level = f"{LATENCY_NAMES[Percentile.P50]} {seconds_text(facts.value, facts.threshold)}"
+    usual, who = seconds_text(facts.baseline), f": {facts.retriever}" if facts.retriever else ""
+    if facts.value <= facts.threshold:
+        return f"{level}, not above {seconds_text(facts.threshold)} (baseline {usual}){_since(facts)}{who}"
+    counted_runs = f", in {facts.bad} of {counted(facts.of or 0, 'run')}" if facts.bad else ""
+    over = facts.slower.words(f"the baseline's {usual}")
+    return f"{level}, above {over}{counted_runs}{_since(facts)}{who}"
+
+
+def _probe_errors(facts: AlertFacts) -> str:
+    since = f" since {_clock(facts.began_at, facts)}" if facts.began_at is not None else ""
+    if facts.failure is None:
+        why = _without_severity(facts.reason.rstrip("."))
+        return f"not measurable{since}{f', {why}' if why else ''}"
+    what = f"{facts.failure.who(facts.retriever)} {facts.failure.error}"
+    if facts.unknown or facts.failure.failed >= facts.failure.total:
+        return f"not measurable{since}, {what} ({facts.failure.counts})"
+    failed, total = facts.failure.failed, facts.failure.total
+    others = "" if facts.failure.count == failed else f" ({facts.failure.count:,} of them)"
+    verb = "fails" if failed == 1 else "fail"
+    return f"{failed:,} of {counted(total, 'probe')} {verb}{since}, {what}{others}"
+
+
+def _no_data(facts: AlertFacts) -> str:
+    since = f" since {_clock(facts.began_at, facts)}" if facts.began_at is not None else ""
+    due = f", two scheduled runs were due by {_clock(facts.due_at, facts)}" if facts.due_at is not None else ""
+    return f"no run completed{since}{due}"
+
+
+def _embedding(facts: AlertFacts) -> str:
+    what = _first_clause(facts.reason).removeprefix(EMBEDDER_AT)
+    return f"embedder changed{_since(facts)}{f': {what}' if what else ''}"
+
+
+_CLAIMS: Final = {
+    RuleKind.THRESHOLD: _threshold,
+    RuleKind.DROP: _drop,
+    RuleKind.REGRESSION: _regression,
+    RuleKind.CANARY: _canary,
+    RuleKind.LATENCY: _latency,
+    RuleKind.PROBE_ERRORS: _probe_errors,
+    RuleKind.NO_DATA: _no_data,
+    RuleKind.EMBEDDING: _embedding,
+    RuleKind.GUARD: _threshold,
+    RuleKind.SLOWER: _slower,
+}
+
+
+def _resolved(facts: AlertFacts) -> str:
+    span = f" after {duration_text(facts.at - facts.opened_at)}" if facts.at and facts.opened_at else ""
+    if facts.retired:
+        return f"closed{span}: {facts.retired}"
+    run = f" (run {facts.run_id})" if facts.run_id is not None else ""
+    return f"recovered{span}{run}: {_recovered(facts)}"
+
+
+def _recovered(facts: AlertFacts) -> str:
+    latency = "" if facts.value is None else f" {seconds_text(facts.value, facts.threshold)}"
+    answered = f"{facts.measured or 0:,} of {counted(facts.total or 0, 'probe')} answered"
+    simple = {
+        RuleKind.NO_DATA: "a run completed",
+        RuleKind.PROBE_ERRORS: answered if facts.total else "probes are answered again",
+        RuleKind.LATENCY: f"{LATENCY_NAMES[facts.percentile]}{latency}",
+        RuleKind.SLOWER: f"{LATENCY_NAMES[Percentile.P50]}{latency}",
+        RuleKind.EMBEDDING: "the embedder answers as it did before",
+        RuleKind.CANARY: f"canary {facts.canary} is healthy",
+    }
+    return simple.get(facts.kind) or _recovered_canaries(facts)
+
+
+def _recovered_canaries(facts: AlertFacts) -> str:
+    watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
+    name = measure_text(facts.measure, facts.category, self_judged=facts.self_judged) if watched else "coverage"
+    value = facts.value if watched else facts.coverage
+    level = f"{name} {ratio_text(value)}, " if value is not None else ""
+    unmeasured = (facts.total or 0) - (facts.measured or 0)
+    if unmeasured > 0:
+        return f"{level}{unmeasured:,} of {counted(facts.total or 0, 'canary')} not measured"
+    left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
+    if left:
+        return f"{level}{left:,} of the changed canaries {'is' if left == 1 else 'are'} still degraded"
+    return f"{level}no canary is worse than before the alert"
+
+
+def _since(facts: AlertFacts) -> str:
+    if facts.since_run is None:
+        return ""
+    run, version = f"run {facts.since_run}", facts.index_version
+    after = f"{counted(facts.runs_after_index, 'run')} after " if facts.runs_after_index else ""
+    index = "" if version is None else f"{after}index {short_name(version)}"
+    if facts.began_at is None:
+        return f" since {run}{f' ({index})' if index else ''}"
+    return f" since {_clock(facts.began_at, facts)} ({run}{f', {index}' if index else ''})"
+
+
+def _with_canaries(facts: AlertFacts) -> str:
+    changed = facts.changed
+    if changed is None or not changed.compared:
+        return ""
+    if not changed.count:
+        count = counted(changed.recovered_on_retry, "canary")
+        verb = "was" if changed.recovered_on_retry == 1 else "were"
+        return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
+    return f", {changed_text(changed)}{cause_suffix(changed)}"
+
+
+def _bound(facts: AlertFacts, write: Callable[[float], str]) -> str:
+    if facts.value is None or facts.threshold is None:
+        return ""
+    side = "below" if facts.value < facts.threshold else "above"
+    return f", {side} {write(facts.threshold)}"
+
+
+def _reason_text(facts: AlertFacts) -> str:
+    """Return the rule's own sentence, where the numbers are not known."""
+    return (
+        f"{_first_clause(facts.reason)}{_since(facts)}" if facts.reason else f"rule {facts.kind} broken{_since(facts)}"
+    )
+
+
+def _first_clause(reason: str) -> str:
+    return _without_severity(reason.rstrip(".").partition("; ")[0])
+
+
+def _without_severity(reason: str) -> str:
+    """Return a reason without the severities in brackets: hooks and pages show the severity beside the summary."""
+    return _SEVERITY.sub("", reason)
+
+
+_SEVERITY = re.compile(rf" \((?:{'|'.join(Severity)})\)(?=$|[;,.:])")
+
+
+def _clock(moment: datetime | None, facts: AlertFacts) -> str:
+    """Return a time of the day of the change as 14:05 UTC, another one with its date."""
+    if moment is None:
+        return ""
+    utc = moment.astimezone(UTC)
+    today = not facts.dated and facts.at is not None and facts.at.astimezone(UTC).date() == utc.date()
+    return f"{utc:%H:%M} UTC" if today else f"{utc:%Y-%m-%d %H:%M} UTC"
+
+
+CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
+    Cause.RETRIEVER_ERROR: "Repair the retriever first: it fails on retry, so no other cause can be diagnosed.",
+    Cause.WRONG_FIELD: "Correct the suite: import it again with that column read as the other field (expected chunk id "
+    "or expected document), or edit the canaries.",
+    Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
+    Cause.TEXTS_CHANGED: "Look at the text field of the index and of the API: the chunks are there, and what the "
+    "canaries expect is not in their texts any more. Repair the ingestion or the field that is returned.",
+    Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
+    "present as normal.",
+    Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
+    Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, retire the canaries.",
+    Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
+    Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
+    Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
+    Cause.LOW_RELEVANCE: "If good answers scored higher before, find out what changed. If they did not, the scores are "
+    "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or "
+    "lower min_relevance_score of the canaries.",
+    Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
+}
+"""Next step by cause."""
+EMBEDDER_ADVICE: Final = (
+    "Restore the embedding model that the index was built with, or re-index everything with the new one."
+)
+_UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    Outcome.UNREACHABLE: "Check that {who} is running and can be reached from Coalmine.",
+    Outcome.TIMEOUT: "Check that {who} is running, and how busy it is.",
+    Outcome.REFUSED: "Send a test request to see what {who} rejects.",
+    Outcome.MALFORMED: "Send a test request and compare the answer of {who} with the response mapping.",
+    Outcome.BLOCKED: "Correct the URL of {who}, or allow its address in COALMINE_RETRIEVER_ALLOW.",
+    Outcome.PARTIAL: "Look at the message of {who}: a part of it failed or was too slow (shards, time limits, load).",
+    Outcome.OVERSIZE: "Ask {who} for fewer or shorter chunks.",
+}
+_STATUSES: Final[Mapping[int, str]] = {
+    401: "Check the credentials for {who}.",
+    403: "Check the credentials for {who}, and what they may read.",
+    404: "Check the URL of {who}, and that its collection exists.",
+    429: "Lower the concurrency or the rate of the retriever: {who} limits requests.",
+}
+_DATABASE: Final[Mapping[str, str]] = {
+    "28": "Check the credentials for {who}.",
+    "42501": "Check the grants of the database user of {who}: it may not read what the statement names.",
+    "3D000": "Check the URL of {who}, and that its database exists.",
+    "3F": "Check that the schema in the statement exists, at {who}.",
+    "42": "Check the tables, columns and functions that the statement names, at {who}.",
+    "53300": "Lower the concurrency of the retriever, or allow more connections: {who} has none left.",
+    "53": "Check memory and disk of {who}.",
+    "57P": "Check that {who} is running; it is starting, stopping or was shut down.",
+}
+_SQLSTATE: Final = re.compile(r"the database answered ([0-9A-Z]{5})\b")
+_REDIRECT: Final = (
+    "Set the URL of {who} to the address that it redirects to; if that is a sign-in, check the credentials."
+)
+_FIRST_CLIENT_ERROR: Final = 400
+_SERVER_ERROR: Final = "Check the log of {who}."
+_FIRST_SERVER_ERROR: Final = 500
+_MOST_CAUSES: Final = 2
+
+
+def alert_advice(facts: AlertFacts) -> str:
+    """Return what to do next, in one or two sentences; empty for a resolved alert."""
+    if facts.change is TransitionType.RESOLVED:
+        return ""
+    match facts.kind:
+        case RuleKind.PROBE_ERRORS:
+            return _outage(facts.failure, facts.retriever)
+        case RuleKind.NO_DATA:
+            return "Check that a worker is running; its log shows why no run completes."
+        case RuleKind.LATENCY | RuleKind.SLOWER:
+            return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
+        case RuleKind.EMBEDDING:
+            return EMBEDDER_ADVICE
+        case _:
+            return _canaries(facts.changed)
+
+
+def _outage(failure: FailureSummary | None, retriever: str) -> str:
+    if failure is None:
+        return "Correct what the reason names, and run the check again."
+    text = _OUTCOMES.get(failure.outcome, _SERVER_ERROR)
+    state = _SQLSTATE.search(failure.error)
+    if state is not None:
+        text = next((advice for start, advice in _DATABASE.items() if state[1].startswith(start)), text)
+    elif "TLS" in failure.error:
+        text = "Check the TLS settings and the certificate of {who}."
+    if failure.outcome is Outcome.REFUSED and failure.http_status is not None:
+        other = _REDIRECT if failure.http_status < _FIRST_CLIENT_ERROR else text
+        other = _SERVER_ERROR if failure.http_status >= _FIRST_SERVER_ERROR else other
+        text = _STATUSES.get(failure.http_status, other)
+    return text.format(who=failure.who(retriever))
+
+
+def _canaries(changed: ChangedCanaries | None) -> str:
+    """Return what to do about the two commonest causes of the changed canaries."""
+    if changed is None or not changed.count:
+        return _UNKNOWN_CAUSE
+    if changed.shared_advice:
+        return changed.shared_advice
+    causes = [cause for cause, _ in changed.ordered_causes[:_MOST_CAUSES]]
+    return " ".join(CAUSE_ADVICE[cause] for cause in causes) or _UNKNOWN_CAUSE

@@ -1,0 +1,280 @@
+"""Pages of alerts: the list with its filters, and one alert with its runs, timeline, notifications and next steps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.alerts.domain.state import OPEN
+from app.alerts.service import details as alert_details
+from app.alerts.service import notifications
+from app.alerts.service import views as alert_lines
+from app.alerts.service import views as alert_views
+from app.alerts.service.details import LatencyCurve, RunLatency
+from app.alerts.store import AlertFilter
+from app.answers.service import answering
+from app.base.api.deps import StoreDep
+from app.base.api.requests import takes_form
+from app.base.api.schemas import AcknowledgeRequest
+from app.base.db.engine import Store, to_us
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError
+from app.base.texts import LATENCY_NAMES, seconds_text
+from app.base.values import RuleKind, Severity
+from app.base.web import wording
+from app.base.web.forms import choice_problem, problems_by_field, read_form
+from app.base.web.rendering import render
+from app.catalog.api import wake
+from app.catalog.service import definitions
+from app.hooks.domain import AlertDetail
+from app.records import documents as shapes
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+STATES = ("open", "firing", "recovering", "pending", "resolved")
+"""States the list can be filtered by; an open alert fires or recovers."""
+WITHIN = {
+    "": ("any time", None),
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last day", timedelta(days=1)),
+    "7d": ("the last week", timedelta(days=7)),
+    "30d": ("the last month", timedelta(days=30)),
+}
+_ALERTS = 20
+_SILENCE_SLUG = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertListQuery:
+    """Filters of the list from the query string; an empty text is no filter."""
+
+    state: str = ""
+    severity: str = ""
+    kind: str = ""
+    check: Annotated[str, Query(max_length=64)] = ""
+    within: str = ""
+    unacknowledged: str = ""
+    incident_id: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = ""
+
+    def __post_init__(self) -> None:
+        choices = {"state": STATES, "severity": tuple(Severity), "kind": tuple(RuleKind), "within": tuple(WITHIN)}
+        chosen = [(name, allowed, getattr(self, name)) for name, allowed in choices.items()]
+        wrong = [choice_problem(allowed, name) for name, allowed, value in chosen if value and value not in allowed]
+        if wrong:
+            raise InvalidInputError(wrong)
+
+    def href(self, **changed: Any) -> str:
+        """Query string of the same list with something changed."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
+        return urlencode({name: value for name, value in values.items() if value})
+
+    @property
+    def any(self) -> bool:
+        """Whether a filter is set."""
+        return bool(self.href())
+
+
+@router.get("/alerts")
+def show_alerts(
+    request: Request,
+    store: StoreDep,
+    query: Annotated[AlertListQuery, Depends()],
+    after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+) -> HTMLResponse:
+    """Show alerts, newest first, with summaries and delivery counts."""
+    lines = alert_lines.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
+    return render(
+        request,
+        "alerts/alerts.html",
+        groups=alert_lines.by_incident(store, lines[:_ALERTS]),
+        following=lines[_ALERTS - 1].alert["id"] if len(lines) > _ALERTS else None,
+        query=query,
+        counts=_counts(store, query.check),
+        states=STATES,
+        severities=list(Severity),
+        kinds=wording.RULE_KINDS,
+        within=WITHIN,
+        checks=[check.slug for check in definitions.list_all(store, "check")],
+        meanings=wording.ALERT_STATES,
+        first=after is None,
+    )
+
+
+@router.get("/alerts/{alert_id}")
+def show_alert(request: Request, store: StoreDep, alert_id: str) -> HTMLResponse:
+    """Show an alert with its runs, timeline, notifications and next steps."""
+    return _alert(request, store, alert_id)
+
+
+@router.post("/alerts/{alert_id}/acknowledge")
+@takes_form(fields=4)
+async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
+    """Acknowledge an alert, with a note."""
+    note = (await read_form(request)).get("note")
+    return await anyio.to_thread.run_sync(partial(_acknowledged, request, store, alert_id, note))
+
+
+def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> Response:
+    number = shapes.id_number(alert_id, "alert")
+    again = partial(_alert, request, store, alert_id, note=note)
+    try:
+        body = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
+        notifications.acknowledge(store, number, by=request.state.identity.name, note=body.note, now=_now())
+    except InvalidInputError as error:
+        return again(problems=problems_by_field(error.problems), status=422)
+    except ConflictError as error:
+        return again(refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse(f"/alerts/{number}", status_code=303)
+
+
+def _alert(
+    request: Request,
+    store: Store,
+    alert_id: str,
+    *,
+    refused: str = "",
+    note: str = "",
+    problems: Mapping[str, list[str]] | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    details = alert_details.details(
+        store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=_now()
+    )
+    return render(
+        request,
+        "alerts/alert.html",
+        status=status,
+        details=details,
+        latency=None if details.latency is None else draw_latency(details.latency),
+        latency_size=(WIDTH, HEIGHT),
+        alert=details.alert,
+        confirmed=answering.confirmed_of_check(store, details.alert["check"]),
+        is_open=details.alert["state"] in OPEN,
+        silence=_silence_form(details.alert),
+        meanings=wording.ALERT_STATES,
+        delivery_meanings=wording.DELIVERY_STATES,
+        refused=refused,
+        note=note,
+        problems=problems or {},
+    )
+
+
+def _silence_form(alert: AlertDetail) -> str:
+    """Address of the form of a silence for exactly this alert's rule."""
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["rule"].lower())
+    slug = f"{alert['check']}-{plain}"[:_SILENCE_SLUG]
+    return "/new-silence?" + urlencode({"slug": slug, "checks": alert["check"], "rules": alert["rule"], "for": "4h"})
+
+
+def _alert_filter(query: AlertListQuery) -> AlertFilter:
+    span = WITHIN[query.within][1]
+    states = tuple(OPEN) if query.state == "open" else (query.state,) if query.state else ()
+    return AlertFilter(
+        states=states,
+        severity=query.severity or None,
+        kind=query.kind or None,
+        unacknowledged=bool(query.unacknowledged),
+        incident_id=shapes.id_number(query.incident_id, "incident") if query.incident_id else None,
+        since=to_us(_now() - span) if span is not None else None,
+    )
+
+
+def _counts(store: Store, check: str) -> Mapping[str, int]:
+    counts = alert_views.count_unresolved(store, check=check or None)
+    return {**counts, "open": sum(counts.get(state, 0) for state in OPEN)}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+WIDTH: Final = 640
+HEIGHT: Final = 220
+_MARGIN: Final = 1.1
+"""How much higher the field is than what it has to show."""
+_FEWEST: Final = 2
+"""Measured runs that make a curve."""
+_DOT: Final = 0.1
+"""Width of a run between two that were not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A line across the field."""
+
+    name: str
+    """Word of it: `warning`, `critical`, `baseline`."""
+    seconds: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyChart:
+    """The drawing in its own units, with the same in words for those who do not see it."""
+
+    lines: Sequence[str]
+    """Points of the parts of the curve: it is broken where a run was not measured or runs are left out."""
+    levels: Sequence[Level]
+    began: float | None
+    """Where the first bad run is."""
+    top: str
+    """Latency at the top of the field."""
+    first: str
+    """Times of the first and the last run."""
+    last: str
+    label: str
+
+
+def draw_latency(curve: LatencyCurve) -> LatencyChart | None:
+    """Draw the runs of a curve; None where fewer than two were measured."""
+    measured = [one.seconds for one in curve.runs if one.seconds is not None]
+    moments = [datetime.fromisoformat(one.at).timestamp() for one in curve.runs]
+    if len(measured) < _FEWEST or moments[-1] <= moments[0]:
+        return None
+    known = [(str(severity), seconds) for severity, seconds in curve.bounds]
+    known += [("baseline", curve.baseline)] if curve.baseline is not None else []
+    reach = _MARGIN * max(*measured, *(seconds for _, seconds in known)) or 1.0
+    places = [round(WIDTH * (moment - moments[0]) / (moments[-1] - moments[0]), 1) for moment in moments]
+
+    def upwards(seconds: float) -> float:
+        return round(HEIGHT * (1 - seconds / reach), 1)
+
+    points = [
+        None if one.seconds is None else (place, upwards(one.seconds))
+        for place, one in zip(places, curve.runs, strict=True)
+    ]
+    began = [place for place, one in zip(places, curve.runs, strict=True) if one.run_id == curve.first_run]
+    name = LATENCY_NAMES[curve.percentile]
+    told = ", ".join(f"{word} {seconds_text(seconds)}" for word, seconds in known)
+    label = (
+        f"{name.capitalize()} of {len(measured)} runs: {seconds_text(min(measured))} to {seconds_text(max(measured))}, "
+        f"in the last one {seconds_text(measured[-1])}{f'; {told}' if told else ''}"
+    )
+    return LatencyChart(
+        lines=_parts(points, curve.runs),
+        levels=[Level(name=word, seconds=seconds, height=upwards(seconds)) for word, seconds in known],
+        began=began[0] if began else None,
+        top=seconds_text(reach),
+        first=curve.runs[0].at,
+        last=curve.runs[-1].at,
+        label=label,
+    )
+
+
+def _parts(points: Sequence[tuple[float, float] | None], runs: Sequence[RunLatency]) -> list[str]:
+    parts: list[list[tuple[float, float]]] = [[]]
+    for point, run in zip(points, runs, strict=True):
+        if point is None or run.after_others:
+            parts.append([])
+        if point is not None:
+            parts[-1].append(point)
+    # One point is no line: it is drawn as a short one.
+    dots = [part if len(part) > 1 else [*part, (part[0][0] + _DOT, part[0][1])] for part in parts if part]
+    return [" ".join(f"{x:g},{y:g}" for x, y in part) for part in dots]

@@ -1,0 +1,455 @@
+"""Views of alerts and deliveries, with explanations of their transitions. It only reads."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, cast
+
+from app.alerts import store as alerts
+from app.alerts import store as incidents
+from app.alerts.domain.evidence import ChangedCanary, StoredEvidence
+from app.alerts.domain.state import NON_REPEATING, OPEN, TRIGGERS, AlertState, TransitionType
+from app.alerts.domain.telling import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
+from app.alerts.domain.views import AlertFields, AlertView, ExplainedTransition, RuleEvidence, TransitionView
+from app.alerts.service.evidence import Explanation, explain_all, facts_of, run_ids_of, run_of, since, since_all
+from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
+from app.base.db.engine import Connection, Store
+from app.base.errors import NotFoundError
+from app.base.values import DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step
+from app.catalog.store import definitions
+from app.hooks.domain import AlertDetail, DeliveryView, NoticeLinks
+from app.hooks.store import outbox
+from app.hooks.store.outbox import AttemptRow, DeliveryRow
+from app.records import documents as shapes
+from app.records.store import results
+
+_RUNS = {"run_id", "first_bad_run"}
+_TIMES = {"at", "since", "deadline"}
+_ENUMERATIONS: Mapping[str, type[StrEnum]] = {
+    "outcome": Outcome,
+    "percentile": Percentile,
+    "reasons": Reason,
+    "severity": Severity,
+    "step": Step,
+}
+_EXPLAINED = 10
+"""Number of the newest transitions of an alert that are explained, besides its first."""
+
+
+def list_alerts(
+    store: Store,
+    *,
+    check: str | None,
+    state: str | None,
+    before: int | None,
+    limit: int,
+    incident_id: int | None = None,
+) -> list[AlertView]:
+    """List alerts, newest first. Raises NotFoundError for an unknown check."""
+    alert_filter = AlertFilter(states=(state,) if state else (), incident_id=incident_id)
+    with store.read() as connection:
+        rows = find_rows(connection, alert_filter, check=check, before=before, limit=limit)
+    return [alert_shape(row, changes) for row, changes in rows]
+
+
+def find_rows(
+    connection: Connection, alert_filter: AlertFilter, *, check: str | None, before: int | None, limit: int
+) -> list[tuple[AlertRow, Sequence[TransitionRow]]]:
+    """Rows of alerts, newest first, each with its transitions, oldest first. Raises NotFoundError for no such check."""
+    conditions = replace(alert_filter, check_id=_definition_id(connection, "check", check))
+    rows = alerts.list_alerts(connection, conditions, before=before, limit=limit)
+    changes = alerts.list_transitions(connection, [row.id for row in rows])
+    return [(row, changes[row.id]) for row in rows]
+
+
+def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int]:
+    """Return the counts of unresolved alerts by state, and of open ones nobody acknowledged as `unacknowledged`.
+
+    Raises NotFoundError for an unknown check.
+    """
+    with store.read() as connection:
+        found = alerts.count_unresolved(connection, check_id=_definition_id(connection, "check", check))
+    counts = Counter[str]()
+    for state, acknowledged, count in found:
+        counts[state] += count
+        counts["unacknowledged"] += count if state in OPEN and not acknowledged else 0
+    return counts
+
+
+def alert(store: Store, alert_id: int) -> AlertDetail:
+    """Read an alert with its transitions, and the deliveries of its incident."""
+    with store.read() as connection:
+        row = alerts.find_alert(connection, alert_id)
+        if row is None:
+            raise NotFoundError(f"there is no alert '{alert_id}'")
+        changes = alerts.list_transitions(connection, [alert_id])[alert_id]
+        deliveries = outbox.deliveries_of_incident(connection, row.incident_id) if row.incident_id is not None else []
+        delivery_views = _delivery_views(connection, deliveries)
+        fault_start = since(connection, row.first_run)
+        # Of many reminders the newest are explained: each explanation reads all canaries of its run.
+        bad = [one.run_id for one in changes if one.type in TRIGGERS and one.run_id is not None]
+        run_ids = list(dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]))
+        explained = explain_all(connection, [(run_id, row.first_run) for run_id in run_ids])
+    explanations: dict[int | None, Explanation | None] = dict(zip(run_ids, explained, strict=True))
+    return {
+        **_fields(row),
+        "transitions": [
+            _explained(_transition(one), explanations.get(one.run_id) if one.type in TRIGGERS else None)
+            for one in changes
+        ],
+        "since": None if fault_start is None else fault_start.view,
+        "deliveries": delivery_views,
+    }
+
+
+def _explained(change: TransitionView, why: Explanation | None) -> ExplainedTransition:
+    """Return a transition with what its canaries have in common, and the cause of each."""
+    found = change["evidence"]
+    if why is not None and "canaries" in found:
+        listed: list[ChangedCanary] = [{**one, **why.of(one["key"])} for one in found["canaries"]]
+        found = {**found, "canaries": listed}
+    return {**change, "evidence": found, "fleet": None if why is None else why.fleet_view}
+
+
+def list_deliveries(
+    store: Store,
+    *,
+    hook: str | None,
+    state: str | None,
+    before: int | None,
+    limit: int,
+    alert_id: int | None = None,
+) -> list[DeliveryView]:
+    """List deliveries, newest first. Raises NotFoundError for an unknown hook."""
+    with store.read() as connection:
+        hook_id = _definition_id(connection, "hook", hook)
+        rows = outbox.list_deliveries(
+            connection, hook_id=hook_id, state=state, alert_id=alert_id, before=before, limit=limit
+        )
+        return _delivery_views(connection, rows)
+
+
+def delivery(store: Store, delivery_id: int) -> DeliveryView:
+    """Read a delivery with its attempts."""
+    with store.read() as connection:
+        view = deliveries_by_id(connection, [delivery_id]).get(delivery_id)
+    if view is None:
+        raise NotFoundError(f"there is no delivery '{delivery_id}'")
+    return view
+
+
+def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, DeliveryView]:
+    """Read deliveries with their attempts, by id."""
+    rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
+    return dict(zip([row.id for row in rows], _delivery_views(connection, rows), strict=True))
+
+
+def _delivery_views(connection: Connection, rows: Sequence[DeliveryRow]) -> list[DeliveryView]:
+    ids = [row.id for row in rows]
+    attempts, behind = outbox.list_attempts(connection, ids), outbox.waiting_behind(connection, ids)
+    return [_delivery(row, attempts[row.id], behind.get(row.id)) for row in rows]
+
+
+def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> AlertView:
+    """Shape an alert with its transitions."""
+    return {**_fields(row), "transitions": [_transition(change) for change in changes]}
+
+
+def _fields(row: AlertRow) -> AlertFields:
+    return {
+        "id": str(row.id),
+        "check": row.check,
+        "rule": row.rule_key,
+        "kind": RuleKind(row.kind),
+        "scope": row.scope,
+        "severity": Severity(row.severity),
+        "state": AlertState(row.state),
+        "opened_at": shapes.time_text(row.opened_at),
+        "resolved_at": shapes.time_text(row.resolved_at),
+        "acknowledged_at": shapes.time_text(row.acknowledged_at),
+        "acknowledged_by": row.acknowledged_by,
+        "reason": row.reason,
+        "evidence": evidence(row.evidence),
+        "since_run": str(row.first_run) if row.first_run is not None else None,
+        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
+        "dedupe_key": row.dedupe_key,
+    }
+
+
+def _transition(change: TransitionRow) -> TransitionView:
+    return {
+        "at": shapes.time_text(change.at),
+        "type": TransitionType(change.type),
+        "severity": Severity(change.severity),
+        "reason": change.reason,
+        "run_id": str(change.run_id) if change.run_id is not None else None,
+        "suppressed": change.suppressed,
+        "silence": change.silence,
+        "evidence": evidence(change.evidence),
+    }
+
+
+_RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None}
+"""Defaults for runs of a window stored by an earlier release."""
+
+
+def evidence(found: StoredEvidence) -> RuleEvidence:
+    """Evidence with ids and times as on the wire; stored evidence has numbers, and times that end in +00:00."""
+    return cast("RuleEvidence", _named_on_the_wire(found))
+
+
+def _named_on_the_wire(found: Mapping[str, object]) -> dict[str, object]:
+    return {name: _on_the_wire(name, value) for name, value in found.items()}
+
+
+def _on_the_wire(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _named_on_the_wire(value)
+    if isinstance(value, list):
+        default = _RUN_OF_A_WINDOW if name == "window" else {}
+        return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
+    if name in _ENUMERATIONS and value is not None:
+        return _ENUMERATIONS[name](value)
+    if name in _RUNS and value is not None:
+        return str(value)
+    return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
+
+
+def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> DeliveryView:
+    return {
+        "id": str(row.id),
+        "hook": row.hook,
+        "alert_id": str(row.alert_id) if row.alert_id is not None else None,
+        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
+        "type": row.type,
+        "state": DeliveryState(row.state),
+        "reason": row.reason,
+        "created_at": shapes.time_text(row.created_at),
+        "next_attempt_at": shapes.time_text(row.next_attempt_at) if row.state == "pending" else None,
+        "waits_for": str(behind) if behind is not None else None,
+        "attempts": [
+            {
+                "at": shapes.time_text(attempt.at),
+                "http_status": attempt.http_status,
+                "error": attempt.error,
+                "detail": attempt.detail,
+                "latency_seconds": shapes.number(attempt.latency_seconds),
+            }
+            for attempt in attempts
+        ],
+    }
+
+
+def _definition_id(connection: Connection, kind: str, slug: str | None) -> int | None:
+    if slug is None:
+        return None
+    definition = definitions.find_definition(connection, kind, slug)
+    if definition is None:
+        raise NotFoundError(f"there is no {kind} '{slug}'")
+    return definition.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertLine:
+    """One alert of a list."""
+
+    alert: AlertView
+    summary: str
+    """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
+    reason: str
+    """Reason of the last evaluation or, for a resolved alert, of its last opening or update."""
+    deliveries: Mapping[str, int]
+    """Number of deliveries of its incident, by state."""
+    suppressed: TransitionView | None
+    """Its newest trigger transition, where that was not sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentLines:
+    """The alerts of a list that belong to one incident; those without one stand alone."""
+
+    incident: IncidentRow | None
+    lines: Sequence[AlertLine]
+
+
+def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[IncidentLines]:
+    """Group the alerts of a list by their incidents, each at the place of its newest alert."""
+    groups: dict[str, list[AlertLine]] = {}
+    for line in alert_lines:
+        groups.setdefault(line.alert["incident_id"] or f"alert {line.alert['id']}", []).append(line)
+    with store.read() as connection:
+        rows = incidents.find_incidents(connection, [int(number) for number in groups if number.isdigit()])
+    return [
+        IncidentLines(incident=rows.get(int(number)) if number.isdigit() else None, lines=one)
+        for number, one in groups.items()
+    ]
+
+
+def lines(
+    store: Store, alert_filter: AlertFilter, *, check: str | None, before: int | None, limit: int
+) -> list[AlertLine]:
+    """List alerts with summaries, newest first. Raises NotFoundError for an unknown check."""
+    with store.read() as connection:
+        rows = find_rows(connection, alert_filter, check=check, before=before, limit=limit)
+        deliveries = outbox.count_by_incident(
+            connection, [row.incident_id for row, _ in rows if row.incident_id is not None]
+        )
+        texts = summaries(connection, rows)
+    shaped = {row.id: alert_shape(row, changes) for row, changes in rows}
+    return [
+        AlertLine(
+            alert=alert,
+            summary=texts[number],
+            reason=_reason(alert),
+            deliveries=deliveries[int(alert["incident_id"])] if alert["incident_id"] else {},
+            suppressed=_suppressed(alert),
+        )
+        for number, alert in shaped.items()
+    ]
+
+
+AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
+"""Alerts, each with its transitions, oldest first."""
+Explained = Mapping[tuple[int, int | None], Explanation | None]
+"""By run id and first bad run, as in `explain_all`."""
+
+
+def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
+    """Return the runs whose explanations the summaries of these alerts need, each with the first bad one."""
+    return list(dict.fromkeys(explained_by_alert(rows).values()))
+
+
+def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
+    """Summary of each alert for pages, by its id; `explained` as in `standing_facts`."""
+    return {
+        number: alert_summary(replace(facts, dated=True))
+        for number, facts in standing_facts(connection, rows, explained).items()
+    }
+
+
+def standing_facts(
+    connection: Connection, rows: AlertRows, explained: Explained | None = None
+) -> dict[int, AlertFacts]:
+    """Facts of each alert, by its id, at its newest trigger or, without one, at the last evaluation.
+
+    The unresolved alerts of an incident among them have one set of canaries: those of the newest run of them all, since
+    before the first bad one.
+
+    `explained` holds the explanations of `explained_runs`; None = they are read.
+    """
+    if explained is None:
+        runs_explained = explained_runs(rows)
+        explained = dict(zip(runs_explained, explain_all(connection, runs_explained), strict=True))
+    runs_by_alert = explained_by_alert(rows)
+    newest = {row.id: _newest_trigger(changes) for row, changes in rows}
+    began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
+    runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
+    found = {}
+    for row, _ in rows:
+        run_id, first_run = runs_by_alert.get(row.id, (None, None))
+        explanation = None if run_id is None else explained[run_id, first_run]
+        facts = facts_of(row, runs, explanation, began.get(row.first_run or 0), newest[row.id], news=False)
+        found[row.id] = facts if row.state == AlertState.RESOLVED else _with_value_at(facts, row, run_id)
+    return found
+
+
+def _with_value_at(facts: AlertFacts, row: AlertRow, run_id: int | None) -> AlertFacts:
+    """Return facts with the value of the run whose canaries they count, as far as the last evaluation has it."""
+    window = row.evidence.get("window") or ()
+    one = next((one for one in window if run_id is not None and int(one["run_id"]) == run_id), None)
+    if one is None or facts.run_id == run_id:
+        return facts
+    return replace(facts, value=one["value"], threshold=one["threshold"], baseline=one.get("baseline"))
+
+
+def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[TransitionRow]) -> str | None:
+    """Return how an alert ended, as its resolve says it; None = it is not resolved or never opened."""
+    last = changes[-1] if changes else None
+    if last is None or last.type != TransitionType.RESOLVED or row.opened_at is None:
+        return None
+    is_explained = row.kind not in NOT_ABOUT_CANARIES and last.run_id is not None
+    facts = facts_of(
+        row,
+        results.find_runs(connection, run_ids_of(row, last)),
+        explain_all(connection, [(last.run_id or 0, row.first_run)])[0] if is_explained else None,
+        since_all(connection, {row.first_run} if row.first_run is not None else set()).get(row.first_run or 0),
+        last,
+    )
+    return alert_summary(replace(facts, dated=True))
+
+
+def _is_explained(row: AlertRow, changes: Sequence[TransitionRow]) -> bool:
+    return row.kind not in NOT_ABOUT_CANARIES and run_of(row, _newest_trigger(changes)) is not None
+
+
+def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
+    """Return by alert the run that explains it and the first bad one; one pair for what is open of an incident."""
+    alone = {
+        row.id: (run_of(row, _newest_trigger(changes)) or 0, row.first_run)
+        for row, changes in rows
+        if _is_explained(row, changes)
+    }
+    together: dict[int, list[tuple[int, int | None]]] = {}
+    for row, _ in rows:
+        if row.id in alone and row.incident_id is not None and row.state != AlertState.RESOLVED:
+            together.setdefault(row.incident_id, []).append(alone[row.id])
+    shared = {
+        incident_id: (
+            max(run for run, _ in pairs),
+            min((first for _, first in pairs if first is not None), default=None),
+        )
+        for incident_id, pairs in together.items()
+    }
+    return {
+        row.id: alone[row.id]
+        if row.state == AlertState.RESOLVED or row.incident_id not in shared
+        else shared[row.incident_id]
+        for row, _ in rows
+        if row.id in alone
+    }
+
+
+def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
+    return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
+
+
+def _reason(alert: AlertView) -> str:
+    news = [change["reason"] for change in alert["transitions"] if change["type"] in NON_REPEATING]
+    return news[-1] if news and alert["state"] == AlertState.RESOLVED else alert["reason"]
+
+
+def _suppressed(alert: AlertView) -> TransitionView | None:
+    triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
+    return (
+        triggers[-1]
+        if triggers and triggers[-1]["suppressed"] is not None and alert["state"] != AlertState.RESOLVED
+        else None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Where the links of a notification lead; `{check}`, `{rule}` and `{kind}`, that of the rule, are replaced."""
+
+    public_url: str
+    dashboard_url: str | None = None
+    runbook_url: str | None = None
+
+
+def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLinks:
+    """Links of an alert and, where given, of a run."""
+    names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
+
+    def filled(template: str | None) -> str | None:
+        return re.sub("{(check|rule|kind)}", lambda match: names[match[0]], template) if template else None
+
+    return {
+        "alert": f"{links.public_url}/alerts/{alert.id}",
+        "check": f"{links.public_url}/checks/{alert.check}",
+        "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
+        "dashboard": filled(links.dashboard_url),
+        "runbook": filled(links.runbook_url),
+    }

@@ -1,0 +1,394 @@
+"""Documents of annotation tasks, and what annotators and adjudicators send."""
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.annotation.domain.pooling import DEFAULT_POOL, PoolPlan, Stratum, grade_limit, text_key
+from app.answers.domain.judges import Question
+from app.base.documents.fields import (
+    MOST_PROBLEMS,
+    CanaryKey,
+    Document,
+    Flag,
+    Number,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    field_error,
+    field_errors,
+    one_line,
+)
+from app.base.errors import InvalidInputError, Problem
+from app.base.values import MAX_GRADE
+from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
+from app.catalog.exchange.beir import records, text_of
+from app.catalog.exchange.csv import escape_formula, rows
+from app.catalog.exchange.suite_builder import Source, SuiteBuilder
+from app.diagnosis.documents import judgment_name
+from app.scoring.texts import match_level, normalise, prepare_passage
+
+Annotator = Annotated[Text, StringConstraints(max_length=64)]
+_DEEPEST = 1_000
+_SAMPLE = Annotated[Whole, Field(ge=1, le=1_000)]
+
+
+class StratumDocument(Document):
+    """A stratum below the pool, `{to: 30, sample: 10}`, or the rest of the corpus, `{rest: 10}`."""
+
+    to: Annotated[Whole, Field(ge=2, le=_DEEPEST)] | None = None
+    sample: _SAMPLE | None = None
+    rest: _SAMPLE | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.rest is None and (self.to is None or self.sample is None):
+            raise field_error("must be {to, sample} or {rest}")
+        if self.rest is not None and (self.to is not None or self.sample is not None):
+            raise field_error("must be {to, sample} or {rest}, not both")
+        return self
+
+
+class DrawnAnswersDocument(Document):
+    """Answers that a judge has rated, of which people label a random sample: yes or no to one of its questions.
+
+    Of each canary one answer in each window enters: repeats are not independent.
+    """
+
+    judge: Slug
+    question: Question
+    count: Annotated[Whole, Field(ge=1, le=1_000)] = 200
+    window_hours: Annotated[Whole, Field(ge=1, le=8_760)] = 24
+
+
+class PairsDocument(Document):
+    """The most different pairs of a shadow, of which people say which side is better."""
+
+    shadow: Slug
+    count: Annotated[Whole, Field(ge=1, le=200)] = 50
+
+
+class TaskDocument(Document):
+    """A task: the canaries of a suite, and which of what retrievers return to them people grade.
+
+    Everything that ranks up to `pool` with any retriever is graded, of what ranks deeper a sample of each stratum, and
+    `rest` random texts of the corpus. A share of `overlap` of the items is for every annotator. With `answers` in place
+    of `retrievers` people label generated answers, on the scale 0-1: no or yes. With `pairs` they compare what users
+    got with what the candidate of a shadow gives, side by side: 0 = left is better, 1 = no difference, 2 = right.
+    """
+
+    slug: Slug
+    suite: Slug
+    retrievers: Annotated[tuple[Slug, ...], Field(max_length=10)] = ()
+    answers: DrawnAnswersDocument | None = None
+    pairs: PairsDocument | None = None
+    keys: Annotated[tuple[CanaryKey, ...], Field(max_length=10_000)] = ()
+    """Of the canaries; none = all of the suite."""
+    pool: Annotated[Whole, Field(ge=1, le=100)] = DEFAULT_POOL
+    strata: Annotated[tuple[StratumDocument, ...], Field(max_length=6)] = (
+        StratumDocument(to=30, sample=10),
+        StratumDocument(to=100, sample=10),
+    )
+    corpus: Slug | None = None
+    scale: Literal["0-1", "0-2", "0-3"] = "0-2"
+    overlap: Share = 0.2
+    seed: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_strata(cls, given: Any) -> Any:
+        """Leave out what answers and pairs do not have."""
+        if isinstance(given, Mapping):
+            if given.get("answers") is not None:
+                return {"strata": [], "scale": "0-1", **given}
+            if given.get("pairs") is not None:
+                return {"strata": [], **given}
+        return given
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        kind = "answers" if self.answers is not None else "pairs" if self.pairs is not None else None
+        if kind is None:
+            if not self.retrievers:
+                reason = "must name a retriever, or `answers` a judge, or `pairs` a shadow"
+                raise field_errors([(("retrievers",), reason)])
+            return self
+        has = {"retrievers": self.retrievers, "strata": self.strata, "corpus": self.corpus}
+        problems: list[tuple[Place, str]] = [
+            ((name,), f"is of chunks, and this task is of `{kind}`") for name, value in has.items() if value
+        ]
+        if self.answers is not None and self.pairs is not None:
+            problems.append((("pairs",), "a task is of `answers` or of `pairs`"))
+        scale, meaning = ("0-1", "no or yes") if kind == "answers" else ("0-2", "left, neither or right")
+        if self.scale != scale:
+            problems.append((("scale",), f"must be {scale} for {kind}: {meaning}"))
+        if kind == "pairs" and self.keys:
+            problems.append((("keys",), "are of canaries, and pairs are of what users asked"))
+        if problems:
+            raise field_errors(problems)
+        return self
+
+    @model_validator(mode="after")
+    def _plannable(self) -> Self:
+        problems: list[tuple[Place, str]] = []
+        if len(set(self.retrievers)) < len(self.retrievers):
+            problems.append((("retrievers",), "names a retriever twice"))
+        depth = self.pool
+        for place, stratum in enumerate(self.strata):
+            if stratum.rest is not None and place < len(self.strata) - 1:
+                problems.append((("strata", place), "the rest comes last"))
+            if stratum.to is not None and stratum.to <= depth:
+                problems.append((("strata", place, "to"), f"must be above {depth}, where the one before it ends"))
+            depth = stratum.to or depth
+        if any(stratum.rest for stratum in self.strata) and self.corpus is None:
+            problems.append((("corpus",), "is needed for random negatives: import one, or leave `rest` out"))
+        if problems:
+            raise field_errors(problems)
+        return self
+
+    @property
+    def plan(self) -> PoolPlan:
+        """What is drawn for each canary."""
+        strata = [
+            Stratum(to=one.to, sample=one.sample)
+            for one in self.strata
+            if one.to is not None and one.sample is not None
+        ]
+        rest = next((one.rest for one in self.strata if one.rest), 0)
+        return PoolPlan(pool=self.pool, strata=tuple(strata), rest=rest)
+
+    @property
+    def highest_grade(self) -> int:
+        """Highest grade of the scale."""
+        return grade_limit(self.scale)
+
+
+class AnnotationRequest(Document):
+    """What an annotator says of an item: a grade, or that it skips it. `annotator` only where there are no keys."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)] | None = None
+    skip: Flag = False
+    seconds: Annotated[Number, Field(ge=0, le=86_400)] | None = None
+    annotator: Annotator | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.grade is None) != self.skip:
+            raise field_error("must have either a grade or `skip: true`")
+        return self
+
+
+class UndoRequest(Document):
+    """A request to withdraw one's last annotation."""
+
+    annotator: Annotator | None = None
+
+
+class AdjudicationRequest(Document):
+    """A decision on a disputed item."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)]
+
+
+COLUMNS: Final = ("canary", "chunk_id", "document", "text", "annotator", "grade")
+SKIPPED: Final = "skip"
+"""Grade of an item that an annotator skipped."""
+_LONGEST_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotationLine:
+    """A grade of an annotator; `grade` None = skipped. `place` is its file and line."""
+
+    canary: str
+    chunk_id: str
+    document: str
+    text: str
+    annotator: str
+    grade: int | None
+    place: tuple[str, int] = ("", 0)
+
+
+def write_annotations(lines: Iterable[AnnotationLine]) -> str:
+    """Write annotations as CSV; no cell is evaluated by a spreadsheet."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for line in lines:
+        values = asdict(line) | {"grade": SKIPPED if line.grade is None else line.grade}
+        writer.writerow([escape_formula(values[name]) for name in COLUMNS])
+    return text.getvalue()
+
+
+def read_annotations(sources: Sequence[Source], *, highest: int) -> list[AnnotationLine]:
+    """Read annotations; a chunk is named by its id or its text. Raises InvalidInputError with every problem."""
+    builder = SuiteBuilder()
+    problems: list[Problem] = []
+    found: list[AnnotationLine] = []
+    for source in sources:
+        for number, row in rows(source, builder, required=("canary", "annotator", "grade"), known=COLUMNS, aliases={}):
+            reason = _problem(row, highest)
+            if reason is not None:
+                problems.append(Problem(message=reason, file=source.name, line=number))
+            else:
+                found.append(_line(row, source.name, number))
+    problems += builder.problems
+    if problems:
+        raise InvalidInputError(problems[:MOST_PROBLEMS])
+    return found
+
+
+def _problem(row: dict[str, str], highest: int) -> str | None:
+    for name in ("canary", "annotator", "grade"):
+        if name not in row:
+            return f"has no {name}"
+    if "chunk_id" not in row and "text" not in row:
+        return "has neither a chunk_id nor a text"
+    if len(row["annotator"]) > _LONGEST_NAME:
+        return f"names an annotator of more than {_LONGEST_NAME} characters"
+    grade = row["grade"].strip().lower()
+    if grade != SKIPPED and not (grade.isascii() and grade.isdecimal() and int(grade[:3]) <= highest):
+        return f"has the grade '{one_line(grade)}'; grades are 0 to {highest}, or {SKIPPED}"
+    return None
+
+
+def _line(row: dict[str, str], file: str, number: int) -> AnnotationLine:
+    grade = row["grade"].strip().lower()
+    return AnnotationLine(
+        canary=row["canary"],
+        chunk_id=row.get("chunk_id", ""),
+        document=row.get("document", ""),
+        text=row.get("text", ""),
+        annotator=row["annotator"].strip(),
+        grade=None if grade == SKIPPED else int(grade),
+        place=(file, number),
+    )
+
+
+_LONGEST_TEXT: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradedItem:
+    """A text with its grade: its identity, the ids of its chunks that name no other text, and itself."""
+
+    key: str
+    ids: tuple[str, ...]
+    text: str
+    grade: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedJudgments:
+    """What adopting changes in the judgments of a canary."""
+
+    replaced: dict[str, tuple[JudgmentDocument, ...]]
+    """Judgments with another grade, by the name of the old one; see `judgment_name`."""
+    added: tuple[JudgmentDocument, ...]
+    unnamed: tuple[GradedItem, ...] = ()
+    """Items that get no judgment: no id is theirs alone, and their text is empty or too long to name them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.replaced and not self.added
+
+
+def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, source: str) -> AdoptedJudgments:
+    """Return what the grades of these items change in a canary; what they change or add comes from this source.
+
+    So does a judgment with the same grade from another source: what was ticked in one answer is now judged in a pool.
+    One that has no source keeps to have none, as somebody knew the document.
+    A judgment is of the item of its normalised text, else of the one that has its chunk id and contains its text; one
+    by document alone stays as it is. A new one names id and text, so that it is found again under another id; a known
+    irrelevant one its id alone. One without an id, or whose id a judgment of another text has, is named by its text.
+    """
+    lookup = _Lookup.of(items)
+    replaced: dict[str, tuple[JudgmentDocument, ...]] = {}
+    known: set[str] = set()
+    others_ids: set[str] = set()
+    for chunk in (*canary.expected_chunks, *canary.forbidden_chunks):
+        item = lookup.find_item(chunk)
+        if item is not None:
+            known.add(item.key)
+            if isinstance(chunk, JudgmentDocument) and (
+                chunk.grade != item.grade or chunk.source not in {None, source}
+            ):
+                changed = chunk.model_copy(update={"grade": item.grade, "source": source})
+                replaced[judgment_name(chunk)] = (changed,)
+        if chunk.id is not None and (item is None or chunk.id not in item.ids):
+            others_ids.add(chunk.id)
+    new = [(item, _new_judgment(item, others_ids, source)) for item in items if item.key not in known]
+    return AdoptedJudgments(
+        replaced=replaced,
+        added=tuple(one for _, one in new if one is not None),
+        unnamed=tuple(item for item, one in new if one is None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lookup:
+    """Items by the identity of their text, and by the ids that name no other."""
+
+    by_key: Mapping[str, GradedItem]
+    by_id: Mapping[str, GradedItem]
+
+    @classmethod
+    def of(cls, items: Sequence[GradedItem]) -> "_Lookup":
+        """Index items."""
+        return cls(
+            by_key={item.key: item for item in items},
+            by_id={chunk: item for item in items for chunk in item.ids},
+        )
+
+    def find_item(self, chunk: ChunkDocument) -> GradedItem | None:
+        """Return the item that a chunk of a canary is; None = none of them."""
+        passage = None if chunk.text is None else prepare_passage(chunk.text)
+        if chunk.text is not None and passage is not None:
+            item = self.by_key.get(text_key(chunk.text, chunk=""))
+            if item is not None:
+                return item
+        item = None if chunk.id is None else self.by_id.get(chunk.id)
+        body = "" if item is None else normalise(item.text)
+        if passage is not None and body and match_level(passage, body) is None:
+            return None  # the same id of another text
+        return item
+
+
+def _new_judgment(item: GradedItem, others_ids: Collection[str], source: str) -> JudgmentDocument | None:
+    """Return the judgment of an item that has none; None = neither an id nor a text can name it."""
+    name = next((chunk for chunk in item.ids if chunk not in others_ids), None)
+    usable = bool(normalise(item.text)) and len(item.text) <= _LONGEST_TEXT
+    text = item.text if usable and (item.grade or name is None) else None
+    if name is None and text is None:
+        return None
+    return JudgmentDocument(id=name, text=text, grade=item.grade, source=source)
+
+
+LONGEST: Final = 20_000
+"""Most characters of a text; longer ones are cut."""
+
+
+def read_corpus(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
+    """Yield (id, text) of every line with a text, else with a title.
+
+    Raises InvalidInputError, at its end or after 100 problems, with file, line and reason of every wrong line.
+    """
+    builder = SuiteBuilder()
+    for source in sources:
+        for number, record in records(source, builder):
+            name = text_of(record, "_id", "id", "doc_id")
+            if name is None:
+                builder.add_problem(source.name, number, "has no _id")
+            elif not builder.problems:
+                body = text_of(record, "text", "title")  # retrievers seldom put the title into the text of a chunk
+                if body is not None:
+                    yield name, body[:LONGEST]
+    if builder.problems:
+        raise InvalidInputError(builder.problems)

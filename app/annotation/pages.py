@@ -1,0 +1,285 @@
+"""Pages of annotation tasks: the list with the form of a new one, and a task with what its annotations amount to."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from urllib.parse import quote, unquote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.annotation.api import annotator_of
+from app.annotation.documents import TaskDocument
+from app.annotation.domain.pooling import LABELS, PREFERENCES, grade_limit
+from app.annotation.domain.views import AdoptionView, NextItem, TaskState, TaskView
+from app.annotation.service import annotating, results, tasks
+from app.base.api.deps import StoreDep, needs
+from app.base.api.keys import Identity, Scope
+from app.base.api.requests import expensive, sub_path, takes_form
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.web.forms import Form, has_scope, parse_list, parse_number, read_form
+from app.base.web.rendering import render
+from app.catalog.api import wake
+from app.catalog.service import definitions
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_MOST_TASKS = 500
+_SHOWN_DISAGREEMENTS = 25
+_NEW = Form(texts={"pool": "10", "strata": "30: 10, 100: 10", "scale": "0-2", "overlap": "0.2", "rest": "10"})
+
+
+@router.get("/tasks")
+def show_tasks(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show the annotation tasks, and the form of a new one."""
+    return _tasks(request, store, _NEW)
+
+
+@router.post("/tasks")
+@takes_form(fields=40)
+async def make_task(request: Request, store: StoreDep) -> Response:
+    """Create a task and ask for its pool."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_made, request, store, form))
+
+
+@router.get("/tasks/{slug}")
+def show_task(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show a task: its pool, budget, agreement, disagreements and what adopting would change."""
+    return _task(request, store, slug)
+
+
+@router.post("/tasks/{slug}/pool")
+def pool_task(request: Request, store: StoreDep, slug: str) -> Response:
+    """Ask for the pool, again where canaries failed."""
+    tasks.request_pool(store, slug, now=datetime.now(UTC))
+    wake(request)
+    return RedirectResponse(f"/tasks/{quote(slug)}", status_code=303)
+
+
+@router.post("/tasks/{slug}/adjudicate")
+@takes_form(fields=2)
+async def adjudicate(request: Request, store: StoreDep, slug: str) -> Response:
+    """Decide the grade of a disputed item."""
+    form = await read_form(request)
+    grade = form.get("grade")
+    if grade not in map(str, range(len(GRADES))):
+        raise InvalidInputError([Problem(path="grade", message="is a grade of the scale")])
+    decide = partial(results.adjudicate, by=request.state.identity.name, now=datetime.now(UTC))
+    await anyio.to_thread.run_sync(partial(decide, store, slug, form.get("item"), grade=int(grade)))
+    return RedirectResponse(f"/tasks/{quote(slug)}#disagreements", status_code=303)
+
+
+@router.post("/tasks/{slug}/adopt")
+@expensive
+def adopt_task(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Adopt what is agreed on, and show what changed with the patches of files."""
+    return _task(request, store, slug, adopted=results.adopt(store, slug, now=datetime.now(UTC)))
+
+
+@router.post("/tasks/{slug}/archive")
+def archive_task(store: StoreDep, slug: str) -> Response:
+    """Archive a task."""
+    tasks.archive_task(store, slug, now=datetime.now(UTC))
+    return RedirectResponse("/tasks", status_code=303)
+
+
+@router.get("/tasks/{slug}/annotations.csv")
+@expensive
+def export_annotations(store: StoreDep, slug: str) -> Response:
+    """Download the annotations as CSV."""
+    name = {"content-disposition": f'attachment; filename="{slug}.csv"'}
+    text = annotating.export_annotations(store, slug)
+    return Response(text, media_type="text/csv; charset=utf-8", headers=name)
+
+
+def _made(request: Request, store: Store, form: Form) -> Response:
+    try:
+        document = parse_document(TaskDocument, _document(form))
+        tasks.put_task(store, document, by=request.state.identity.name, now=datetime.now(UTC), only_new=True)
+        tasks.request_pool(store, document.slug, now=datetime.now(UTC))
+    except InvalidInputError as error:
+        return _tasks(request, store, form, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _tasks(request, store, form, problems=(Problem(message=str(error)),), status=409)
+    wake(request)
+    return RedirectResponse(f"/tasks/{quote(document.slug)}", status_code=303)
+
+
+def _document(form: Form) -> dict[str, Any]:
+    """Document of the form of a new task."""
+    strata: list[dict[str, Any]] = []
+    for one in parse_list(form.get("strata")):
+        depth, _, sample = one.partition(":")
+        strata.append({"to": parse_number(depth), "sample": parse_number(sample)})
+    corpus = form.stripped("corpus")
+    if corpus:
+        strata.append({"rest": parse_number(form.get("rest"))})
+    return {
+        "slug": form.stripped("slug"),
+        "suite": form.stripped("suite"),
+        "retrievers": list(form.all("retrievers")),
+        "pool": parse_number(form.get("pool")),
+        "strata": strata,
+        "corpus": corpus or None,
+        "scale": form.stripped("scale"),
+        "overlap": parse_number(form.get("overlap")),
+    }
+
+
+def _tasks(
+    request: Request, store: Store, form: Form, *, problems: Sequence[Problem] = (), status: int = 200
+) -> HTMLResponse:
+    return render(
+        request,
+        "annotation/tasks.html",
+        status=status,
+        tasks=tasks.list_tasks(store, limit=_MOST_TASKS),
+        typed=form,
+        problems=problems,
+        suites=[row.slug for row in definitions.list_all(store, "suite")],
+        retrievers=[row.slug for row in definitions.list_all(store, "retriever")],
+        corpora=[one["name"] for one in tasks.list_corpora(store)],
+    )
+
+
+def _task(request: Request, store: Store, slug: str, *, adopted: AdoptionView | None = None) -> HTMLResponse:
+    task = tasks.load_task(store, slug)
+    of_chunks = task["answers"] is None and task["pairs"] is None
+    disagreements = results.list_disagreements(store, slug, may_write=has_scope(request, Scope.WRITE))
+    return render(
+        request,
+        "annotation/task.html",
+        task=task,
+        grades=grade_names(task),
+        budget=results.load_budget(store, slug),
+        agreement=results.load_agreement(store, slug),
+        recall=results.load_recall(store, slug) if of_chunks else None,
+        disagreements=disagreements[:_SHOWN_DISAGREEMENTS],
+        disputed=sum(one["adjudicated"] is None for one in disagreements),
+        adopted=adopted,
+        plan=results.adopt(store, slug, now=datetime.now(UTC), dry_run=True, patches=False) if of_chunks else None,
+    )
+
+
+GRADES = ("Not relevant", "Relevant", "Highly relevant", "Perfect")
+"""Names of the grades."""
+_COOKIE = "coalmine_annotator"
+_LONGEST_NAME = 64
+_LONGEST_SECONDS = 86_400
+_YEAR_SECONDS = 31_536_000
+
+
+@router.get("/annotate")
+@needs(Scope.ANNOTATE)
+def show_tasks_to_annotate(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show the tasks that can be annotated."""
+    found = [task for task in tasks.list_tasks(store, limit=_MOST_TASKS) if task["state"] is not TaskState.CREATED]
+    return render(request, "annotation/annotate_tasks.html", tasks=[task["slug"] for task in found])
+
+
+@router.get("/tasks/{slug}/annotate")
+@needs(Scope.ANNOTATE)
+def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> HTMLResponse:
+    """Show the next item of the annotator, or the one it came back to."""
+    task = tasks.load_task(store, slug)
+    annotator = _annotator(request)
+    found: NextItem | None = None
+    if annotator is not None:
+        found = annotating.next_item(store, slug, annotator=annotator)
+        if item:
+            again = annotating.load_item(store, slug, item, annotator=annotator)
+            found = {**found, "item": again, "following": None}
+    return render(
+        request,
+        "annotation/annotate.html",
+        slug=slug,
+        of_answers=task["answers"] is not None,
+        of_pairs=task["pairs"] is not None,
+        grades=grade_names(task),
+        annotator=annotator,
+        has_keys=_identity(request).key_prefix is not None,
+        found=found,
+        state=task["state"],
+        shown=round(time.time(), 1),
+    )
+
+
+@router.post("/tasks/{slug}/annotate")
+@needs(Scope.ANNOTATE)
+@takes_form(fields=4)
+async def annotate(request: Request, store: StoreDep, slug: str) -> Response:
+    """Store a grade, a skip or who annotates, or take the last annotation back."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_annotated, request, store, slug, form))
+
+
+def _annotated(request: Request, store: Store, slug: str, form: Form) -> Response:
+    page = f"/tasks/{quote(slug)}/annotate"
+    name = form.stripped("annotator")
+    if name:
+        if len(name) > _LONGEST_NAME:
+            raise InvalidInputError([Problem(path="annotator", message=f"has at most {_LONGEST_NAME} characters")])
+        named = RedirectResponse(page, status_code=303)
+        within = f"{sub_path(request.scope)}/tasks"
+        named.set_cookie(_COOKIE, quote(name), max_age=_YEAR_SECONDS, path=within, httponly=True, samesite="strict")
+        return named
+    annotator = annotator_of(_identity(request), _given(request))
+    answer, now = form.get("answer"), datetime.now(UTC)
+    if answer == "undo":
+        try:
+            back = annotating.undo(store, slug, annotator=annotator, now=now)
+        except ConflictError:  # there is nothing to take back
+            return RedirectResponse(page, status_code=303)
+        token = back["item"]["id"] if back["item"] is not None else ""
+        return RedirectResponse(f"{page}?item={quote(token)}", status_code=303)
+    if answer != "skip" and answer not in map(str, range(len(GRADES))):
+        raise InvalidInputError([Problem(path="answer", message="is a grade or 'skip'")])
+    annotating.annotate(
+        store,
+        slug,
+        form.get("item"),
+        annotator=annotator,
+        grade=None if answer == "skip" else int(answer),
+        seconds=_seconds(form.get("shown")),
+        now=now,
+    )
+    return RedirectResponse(page, status_code=303)
+
+
+def grade_names(task: TaskView) -> tuple[str, ...]:
+    """Return the names of the grades of a task, from 0 on."""
+    if task["pairs"] is not None:
+        return PREFERENCES
+    return LABELS if task["answers"] is not None else GRADES[: grade_limit(task["scale"]) + 1]
+
+
+def _identity(request: Request) -> Identity:
+    identity: Identity = request.state.identity
+    return identity
+
+
+def _given(request: Request) -> str | None:
+    """Return the name typed where there are no keys; with a key its own name counts."""
+    if _identity(request).key_prefix is not None:
+        return None
+    return unquote(request.cookies.get(_COOKIE, ""))[:_LONGEST_NAME].strip() or None
+
+
+def _annotator(request: Request) -> str | None:
+    identity = _identity(request)
+    return identity.name if identity.key_prefix is not None else _given(request)
+
+
+def _seconds(shown: str) -> float | None:
+    """Return the seconds since the page was made; None where that is not known."""
+    try:
+        seconds = time.time() - float(shown)
+    except ValueError:
+        return None
+    return round(seconds, 1) if 0 <= seconds <= _LONGEST_SECONDS else None

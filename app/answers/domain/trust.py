@@ -1,0 +1,507 @@
+"""Calibration of a judge by people: a rate estimated from both, and how far the judge agrees with people.
+
+A judge looks at every answer and errs; people look at some and define what is right. Their labels correct the judge's
+rate, and where it agrees with them well it narrows the interval that they alone would give.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
+
+from app.annotation.domain.agreement import Coefficient, hash_share, kappa_interval
+from app.annotation.domain.views import CoefficientView
+from app.answers.domain.judges import split_sentences
+from app.answers.domain.measures import CONFIDENCE, Proportion, clopper_pearson, student_quantile
+from app.base.texts import percent_text
+from app.base.values import TimeText
+
+Floats = NDArray[np.float64]
+
+FEWEST_LABELS: Final = 100
+FEWEST_OF_A_KIND: Final = 20
+"""Labels yes and labels no that a combined estimate needs: at a true rate of .99 its interval covers in .6 only."""
+LEAST_KAPPA: Final = 0.4
+"""A judge is calibrated if the lower bound of kappa is at least this: fair to moderate (Landis and Koch 1977)."""
+_FULL: Final = 1 - 1e-9
+
+
+class Basis(StrEnum):
+    """Whose verdicts an estimate rests on."""
+
+    PEOPLE_AND_JUDGE = "people_and_judge"
+    PEOPLE = "people"
+    """Labels alone, with exact limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateEstimate:
+    """Share of answers that people would say yes of, with its 95 % interval.
+
+    `value` is None without labels. `weight` is lambda: how much of the judge's verdicts entered, in [0, 1].
+    """
+
+    value: float | None
+    low: float
+    high: float
+    basis: Basis
+    reason: str
+    """Why this basis, in words."""
+    labels: int
+    unlabelled: int
+    judge_rate: float | None
+    """Mean of the judge's verdicts on all answers, uncorrected; None without any."""
+    weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeAgreement:
+    """Agreement of a judge with people over the labelled answers; a share of the judge counts as yes when it is 1."""
+
+    labels: int
+    kappa: Coefficient
+    """Cohen's, of yes against no."""
+    sensitivity: Proportion
+    """Of the answers that people say yes of, those that the judge says yes of."""
+    specificity: Proportion
+    """Of the answers that people say no of, those that the judge says no of."""
+    calibrated: bool
+    reason: str
+    """Why it is calibrated or not, in words."""
+
+
+def estimate_rate(labels: Sequence[bool], judged: Sequence[float], unlabelled: Sequence[float]) -> RateEstimate:
+    """Rate of answers that people would say yes of, from the labels of some and the judge's verdicts on all.
+
+    `judged` are the verdicts on the labelled answers, in the order of the labels, `unlabelled` those on the others: 1
+    or 0, or shares in [0, 1]. Labelled answers are a random draw from all (`label_drawing`); answers without a verdict
+    are in neither. Raises ValueError for verdicts outside [0, 1] and unless labels and verdicts are as many.
+    """
+    people, verdicts, others = _arrays(labels, judged, unlabelled)
+    everything = np.concatenate([verdicts, others])
+    judge_rate = float(everything.mean()) if everything.size else None
+    missing = _missing(people, len(others))
+    if missing is not None:
+        alone = clopper_pearson(int(people.sum()), len(people))
+        return RateEstimate(
+            value=alone.value,
+            low=alone.low,
+            high=alone.high,
+            basis=Basis.PEOPLE,
+            reason=missing,
+            labels=len(people),
+            unlabelled=len(others),
+            judge_rate=judge_rate,
+        )
+    value, error, weight = prediction_powered(people, verdicts, others)
+    side = error * student_quantile((1 + CONFIDENCE) / 2, len(people) - 1)
+    return RateEstimate(
+        value=_cut(value),
+        low=_cut(value - side),
+        high=_cut(value + side),
+        basis=Basis.PEOPLE_AND_JUDGE,
+        reason=f"{len(people)} labels correct the judge's verdicts on {len(others)} more answers",
+        labels=len(people),
+        unlabelled=len(others),
+        judge_rate=judge_rate,
+        weight=weight,
+    )
+
+
+def prediction_powered(people: Floats, judged: Floats, unlabelled: Floats) -> tuple[float, float, float]:
+    """Estimate a mean by prediction-powered inference: the mean, its standard error, and lambda, neither cut.
+
+    With Y the labels, f the verdicts, n labelled and N unlabelled answers: lambda = cov(Y, f) / ((1 + n/N) var f),
+    clipped to [0, 1], 0 where var f is 0; mean = lambda mean(f unlabelled) + mean(Y - lambda f);
+    error^2 = lambda^2 var(f unlabelled) / N + var(Y - lambda f) / n. Angelopoulos, Bates, Fannjiang, Jordan, Zrnic,
+    "Prediction-powered inference" (Science 2023); Angelopoulos, Duchi, Zrnic, "PPI++" (2023), section 6. As in their
+    code var f is taken over all answers, labelled or not. Needs two answers of each.
+    """
+    n, more = len(people), len(unlabelled)
+    spread = float(np.var(np.concatenate([judged, unlabelled]), ddof=1))
+    together = float(np.cov(people, judged)[0, 1])
+    weight = min(max(together / ((1 + n / more) * spread), 0.0), 1.0) if spread > 0 else 0.0
+    rest = people - weight * judged
+    mean = weight * float(unlabelled.mean()) + float(rest.mean())
+    error = math.sqrt(weight**2 * float(unlabelled.var(ddof=1)) / more + float(rest.var(ddof=1)) / n)
+    return mean, error, weight
+
+
+def measure_judge(labels: Sequence[bool], judged: Sequence[float], *, seed: int = 0) -> JudgeAgreement:
+    """Agreement of a judge with people, and whether that makes it calibrated; the same for the same labels and seed.
+
+    Raises ValueError as `estimate_rate` does.
+    """
+    people, verdicts, _ = _arrays(labels, judged, ())
+    yes, says = people > 0, verdicts >= _FULL
+    kappa = kappa_interval(yes, says, seed=seed)
+    calibrated, reason = decide_calibration(kappa, len(people))
+    return JudgeAgreement(
+        labels=len(people),
+        kappa=kappa,
+        sensitivity=clopper_pearson(int((yes & says).sum()), int(yes.sum())),
+        specificity=clopper_pearson(int((~yes & ~says).sum()), int((~yes).sum())),
+        calibrated=calibrated,
+        reason=reason,
+    )
+
+
+def decide_calibration(kappa: Coefficient, labels: int) -> tuple[bool, str]:
+    """Whether a judge is calibrated, and why: the lower bound of kappa has to be known and at least `LEAST_KAPPA`."""
+    if not labels:
+        return False, "no answer is labelled yet"
+    if kappa.value is None:
+        return False, f"people and judge say the same of all {labels} answers, so agreement beyond chance is undefined"
+    if kappa.low is None:
+        return False, f"{labels} labels are too few, or too alike, for an interval of kappa"
+    measured = f"kappa {kappa.value:.2f} over {labels} labels, lower bound {kappa.low:.2f}"
+    if kappa.low >= LEAST_KAPPA:
+        return True, f"{measured}; {LEAST_KAPPA} is needed"
+    advice = "more labels may show more" if kappa.value >= LEAST_KAPPA else "people and judge agree too little"
+    return False, f"{measured}, below {LEAST_KAPPA}: {advice}"
+
+
+def _arrays(
+    labels: Sequence[bool], judged: Sequence[float], unlabelled: Sequence[float]
+) -> tuple[Floats, Floats, Floats]:
+    people = np.asarray(labels, dtype=np.float64)
+    verdicts, others = np.asarray(judged, dtype=np.float64), np.asarray(unlabelled, dtype=np.float64)
+    if len(people) != len(verdicts):
+        raise ValueError(f"{len(people)} labels need as many verdicts, not {len(verdicts)}")
+    if not all(bool(((each >= 0) & (each <= 1)).all()) for each in (verdicts, others)):
+        raise ValueError("verdicts are numbers from 0 to 1")
+    return people, verdicts, others
+
+
+def _missing(people: Floats, unlabelled: int) -> str | None:
+    """Return what a combined estimate lacks, in words; None = nothing."""
+    count, rarer = len(people), int(min(people.sum(), len(people) - people.sum()))
+    if count < FEWEST_LABELS:
+        return f"people alone: {count} labels, and the judge is taken in from {FEWEST_LABELS} on"
+    if rarer < FEWEST_OF_A_KIND:
+        kind = "yes" if people.mean() < 0.5 else "no"  # noqa: PLR2004 - the rarer kind
+        return f"people alone: {rarer} labels are {kind}, and the judge is taken in from {FEWEST_OF_A_KIND} on"
+    if unlabelled < 2:  # noqa: PLR2004 - a variance needs two
+        return "people alone: every answer is labelled"
+    return None
+
+
+def _cut(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+class RateView(TypedDict):
+    """Share of answers that people would say yes of, with its 95 % interval; `value` is null without labels."""
+
+    value: float | None
+    low: float
+    high: float
+    basis: str
+    """`people_and_judge`, or `people`: labels alone."""
+    reason: str
+    """Why this basis."""
+    judge_rate: float | None
+    """Mean of the judge's own verdicts, uncorrected."""
+
+
+class ProportionView(TypedDict):
+    """Share of cases with its exact 95 % interval; `value` is null without a case."""
+
+    successes: int
+    count: int
+    value: float | None
+    low: float
+    high: float
+
+
+class LengthBiasView(TypedDict):
+    """Difference in YES between answers that are padded with true sentences and the same ones plain."""
+
+    pairs: int
+    padded_only: int
+    """YES only when padded."""
+    plain_only: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    shown: bool
+    """Whether 0 is outside the interval: length alone changes verdicts."""
+    outcomes: dict[str, int]
+    """Questions about padded answers by outcome."""
+
+
+class CalibrationBody(TypedDict):
+    """What the labels of a task say of a judge."""
+
+    labels: int
+    """Answers that people decided; disputed, skipped and open ones are left out."""
+    yes: int
+    unlabelled: int
+    """Rated answers beside them that enter the estimate."""
+    rate: RateView
+    kappa: CoefficientView
+    sensitivity: ProportionView
+    """Of the answers that people say yes of, those that the judge says yes of."""
+    specificity: ProportionView
+    """Of the answers that people say no of, those that the judge says no of."""
+    calibrated: bool
+    reason: str
+    """Why it is calibrated or not."""
+    length_bias: LengthBiasView | None
+    """Null where padding may change the right answer: for relevance."""
+
+
+class CalibrationView(CalibrationBody):
+    """The same with the task that the labels are of."""
+
+    measure: str
+    task: str
+    suite: str
+    drawn_at: TimeText
+    updated_at: TimeText
+
+
+class MeasureTrust(TypedDict):
+    """How far one measure of a judge can be trusted, and what to do next, in words."""
+
+    measure: str
+    calibrated: bool
+    sentences: list[str]
+    next: str
+    calibration: CalibrationView | None
+    """Null without labels of the present model and wording."""
+
+
+class JudgeDayView(TypedDict):
+    """What a judge did today, UTC."""
+
+    calls: int
+    cached: int
+    """Questions answered from what it said before, at no cost."""
+    tokens: int
+    cost: float
+    budget: float | None
+    outcomes: dict[str, int]
+
+
+class JudgeReport(TypedDict):
+    """How far the numbers of a judge can be trusted."""
+
+    judge: str
+    model: str
+    calibrated: bool
+    """Whether people confirmed every measure of it."""
+    measures: list[MeasureTrust]
+    today: JudgeDayView
+    checks: list[str]
+    """That use it."""
+
+
+_ADVISED: Final = 200
+"""Labels that show a good judge as calibrated in .95 of draws: `benchmarks.judge`."""
+
+_UNKNOWN: Final = (
+    "Uncalibrated: people have labelled no answers for its present model and wording, so nobody knows how often it is"
+    " right. Read its numbers as a hint only."
+)
+
+
+def trust_sentences(found: CalibrationBody | None) -> list[str]:
+    """Return what is known of a measure: whether it is confirmed, the true rate, the errors, and length."""
+    if found is None or not found["labels"]:
+        return [_UNKNOWN]
+    if found["calibrated"]:
+        state = f"Calibrated: people and judge agree well beyond chance ({found['reason']})."
+    else:
+        state = f"Uncalibrated, a hint only: {found['reason']}."
+    return [
+        state,
+        _rate(found),
+        *_errors(found["sensitivity"], found["specificity"]),
+        *([] if found["length_bias"] is None else [_length(found["length_bias"])]),
+    ]
+
+
+def next_step(found: CalibrationBody | None) -> str:
+    """Return what to do next about a measure."""
+    if found is None or not found["labels"]:
+        return f"Draw about {_ADVISED} answers below and let people label them."
+    missing = _ADVISED - found["labels"]
+    kappa = found["kappa"]
+    if not found["calibrated"]:
+        hopeless = kappa["high"] is not None and kappa["high"] < LEAST_KAPPA
+        if hopeless or missing <= 0:
+            return "Try another model, then label anew: with this one people and judge agree too little."
+        return f"Label about {missing} more answers."
+    if found["length_bias"] is not None and found["length_bias"]["shown"]:
+        return "Compare only answers of similar length by it: length alone changes its verdicts."
+    if found["labels"] < FEWEST_LABELS:
+        return f"Label {FEWEST_LABELS - found['labels']} more answers for a narrower interval of the rate."
+    return "Nothing for now. Draw and label anew once its model or the kind of answers changes."
+
+
+def _rate(found: CalibrationBody) -> str:
+    rate = found["rate"]
+    if rate["value"] is None:
+        return "The rate that people would give is unknown."
+    people = (
+        f"People would say yes of {percent_text(rate['value'])} of the answers, between {percent_text(rate['low'])} and"
+        f" {percent_text(rate['high'])} with 95 % confidence ({rate['reason']})"
+    )
+    judge = rate["judge_rate"]
+    if judge is None:
+        return f"{people}."
+    is_within = rate["low"] <= judge <= rate["high"]
+    place = "within that" if is_within else "outside of that, so use the first number and not the judge's own"
+    return f"{people}; the judge alone says {percent_text(judge)}, {place}."
+
+
+def _errors(sensitivity: ProportionView, specificity: ProportionView) -> list[str]:
+    sentences = []
+    if sensitivity["value"] is not None:
+        accepted = f"{sensitivity['successes']} of {sensitivity['count']}"
+        sentences.append(f"It accepts {accepted} answers that people accept ({_interval(sensitivity)}).")
+    if specificity["value"] is not None:
+        refused = f"{specificity['successes']} of {specificity['count']}"
+        passing = f"so about {100 * (1 - specificity['value']):.0f} of 100 bad answers pass it"
+        sentences.append(f"It refuses {refused} answers that people refuse ({_interval(specificity)}), {passing}.")
+    return sentences
+
+
+def _length(bias: LengthBiasView) -> str:
+    low, high, difference = bias["low"], bias["high"], bias["difference"]
+    if low is None or high is None or difference is None:
+        return "Whether it prefers long answers is not measured yet."
+    if not bias["shown"]:
+        of = f"95 % interval {_points(low)} to {_points(high)}, {bias['pairs']} pairs"
+        more = f"{_points(difference)} points ({of})"
+        return f"No effect of length is shown: padded with true sentences, answers get YES more often by {more}."
+    word, often = ("long", "more") if difference > 0 else ("short", "less")
+    least, value, most = sorted(round(100 * abs(share)) for share in (low, difference, high))
+    by = f"by {value} points (95 % interval {least} to {most}, {bias['pairs']} pairs)"
+    return f"It prefers {word} answers: padded with true sentences, the same answers get YES {often} often {by}."
+
+
+def _interval(one: ProportionView) -> str:
+    return f"{percent_text(one['low'])} to {percent_text(one['high'])}"
+
+
+def _points(share: float) -> str:
+    rounded = round(100 * share)
+    return f"{rounded:+d}".replace("-", "\N{MINUS SIGN}") if rounded else "0"
+
+
+TIMES_AS_LONG: Final = 3
+"""A padded answer has at least this many times the characters of the plain one, as far as its contexts last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthBias:
+    """Difference of P(YES) of padded and plain answers, with its 95 % interval; None without pairs.
+
+    `padded_only` pairs are a YES only when padded, `plain_only` pairs only when plain.
+    """
+
+    pairs: int
+    padded_only: int
+    plain_only: int
+    difference: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether 0 is outside the interval: length alone changes verdicts."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+def measure_length_bias(plain: Sequence[bool], padded: Sequence[bool]) -> LengthBias:
+    """Length bias from verdicts on the same answers, once plain and once padded, in the same order.
+
+    The interval is that of Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
+    proportions based on paired data" (Journal of Educational and Behavioral Statistics 2012): one pair is added to each
+    of the two discordant kinds, which keeps its width when no pair or every pair is discordant. Fagerland, Lydersen and
+    Laake (Statistics in Medicine 2014) recommend it for small samples. Raises ValueError unless both are as many.
+    """
+    pairs = list(zip(plain, padded, strict=True))
+    if not pairs:
+        return LengthBias(pairs=0, padded_only=0, plain_only=0, difference=None, low=None, high=None)
+    count, gained = len(pairs), sum(long and not short for short, long in pairs)
+    lost = sum(short and not long for short, long in pairs)
+    up, down = (gained + 1) / (count + 2), (lost + 1) / (count + 2)
+    error = math.sqrt((up + down - (up - down) ** 2) / (count + 2))
+    side = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * error
+    return LengthBias(
+        pairs=count,
+        padded_only=gained,
+        plain_only=lost,
+        difference=(gained - lost) / count,
+        low=max(up - down - side, -1.0),
+        high=min(up - down + side, 1.0),
+    )
+
+
+def pad_answer(answer: str, contexts: Sequence[str]) -> str | None:
+    """Pad an answer with sentences of its contexts, which are true by them and add nothing that matters.
+
+    Sentences that the answer has are left out, the others follow in order until it is three times as long. None where
+    no sentence is left. Whether the answer is faithful does not change: what is added is in the contexts.
+    """
+    own = set(split_sentences(answer))
+    spare = [sentence for text in contexts for sentence in split_sentences(text) if sentence not in own]
+    padded = plain = answer.strip()
+    for sentence in dict.fromkeys(spare):
+        if len(padded) >= TIMES_AS_LONG * len(plain):
+            break
+        # What ends without a stop would else be read as one claim with what follows.
+        is_ended = len(split_sentences(f"{padded} {sentence}")) > len(split_sentences(padded))
+        padded = f"{padded}{' ' if is_ended else chr(10)}{sentence}"
+    return padded if spare else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedAnswer:
+    """An answer with a verdict of the judge; `at` is when it was given, in microseconds UTC."""
+
+    id: str
+    canary: str
+    at: int
+
+
+def pool_answers(answers: Iterable[JudgedAnswer], *, window: int, seed: int) -> list[JudgedAnswer]:
+    """Answers that estimates are made of: one of each canary and window, chosen by hash, in random order.
+
+    `window` is in microseconds; windows are counted from 1970, so that they do not move with the answers. The choice
+    depends on identities and seed alone: not on verdicts, and not on the order of the answers. Raises ValueError for a
+    window below 1.
+    """
+    if window < 1:
+        raise ValueError(f"a window has at least 1 microsecond, not {window}")
+    chosen: dict[tuple[str, int], tuple[float, str, JudgedAnswer]] = {}
+    for answer in answers:
+        place = (answer.canary, answer.at // window)
+        ranked = (hash_share(f"answer:{seed}:{answer.id}"), answer.id, answer)
+        if place not in chosen or ranked[:2] < chosen[place][:2]:
+            chosen[place] = ranked
+    # Ordered by a hash of their own: by that of the chosen answer, canaries with many answers would come first.
+    order = sorted(chosen, key=lambda place: (hash_share(f"pool:{seed}:{place[1]}:{place[0]}"), place))
+    return [chosen[place][2] for place in order]
+
+
+def draw_answers(
+    answers: Iterable[JudgedAnswer], count: int, *, window: int, seed: int
+) -> tuple[list[JudgedAnswer], list[JudgedAnswer]]:
+    """Draw the answers to label: `count` of the pool, or all of it, and the rest of the pool, both in random order.
+
+    A larger count draws the same ones and more. Raises ValueError for a count below 0.
+    """
+    if count < 0:
+        raise ValueError(f"{count} answers cannot be drawn")
+    pool = pool_answers(answers, window=window, seed=seed)
+    return pool[:count], pool[count:]

@@ -1,0 +1,189 @@
+"""Pages of judges: the list, and how far the numbers of one can be trusted, with the form that draws answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.annotation.documents import TaskDocument
+from app.annotation.service import tasks
+from app.answers.domain.judges import Question
+from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, JudgeReport
+from app.answers.service import answering, labels
+from app.base.api.deps import StoreDep
+from app.base.api.requests import takes_form
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.web.forms import Form, parse_number, read_form
+from app.base.web.rendering import render
+from app.catalog.api import wake
+from app.records.service import runs
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_MEANINGS: Final = {
+    Question.FAITHFUL: "Are all claims of the answer supported by its chunks? Yes or no.",
+    Question.FAITHFULNESS: "The share of the claims of an answer that its chunks support; yes is all of them.",
+    Question.ANSWER_RELEVANCE: "The share of the claims of an answer that help with the query; yes is all of them.",
+    Question.CORRECTNESS: "The share of the claims of the expected answer that the answer makes; yes is all of them.",
+}
+_NEW = Form(texts={"count": "200", "window_hours": "24", "overlap": "0.2"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A figure with its 95 % interval, drawn from `least` to 1; `mark` is where another value or a bound stands."""
+
+    name: str
+    hint: str
+    value: float | None
+    low: float | None
+    high: float | None
+    mark: float | None = None
+    mark_name: str = ""
+    least: float = 0.0
+
+
+@router.get("/judges")
+def show_judges(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show the judges, and which of their measures people confirmed."""
+    return render(request, "answers/judges.html", judges=labels.list_reports(store, now=datetime.now(UTC)))
+
+
+@router.get("/judges/{slug}")
+def show_judge(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show how far the numbers of a judge can be trusted, and what to do next."""
+    return _judge(request, store, slug, _NEW)
+
+
+@router.post("/judges/{slug}/tasks")
+@takes_form(fields=8)
+async def draw_answers(request: Request, store: StoreDep, slug: str) -> Response:
+    """Create a task of answers and have them drawn."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_drawn, request, store, slug, form))
+
+
+def _drawn(request: Request, store: Store, slug: str, form: Form) -> Response:
+    now = datetime.now(UTC)
+    try:
+        document = parse_document(TaskDocument, _document(slug, form))
+        tasks.put_task(store, document, by=request.state.identity.name, now=now, only_new=True)
+        tasks.request_pool(store, document.slug, now=now)
+    except InvalidInputError as error:
+        return _judge(request, store, slug, form, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _judge(request, store, slug, form, problems=(Problem(message=str(error)),), status=409)
+    wake(request)
+    return RedirectResponse(f"/tasks/{quote(document.slug)}", status_code=303)
+
+
+def _document(slug: str, form: Form) -> dict[str, Any]:
+    return {
+        "slug": form.stripped("slug"),
+        "suite": form.stripped("suite"),
+        "answers": {
+            "judge": slug,
+            "question": form.stripped("question"),
+            "count": parse_number(form.get("count")),
+            "window_hours": parse_number(form.get("window_hours")),
+        },
+        "overlap": parse_number(form.get("overlap")),
+    }
+
+
+def _judge(
+    request: Request, store: Store, slug: str, form: Form, *, problems: Sequence[Problem] = (), status: int = 200
+) -> HTMLResponse:
+    report = labels.load_report(store, slug, now=datetime.now(UTC))
+    return render(
+        request,
+        "answers/judge.html",
+        status=status,
+        report=report,
+        intervals={
+            one["measure"]: [] if one["calibration"] is None else intervals_of(one["calibration"])
+            for one in report["measures"]
+        },
+        suites=_suites(report, store),
+        meanings=_MEANINGS,
+        least_kappa=LEAST_KAPPA,
+        typed=form,
+        problems=problems,
+    )
+
+
+def intervals_of(found: CalibrationView) -> list[Interval]:
+    """Return the figures of a measure to draw, rates and shares in [0, 1], kappa and length from -1 on."""
+    rate, kappa, bias = found["rate"], found["kappa"], found["length_bias"]
+    shown = [
+        Interval(
+            name="Rate of yes",
+            hint="people and judge together" if rate["basis"] == "people_and_judge" else "people's labels alone",
+            value=rate["value"],
+            low=rate["low"],
+            high=rate["high"],
+            mark=rate["judge_rate"],
+            mark_name="the judge alone",
+        ),
+        Interval(
+            name="Cohen's kappa",
+            hint="agreement beyond chance",
+            value=kappa["value"],
+            low=kappa["low"],
+            high=kappa["high"],
+            mark=LEAST_KAPPA,
+            mark_name="needed at the lower end",
+            least=-1.0,
+        ),
+    ]
+    for name, hint, share in (
+        ("Sensitivity", "of what people accept, accepted", found["sensitivity"]),
+        ("Specificity", "of what people refuse, refused", found["specificity"]),
+    ):
+        shown.append(Interval(name=name, hint=hint, value=share["value"], low=share["low"], high=share["high"]))
+    if bias is not None:
+        shown.append(
+            Interval(
+                name="Length bias",
+                hint="share of YES padded minus plain",
+                value=bias["difference"],
+                low=bias["low"],
+                high=bias["high"],
+                mark=0.0,
+                mark_name="no bias",
+                least=-1.0,
+            )
+        )
+    return shown
+
+
+def _suites(report: JudgeReport, store: Store) -> list[str]:
+    """Return the suites of the checks that use a judge."""
+    return labels.suites_of(store, report["checks"])
+
+
+_SHOWN = 25
+
+
+@router.get("/runs/{run_id}/answers")
+def show_answers(
+    request: Request, store: StoreDep, run_id: str, after: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+) -> HTMLResponse:
+    """Show the answers of a run, the worst by its judge first."""
+    page = answering.answers_of_run(store, run_id, after=after, limit=_SHOWN)
+    return render(
+        request,
+        "answers/answers.html",
+        run=runs.run(store, run_id),
+        page=page,
+        confirmed=page["confirmed"],
+        after=after,
+    )

@@ -1,0 +1,481 @@
+"""Answers that people label: drawn at random from those a judge has rated, and the judge asked about padded copies.
+
+The draw is frozen in one transaction with its items; what the judge said of the answers stays apart from what
+annotators see. Padded copies are asked about afterwards, within the judge's budget.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+
+from app.annotation.documents import DrawnAnswersDocument, TaskDocument
+from app.annotation.domain.agreement import is_overlap
+from app.annotation.domain.pooling import text_key
+from app.annotation.service.results import TaskGrades, coefficient_view, read_grades
+from app.annotation.service.tasks import document_of
+from app.annotation.store import annotations
+from app.annotation.store import tasks as rows
+from app.annotation.store.annotations import AnswerItem, DrawnAnswer
+from app.annotation.store.tasks import NewItem, TaskRow, defer_results
+from app.answers import store as calibrations
+from app.answers import store as draws
+from app.answers import store as ratings
+from app.answers.domain.judges import VERSIONS, AnswerToJudge, AskJudge, Judge, JudgeOutcome, Question
+from app.answers.domain.measures import Draft, Proportion, build_draft_prompt, read_draft
+from app.answers.domain.trust import (
+    CalibrationBody,
+    CalibrationView,
+    JudgedAnswer,
+    JudgeDayView,
+    JudgeReport,
+    LengthBiasView,
+    MeasureTrust,
+    ProportionView,
+    RateEstimate,
+    RateView,
+    draw_answers,
+    estimate_rate,
+    measure_judge,
+    measure_length_bias,
+    next_step,
+    pad_answer,
+    trust_sentences,
+)
+from app.answers.service.judging import (
+    BLOCK,
+    ask_questions,
+    collect_replies,
+    contexts_of,
+    count_affordable,
+    judge_day,
+    load_judge,
+)
+from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
+from app.base.db.engine import Connection, Store, to_us
+from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from app.catalog.documents.canary_documents import CanaryDocument
+from app.catalog.documents.documents import CheckDocument
+from app.catalog.service.references import checks_in_force, require
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions, suites
+from app.catalog.store.definitions import Definition
+from app.records.documents import number, rounded, time_text
+from app.records.store import results
+
+CONTROLS: Final = 100
+"""Drawn answers, at most, that the judge is asked about once more, padded."""
+PADDED_QUESTIONS: Final = frozenset({Question.FAITHFUL, Question.FAITHFULNESS, Question.CORRECTNESS})
+"""Whose answer true sentences of the chunks do not change; they may change how relevant an answer is."""
+_HOUR: Final = 3_600_000_000
+
+
+def draw_labels(
+    store: Store,
+    vault: Vault,
+    ask: AskJudge,
+    task_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Draw the answers of a task and ask about padded copies; False where it was let go of, stopping.
+
+    A task whose answers are drawn keeps them; padded copies without a verdict are asked about again.
+    """
+    with store.read() as connection:
+        task = rows.read_task(connection, task_id)
+        if task is None or task.archived_at is not None:
+            return True
+        document = document_of(task)
+        if document.answers is None:
+            return True
+        try:
+            judge_id, judge = load_judge(connection, vault, document.answers.judge)
+        except (ConfigurationError, ConflictError, InvalidInputError):
+            return True  # a judge that cannot be used has rated nothing
+        if judge is None or judge_id is None:
+            return True
+        is_drawn = draws.find_draw(connection, task_id) is not None
+        drawn = None if is_drawn else _draw(connection, task, document, document.answers, judge, judge_id)
+    if drawn is not None:
+        with store.write() as connection:
+            if drawn.answers:
+                ids = annotations.save_answers(connection, task_id, drawn.answers)
+                verdicts = {ids[token]: value for token, value in drawn.verdicts.items()}
+                draws.save_draw(connection, replace(drawn.draw, at=to_us(clock())), verdicts)
+            rows.finish_pool(connection, task_id, to_us(clock()))
+    _ask_padded(store, ask, replace(judge, questions=(document.answers.question,)), judge_id, task_id, clock, stopping)
+    with store.write() as connection:
+        defer_results(connection, task, to_us(clock()))
+    return not stopping()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """What was drawn, as rows: the verdicts are by token of the item."""
+
+    draw: DrawRow
+    answers: list[DrawnAnswer]
+    verdicts: Mapping[str, float]
+
+
+def _draw(
+    connection: Connection,
+    task: TaskRow,
+    document: TaskDocument,
+    wanted: DrawnAnswersDocument,
+    judge: Judge,
+    judge_id: int,
+) -> _Drawn:
+    """Draw answers from all that the judge has rated as it is now."""
+    question = str(wanted.question)
+    wording = VERSIONS[wanted.question]
+    rated = {
+        str(one.id): one
+        for one in draws.rated_answers(
+            connection, judge_id, task.suite_id, question=question, model=judge.model, wording=wording
+        )
+    }
+    chosen, rest = draw_answers(
+        [JudgedAnswer(id=name, canary=str(one.canary_id), at=one.at) for name, one in rated.items()],
+        wanted.count,
+        window=wanted.window_hours * _HOUR,
+        seed=document.seed,
+    )
+    found = draws.read_drawn(connection, [int(one.id) for one in chosen])
+    made = _Maker.of(connection, task, document, list(found.values()))
+    answers = [made.answer(found[int(one.id)]) for one in chosen]
+    return _Drawn(
+        draw=DrawRow(
+            task_id=task.id,
+            judge_id=judge_id,
+            question=question,
+            model=judge.model,
+            wording=wording,
+            rest=[rated[one.id].value for one in rest],
+            at=0,
+        ),
+        answers=answers,
+        verdicts={one.item.token: rated[each.id].value for one, each in zip(answers, chosen, strict=True)},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Maker:
+    """Makes items of answers: canaries as they were asked, and the chunks of their rankings down to k."""
+
+    task: TaskRow
+    document: TaskDocument
+    canaries: Mapping[int, CanaryDocument]
+    contexts: Mapping[tuple[int, int], tuple[str, ...]]
+    """By ranking and check."""
+
+    @classmethod
+    def of(cls, connection: Connection, task: TaskRow, document: TaskDocument, found: list[DrawnRow]) -> "_Maker":
+        """Read what these answers need."""
+        versions = suites.canary_versions_of(connection, sorted({one.canary_version_id for one in found}))
+        depths = {
+            check_id: CheckDocument.model_validate(definitions.definition_by_id(connection, check_id).body).k
+            for check_id in {one.check_id for one in found}
+        }
+        rankings = results.read_rankings(connection, sorted({one.ranking_id for one in found}))
+        return cls(
+            task=task,
+            document=document,
+            canaries={one.version_id: CanaryDocument.model_validate(one.body) for one in versions},
+            contexts={
+                (one.ranking_id, one.check_id): contexts_of(rankings[one.ranking_id], depths[one.check_id])
+                for one in found
+            },
+        )
+
+    def answer(self, row: DrawnRow) -> DrawnAnswer:
+        """Return an answer as an item; neither its token nor anything beside it tells what the judge said."""
+        canary = self.canaries[row.canary_version_id]
+        identity = f"{self.task.id}:answer:{row.id}"
+        item = NewItem(
+            canary_id=row.canary_id,
+            token=sha256(f"{self.document.seed}:{identity}".encode()).hexdigest()[:20],
+            key=text_key(row.text, chunk=""),
+            text=row.text,
+            document=None,
+            stratum=0,
+            ranks={},
+            chunks=(("", f"answer-{row.id}"),),
+            overlap=is_overlap(identity, share=self.document.overlap, seed=self.document.seed),
+        )
+        beside = AnswerItem(
+            query=canary.query,
+            expected=canary.expected_answer,
+            contexts=self.contexts[row.ranking_id, row.check_id],
+        )
+        return DrawnAnswer(item=item, canary_version_id=row.canary_version_id, beside=beside)
+
+
+def _ask_padded(
+    store: Store,
+    ask: AskJudge,
+    judge: Judge,
+    judge_id: int,
+    task_id: int,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> None:
+    """Ask the judge about padded copies of the first drawn answers that have no verdict on one yet."""
+    [question] = judge.questions
+    if question not in PADDED_QUESTIONS:
+        return
+    with store.read() as connection:
+        draw = draws.find_draw(connection, task_id)
+        if draw is None or (draw.model, draw.wording) != (judge.model, VERSIONS[question]):
+            return  # the plain verdicts are of another model or wording
+        controls = [one for one in draws.list_verdicts(connection, task_id)[:CONTROLS] if one.padded is None]
+        texts = {one.id: one.text for one in rows.list_items(connection, task_id)}
+        beside = annotations.read_answer_items(connection, task_id)
+    padded = {
+        one.item_id: AnswerToJudge(
+            query=beside[one.item_id].query,
+            contexts=tuple(beside[one.item_id].contexts),
+            answer=answer,
+            expected=beside[one.item_id].expected,
+        )
+        for one in controls
+        if (answer := pad_answer(texts[one.item_id], beside[one.item_id].contexts)) is not None
+    }
+    said = ask_questions(store, ask, judge, judge_id, padded, clock=clock, stopping=stopping)
+    outcomes = {item_id: ratings[question] for item_id, ratings in said.items() if question in ratings}
+    with store.write() as connection:
+        draws.save_padded(
+            connection,
+            {
+                item_id: (str(rating.outcome), rating.value if rating.outcome is JudgeOutcome.OK else None)
+                for item_id, rating in outcomes.items()
+            },
+        )
+
+
+def calibrate(store: Store, task_id: int, *, now: datetime) -> None:
+    """Compute what the labels of a task say of its judge, and store it; nothing happens where nothing is drawn."""
+    with store.read() as connection:
+        task = rows.read_task(connection, task_id)
+        draw = draws.find_draw(connection, task_id)
+        if task is None or draw is None:
+            return
+        grades = read_grades(connection, task)
+        verdicts = draws.list_verdicts(connection, task_id)
+    body = _calibration(draw, grades, verdicts)
+    with store.write() as connection:
+        calibrations.save_calibration(
+            connection,
+            task_id,
+            judge_id=draw.judge_id,
+            measure=draw.question,
+            model=draw.model,
+            wording=draw.wording,
+            body=body,
+            at=to_us(now),
+        )
+
+
+def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerdict]) -> CalibrationBody:
+    """Return what the labels say; drawn answers without a consensus are among the unlabelled ones."""
+    labels = {one.item_id: grades.consensus(one.item_id).grade for one in verdicts}
+    people = [bool(labels[one.item_id]) for one in verdicts if labels[one.item_id] is not None]
+    judged = [one.value for one in verdicts if labels[one.item_id] is not None]
+    others = [one.value for one in verdicts if labels[one.item_id] is None]
+    unlabelled = [*others, *draw.rest]
+    agreement = measure_judge(people, judged)
+    bias = _length_bias(verdicts) if Question(draw.question) in PADDED_QUESTIONS else None
+    return {
+        "labels": len(people),
+        "yes": sum(people),
+        "unlabelled": len(unlabelled),
+        "rate": _rate(estimate_rate(people, judged, unlabelled)),
+        "kappa": coefficient_view(agreement.kappa),
+        "sensitivity": proportion_view(agreement.sensitivity),
+        "specificity": proportion_view(agreement.specificity),
+        "calibrated": agreement.calibrated,
+        "reason": agreement.reason,
+        "length_bias": bias,
+    }
+
+
+def _length_bias(verdicts: Sequence[DrawnVerdict]) -> LengthBiasView:
+    pairs = [(one.value >= 1, one.padded >= 1) for one in verdicts if one.padded is not None]
+    bias = measure_length_bias([plain for plain, _ in pairs], [padded for _, padded in pairs])
+    outcomes = Counter(one.padded_outcome for one in verdicts if one.padded_outcome is not None)
+    return {
+        "pairs": bias.pairs,
+        "padded_only": bias.padded_only,
+        "plain_only": bias.plain_only,
+        "difference": number(bias.difference),
+        "low": number(bias.low),
+        "high": number(bias.high),
+        "shown": bias.shown,
+        "outcomes": dict(sorted(outcomes.items())),
+    }
+
+
+def _rate(one: RateEstimate) -> RateView:
+    return {
+        "value": number(one.value),
+        "low": rounded(one.low),
+        "high": rounded(one.high),
+        "basis": str(one.basis),
+        "reason": one.reason,
+        "judge_rate": number(one.judge_rate),
+    }
+
+
+def proportion_view(one: Proportion) -> ProportionView:
+    """Return a proportion as JSON on the wire."""
+    return {
+        "successes": one.successes,
+        "count": one.count,
+        "value": number(one.value),
+        "low": rounded(one.low),
+        "high": rounded(one.high),
+    }
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def load_report(store: Store, slug: str, *, now: datetime) -> JudgeReport:
+    """Return how far the numbers of a judge can be trusted. Raises NotFoundError."""
+    with store.read() as connection:
+        judge = require(definitions.find_definition(connection, "judge", slug), f"judge '{slug}'")
+        return _report(connection, judge, now)
+
+
+def list_reports(store: Store, *, now: datetime) -> list[JudgeReport]:
+    """Return the reports of all judges in force, by name."""
+    with store.read() as connection:
+        judges = definitions.list_definitions(connection, "judge")
+        return [_report(connection, judge, now) for judge in judges]
+
+
+def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
+    """Return the suites of these checks, by name."""
+    with store.read() as connection:
+        return sorted({check.suite for check in checks_in_force(connection) if check.slug in checks})
+
+
+def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
+    counting = calibrations.calibrations_in_force(connection, judge)
+    measures = [_trust(question, counting.get(question)) for question in judge.body["questions"]]
+    return {
+        "judge": judge.slug,
+        "model": judge.body["model"],
+        "calibrated": all(one["calibrated"] for one in measures),
+        "measures": measures,
+        "today": _today(connection, judge, now),
+        "checks": [check.slug for check in checks_in_force(connection) if check.judge == judge.slug],
+    }
+
+
+def _trust(measure: str, row: CalibrationRow | None) -> MeasureTrust:
+    body = None if row is None else row.body
+    return {
+        "measure": str(Question(measure)),
+        "calibrated": row is not None and row.calibrated,
+        "sentences": trust_sentences(body),
+        "next": next_step(body),
+        "calibration": None if row is None else _view(row),
+    }
+
+
+def _view(row: CalibrationRow) -> CalibrationView:
+    return {
+        **row.body,
+        "measure": row.measure,
+        "task": row.task,
+        "suite": row.suite,
+        "drawn_at": time_text(row.drawn_at),
+        "updated_at": time_text(row.at),
+    }
+
+
+def _today(connection: Connection, judge: Definition, now: datetime) -> JudgeDayView:
+    day = ratings.read_day(connection, judge.id, (now - _EPOCH).days)
+    return {
+        "calls": day.calls,
+        "cached": day.cached,
+        "tokens": day.tokens,
+        "cost": rounded(day.cost),
+        "budget": judge.body["budget_per_day"],
+        "outcomes": dict(sorted(day.outcomes.items())),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedQueries:
+    """Drafted queries with the id of the text that each answers, in the order of drawing, and how all calls ended."""
+
+    queries: Sequence[tuple[str, str]]
+    outcomes: Mapping[JudgeOutcome, int]
+    repeated: int
+    """Queries that were drafted before, in other letters or not."""
+    details: Sequence[str]
+    """Reasons of calls that brought no query, each once."""
+
+
+def draft_queries(
+    store: Store,
+    vault: Vault,
+    ask: AskJudge,
+    slug: str,
+    texts: Sequence[tuple[str, str]],
+    *,
+    number: int,
+    seed: int,
+    clock: Callable[[], datetime],
+) -> DraftedQueries:
+    """Draw texts, (id, text) each, and have a query drafted for each. Raises NotFoundError without the judge.
+
+    What is drawn depends on `seed` alone. Ends where the rest of the day's budget pays for no more.
+    """
+    with store.read() as connection:
+        judge_id, judge = load_judge(connection, vault, slug)
+    if judge_id is None or judge is None:
+        raise NotFoundError(f"there is no judge '{slug}'")
+    places = np.random.default_rng(seed).permutation(len(texts))[:number]
+    drawn = [texts[int(place)] for place in places]
+    drafts: list[tuple[str, Draft]] = []
+    for start in range(0, len(drawn), BLOCK):
+        block = drawn[start : start + BLOCK]
+        prompts = [build_draft_prompt(text, secrets.token_hex(8)) for _, text in block]
+        affordable = count_affordable(store, judge, judge_id, prompts, clock())
+        replies = collect_replies(ask, judge, prompts[:affordable], lambda: False)
+        read = {place: read_draft(reply) for place, reply in sorted(replies.items())}
+        drafts += [(block[place][0], draft) for place, draft in read.items()]
+        now = clock()
+        with store.write() as connection:
+            day = judge_day(judge, prompts, replies, [one.outcome for one in read.values()], now)
+            ratings.add_to_day(connection, judge_id, day)
+        if affordable < len(prompts):
+            over = Draft(
+                query=None,
+                outcome=JudgeOutcome.OVER_BUDGET,
+                detail=f"the budget of judge '{slug}' for today is used up",
+            )
+            drafts += [(name, over) for name, _ in drawn[start + affordable :]]
+            break
+    return _sum_up(drafts)
+
+
+def _sum_up(drafts: Sequence[tuple[str, Draft]]) -> DraftedQueries:
+    queries = [(draft.query, name) for name, draft in drafts if draft.query is not None]
+    first = {query.casefold(): (query, name) for query, name in reversed(queries)}
+    return DraftedQueries(
+        queries=[one for one in queries if first[one[0].casefold()] == one],
+        outcomes=Counter(draft.outcome for _, draft in drafts),
+        repeated=len(queries) - len(first),
+        details=list(dict.fromkeys(draft.detail for _, draft in drafts if draft.detail is not None)),
+    )

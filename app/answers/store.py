@@ -1,0 +1,628 @@
+"""Rows of generated answers: those of a run on their way, and what holds for each canary from run to run."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.annotation.tables import tasks
+from app.answers.domain.judges import VERSIONS, Question
+from app.answers.domain.trust import CalibrationBody
+from app.answers.domain.views import AnswerBody, RatingBody, RunAnswers
+from app.answers.tables import (
+    answer_draws,
+    answer_texts,
+    answers,
+    calibrations,
+    drawn_verdicts,
+    feedback,
+    judge_days,
+    ratings,
+    run_answers,
+    staged_answers,
+)
+from app.base.db.engine import blocks, hold_content, ids_of, insert_new, upsert, upsert_many
+from app.base.db.rows import row_table
+from app.catalog.store.definitions import Definition, definition_by_id, find_definition, list_definitions
+from app.catalog.tables import canaries, definitions
+from app.records.tables import runs
+
+
+class StagedAnswer(msgspec.Struct, array_like=True, frozen=True):
+    """An answer before it is judged, or why there is none."""
+
+    text: str | None
+    outcome: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
+
+    id: int
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    text: str | None
+    judge_id: int | None
+    body: AnswerBody
+    first_run: int
+    last_run: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAnswer:
+    """What holds for a canary from a run on."""
+
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    text: str | None
+    judge_id: int | None
+    body: AnswerBody
+
+    def is_same(self, row: AnswerRow) -> bool:
+        """Whether this is what held before."""
+        now = (self.canary_version_id, self.ranking_id, self.text, self.judge_id, self.body)
+        return now == (row.canary_version_id, row.ranking_id, row.text, row.judge_id, row.body)
+
+
+def expect_answers(connection: Connection, run_id: int) -> None:
+    """Note that the answers of a run are to be judged."""
+    insert_new(connection, run_answers, ("run_id",), [(run_id,)])
+
+
+def stage_answers(connection: Connection, run_id: int, staged: Mapping[int, StagedAnswer]) -> None:
+    """Keep some answers of a run, by position of the canary, until they are judged."""
+    if staged:
+        body = msgspec.msgpack.encode(dict(staged))
+        upsert(connection, staged_answers, ["run_id", "part"], run_id=run_id, part=min(staged), body=body)
+
+
+def read_staged(connection: Connection, run_id: int) -> dict[int, StagedAnswer] | None:
+    """Return the answers of a run that wait to be judged; None = they were judged, or are not known of."""
+    waits = sa.select(run_answers.c.run_id).where(run_answers.c.run_id == run_id, run_answers.c.finished_at.is_(None))
+    if connection.execute(waits).one_or_none() is None:
+        return None
+    parts = connection.execute(sa.select(staged_answers.c.body).where(staged_answers.c.run_id == run_id)).scalars()
+    return {
+        position: answer
+        for body in parts
+        for position, answer in msgspec.msgpack.decode(body, type=dict[int, StagedAnswer]).items()
+    }
+
+
+def is_overtaken(connection: Connection, check_id: int, run_id: int) -> bool:
+    """Whether answers of a later run of the check were judged before those of this one."""
+    later = sa.and_(runs.c.check_id == check_id, runs.c.id > run_id, run_answers.c.finished_at.is_not(None))
+    found = sa.select(runs.c.id).join(run_answers, run_answers.c.run_id == runs.c.id).where(later).limit(1)
+    return connection.execute(found).first() is not None
+
+
+def finish_answers(connection: Connection, run_id: int, body: RunAnswers, *, at: int) -> bool:
+    """Write what the answers of a run come to; False where that is done already."""
+    open_row = sa.and_(run_answers.c.run_id == run_id, run_answers.c.finished_at.is_(None))
+    connection.execute(sa.delete(staged_answers).where(staged_answers.c.run_id == run_id))
+    values = {"body": json.dumps(body), "finished_at": at}
+    return connection.execute(sa.update(run_answers).where(open_row).values(**values)).rowcount == 1
+
+
+def read_run_answers(connection: Connection, run_ids: Sequence[int]) -> dict[int, RunAnswers | None]:
+    """Return what the answers of runs came to, by run; None = they are not judged yet."""
+    found: dict[int, RunAnswers | None] = {}
+    for block in blocks(run_ids):
+        rows = connection.execute(
+            sa.select(run_answers.c.run_id, run_answers.c.body).where(run_answers.c.run_id.in_(block))
+        )
+        found.update((row.run_id, None if row.body is None else json.loads(row.body)) for row in rows)
+    return found
+
+
+def answers_at(connection: Connection, check_id: int, run_id: int) -> dict[int, AnswerRow]:
+    """Read what held for each canary of a check at a run, by canary id."""
+    held: dict[int, AnswerRow] = {}
+    for holding in (answers.c.last_run.is_(None), answers.c.last_run >= run_id):
+        rows = connection.execute(_ANSWER.where(answers.c.check_id == check_id, answers.c.first_run <= run_id, holding))
+        held.update((row.canary_id, _answer(row)) for row in rows)
+    return held
+
+
+def answers_of(connection: Connection, check_id: int, canary_id: int, *, limit: int = 50) -> list[AnswerRow]:
+    """Read what held for a canary, the newest first."""
+    here = _ANSWER.where(answers.c.check_id == check_id, answers.c.canary_id == canary_id)
+    return [_answer(row) for row in connection.execute(here.order_by(answers.c.id.desc()).limit(limit))]
+
+
+def old_answers(connection: Connection, limit: int) -> list[int]:
+    """Find what was answered to canaries before the oldest run their check still has."""
+    oldest = sa.select(sa.func.min(runs.c.id)).where(runs.c.check_id == answers.c.check_id).scalar_subquery()
+    return list(connection.execute(sa.select(answers.c.id).where(answers.c.last_run < oldest).limit(limit)).scalars())
+
+
+def drop_answers(connection: Connection, old: Sequence[int]) -> int:
+    """Delete what was answered to canaries."""
+    return connection.execute(sa.delete(answers).where(answers.c.id.in_(old))).rowcount
+
+
+def change_answers(
+    connection: Connection, check_id: int, run_id: int, *, closed: Sequence[int], opened: Sequence[NewAnswer]
+) -> None:
+    """Close what no longer holds with the run before this one, and open what begins with it."""
+    if closed:
+        before = sa.select(sa.func.max(runs.c.id)).where(runs.c.check_id == check_id, runs.c.id < run_id)
+        last_run = connection.execute(before).scalar_one() or run_id - 1
+        for block in blocks(closed):
+            held = sa.and_(answers.c.id.in_(block), answers.c.last_run.is_(None))
+            connection.execute(sa.update(answers).where(held).values(last_run=last_run))
+    hold_content(connection)  # a text that is found here must not be deleted as unused meanwhile
+    texts = {text: digest(text) for text in dict.fromkeys(one.text for one in opened) if text is not None}
+    insert_new(connection, answer_texts, ("hash", "text"), [(digest, text) for text, digest in texts.items()])
+    ids = ids_of(connection, answer_texts, list(texts.values()))
+    columns = ("check_id", "canary_id", "canary_version_id", "ranking_id", "text_id", "judge_id", "body", "first_run")
+    insert_new(
+        connection,
+        answers,
+        columns,
+        [
+            (
+                check_id,
+                one.canary_id,
+                one.canary_version_id,
+                one.ranking_id,
+                None if one.text is None else ids[texts[one.text]],
+                one.judge_id,
+                json.dumps(one.body),
+                run_id,
+            )
+            for one in opened
+        ],
+    )
+
+
+_ANSWER: Final = sa.select(answers, answer_texts.c.text).outerjoin(answer_texts, answer_texts.c.id == answers.c.text_id)
+
+
+def _answer(row: Any) -> AnswerRow:
+    return AnswerRow(
+        id=row.id,
+        canary_id=row.canary_id,
+        canary_version_id=row.canary_version_id,
+        ranking_id=row.ranking_id,
+        text=row.text,
+        judge_id=row.judge_id,
+        body=json.loads(row.body),
+        first_run=row.first_run,
+        last_run=row.last_run,
+    )
+
+
+def digest(text: str) -> bytes:
+    """Return the hash by which a text is kept once."""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeDay:
+    """What a judge did in a day, UTC."""
+
+    day: int
+    """Days since 1970."""
+    calls: int = 0
+    cached: int = 0
+    """Questions that were answered from what it said before."""
+    tokens: int = 0
+    cost: float = 0.0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Calls by outcome."""
+
+
+def known_ratings(connection: Connection, judge_id: int, keys: Sequence[str]) -> dict[str, tuple[RatingBody, int]]:
+    """Return what a judge said under these keys, and when each was last known to be used."""
+    found: dict[str, tuple[RatingBody, int]] = {}
+    for block in blocks(keys):
+        here = sa.and_(ratings.c.judge_id == judge_id, ratings.c.key.in_(block))
+        rows = connection.execute(sa.select(ratings.c.key, ratings.c.body, ratings.c.used_at).where(here))
+        found.update((row.key, (json.loads(row.body), row.used_at)) for row in rows)
+    return found
+
+
+def note_use(connection: Connection, judge_id: int, keys: Sequence[str], *, at: int) -> None:
+    """Note that what a judge said under these keys, a few hundred, is still used."""
+    here = sa.and_(ratings.c.judge_id == judge_id, ratings.c.key.in_(keys))
+    connection.execute(sa.update(ratings).where(here).values(used_at=at))
+
+
+def old_ratings(connection: Connection, limit: int, *, horizon: int) -> list[tuple[int, ...]]:
+    """Find what judges said that no answer has needed since `horizon`."""
+    old = sa.select(ratings.c.key, ratings.c.judge_id).where(ratings.c.used_at < horizon).limit(limit)
+    return [tuple(row) for row in connection.execute(old)]
+
+
+def drop_ratings(connection: Connection, old: Sequence[tuple[int, ...]]) -> int:
+    """Delete what judges said, by key and judge."""
+    for key, judge_id in old:
+        connection.execute(sa.delete(ratings).where(ratings.c.key == key, ratings.c.judge_id == judge_id))
+    return len(old)
+
+
+def save_ratings(connection: Connection, judge_id: int, said: Mapping[str, RatingBody], *, at: int) -> None:
+    """Keep what a judge said, by key."""
+    rows = [(key, judge_id, json.dumps(body), at) for key, body in said.items()]
+    upsert_many(connection, ratings, ("key", "judge_id"), ("key", "judge_id", "body", "used_at"), rows)
+
+
+def read_day(connection: Connection, judge_id: int, day: int) -> JudgeDay:
+    """Return what a judge did on a day so far."""
+    return next(iter(read_days(connection, judge_id, [day])), JudgeDay(day=day))
+
+
+def read_days(connection: Connection, judge_id: int, days: Iterable[int]) -> list[JudgeDay]:
+    """Return what a judge did on these days, those on which it did anything, oldest first."""
+    here = sa.select(judge_days).where(judge_days.c.judge_id == judge_id, judge_days.c.day.in_(list(days)))
+    return [
+        JudgeDay(
+            day=row.day,
+            calls=row.calls,
+            cached=row.cached,
+            tokens=row.tokens,
+            cost=row.cost,
+            outcomes=json.loads(row.outcomes),
+        )
+        for row in connection.execute(here.order_by(judge_days.c.day))
+    ]
+
+
+def add_to_day(connection: Connection, judge_id: int, more: JudgeDay) -> None:
+    """Add to what a judge did on a day. Of the jobs that ask a judge one is done at a time, so nothing is lost."""
+    before = read_day(connection, judge_id, more.day)
+    upsert(
+        connection,
+        judge_days,
+        ["judge_id", "day"],
+        judge_id=judge_id,
+        day=more.day,
+        calls=before.calls + more.calls,
+        cached=before.cached + more.cached,
+        tokens=before.tokens + more.tokens,
+        cost=before.cost + more.cost,
+        outcomes=json.dumps(Counter(before.outcomes) + Counter(more.outcomes)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserEvent:
+    """What a user said of an answer to a canary."""
+
+    event_id: str
+    canary_id: int
+    answer: str
+    kind: str
+    positive: bool
+
+
+def save_events(connection: Connection, check_id: int, events: Sequence[UserEvent], *, at: int) -> int:
+    """Store events, each id once; how many were not there yet."""
+    rows = [
+        (check_id, one.event_id, one.canary_id, digest(one.answer), one.kind, int(one.positive), at) for one in events
+    ]
+    mine = sa.select(sa.func.count()).select_from(feedback).where(feedback.c.check_id == check_id)
+    before = connection.execute(mine).scalar_one()
+    columns = ("check_id", "event_id", "canary_id", "answer_hash", "kind", "positive", "received_at")
+    insert_new(connection, feedback, columns, rows)
+    return int(connection.execute(mine).scalar_one() - before)
+
+
+def known_answers(connection: Connection, check_id: int, canary_ids: Collection[int]) -> set[tuple[int, bytes]]:
+    """Return the versions of answers to these canaries that a check has seen, as canary and hash."""
+    found: set[tuple[int, bytes]] = set()
+    for block in blocks(sorted(canary_ids)):
+        statement = (
+            sa.select(answers.c.canary_id, answer_texts.c.hash)
+            .join(answer_texts, answer_texts.c.id == answers.c.text_id)
+            .where(answers.c.check_id == check_id, answers.c.canary_id.in_(block))
+        )
+        found.update((row.canary_id, bytes(row.hash)) for row in connection.execute(statement))
+    return found
+
+
+def canaries_by_key(connection: Connection, suite_id: int, keys: Collection[str]) -> dict[str, int]:
+    """Return the ids of the canaries of a suite with these keys."""
+    wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in sorted(keys)])
+    statement = sa.select(canaries.c.key, canaries.c.id).where(
+        canaries.c.suite_id == suite_id, canaries.c.key.in_(sa.select(wanted.c.key))
+    )
+    return {row.key: row.id for row in connection.execute(statement)}
+
+
+def count_feedback(
+    connection: Connection, check_id: int, versions: Collection[tuple[int, str]]
+) -> Mapping[tuple[int, str], Counter[tuple[str, bool]]]:
+    """Return what users said of these versions of answers (canary and text): events by kind and sign."""
+    by_hash = {(canary_id, digest(text)): (canary_id, text) for canary_id, text in versions}
+    found: dict[tuple[int, str], Counter[tuple[str, bool]]] = {}
+    for block in blocks(sorted({canary_id for canary_id, _ in versions})):
+        counted = (
+            sa.select(
+                feedback.c.canary_id,
+                feedback.c.answer_hash,
+                feedback.c.kind,
+                feedback.c.positive,
+                sa.func.count().label("events"),
+            )
+            .where(feedback.c.check_id == check_id, feedback.c.canary_id.in_(block))
+            .group_by(feedback.c.canary_id, feedback.c.answer_hash, feedback.c.kind, feedback.c.positive)
+        )
+        for row in connection.execute(counted):
+            version = by_hash.get((row.canary_id, bytes(row.answer_hash)))
+            if version is not None:
+                found.setdefault(version, Counter())[row.kind, bool(row.positive)] += row.events
+    return found
+
+
+def old_feedback(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find what was received before `horizon`."""
+    return list(
+        connection.execute(sa.select(feedback.c.id).where(feedback.c.received_at < horizon).limit(limit)).scalars()
+    )
+
+
+def drop_feedback(connection: Connection, old: Sequence[int]) -> int:
+    """Delete this feedback."""
+    return connection.execute(sa.delete(feedback).where(feedback.c.id.in_(old))).rowcount
+
+
+def forget_feedback(connection: Connection, check_id: int) -> int:
+    """Delete all feedback of a check; how much there was."""
+    return connection.execute(sa.delete(feedback).where(feedback.c.check_id == check_id)).rowcount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRow:
+    """What the labels of a task say of a judge."""
+
+    task: str
+    suite: str
+    measure: str
+    model: str
+    wording: str
+    labels: int
+    calibrated: bool
+    body: CalibrationBody
+    drawn_at: int
+    at: int
+
+
+def save_calibration(
+    connection: Connection,
+    task_id: int,
+    *,
+    judge_id: int,
+    measure: str,
+    model: str,
+    wording: str,
+    body: CalibrationBody,
+    at: int,
+) -> None:
+    """Store what the labels of a task say in the place of what was computed before."""
+    upsert(
+        connection,
+        calibrations,
+        ["task_id"],
+        task_id=task_id,
+        judge_id=judge_id,
+        measure=measure,
+        model=model,
+        wording=wording,
+        labels=body["labels"],
+        calibrated=int(body["calibrated"]),
+        body=json.dumps(body),
+        at=at,
+    )
+
+
+def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str, CalibrationRow]:
+    """Return by measure what counts of a judge: labels of its present model and wording.
+
+    Of several tasks it is the one with the most labels, of those with as many the newest; archived ones do not count.
+    """
+    statement = (
+        sa.select(
+            calibrations,
+            tasks.c.slug.label("task"),
+            definitions.c.slug.label("suite"),
+            answer_draws.c.at.label("drawn_at"),
+        )
+        .join(tasks, tasks.c.id == calibrations.c.task_id)
+        .join(definitions, definitions.c.id == tasks.c.suite_id)
+        .join(answer_draws, answer_draws.c.task_id == calibrations.c.task_id)
+        .where(calibrations.c.judge_id == judge.id, tasks.c.archived_at.is_(None))
+        .order_by(calibrations.c.labels.desc(), calibrations.c.task_id.desc())
+    )
+    found: dict[str, CalibrationRow] = {}
+    for row in connection.execute(statement):
+        if (row.model, row.wording) == (judge.body["model"], VERSIONS[Question(row.measure)]):
+            found.setdefault(row.measure, _calibration(row))
+    return found
+
+
+def confirmed_measures(connection: Connection, judge: str | None) -> frozenset[str]:
+    """Return the measures of a judge that people confirmed; none without one."""
+    row = None if judge is None else find_definition(connection, "judge", judge)
+    if row is None:
+        return frozenset()
+    counting = calibrations_in_force(connection, row)
+    return frozenset(measure for measure, one in counting.items() if one.calibrated)
+
+
+def calibrated_judges(connection: Connection) -> dict[tuple[str, str], bool]:
+    """Return for each judge in force and each measure it is asked for whether people confirmed it."""
+    found: dict[tuple[str, str], bool] = {}
+    for judge in list_definitions(connection, "judge"):
+        counting = calibrations_in_force(connection, judge)
+        for measure in judge.body["questions"]:
+            found[judge.slug, measure] = measure in counting and counting[measure].calibrated
+    return found
+
+
+def confirmed_for_check(connection: Connection, check_id: int) -> frozenset[str]:
+    """Return the measures that people confirmed of the judge of a check."""
+    return confirmed_measures(connection, definition_by_id(connection, check_id).body.get("judge"))
+
+
+def _calibration(row: Any) -> CalibrationRow:
+    return CalibrationRow(
+        task=row.task,
+        suite=row.suite,
+        measure=row.measure,
+        model=row.model,
+        wording=row.wording,
+        labels=row.labels,
+        calibrated=bool(row.calibrated),
+        body=json.loads(row.body),
+        drawn_at=row.drawn_at,
+        at=row.at,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedRow:
+    """An answer with a defined rating of a judge to one question; `at` = when it was given first."""
+
+    id: int
+    canary_id: int
+    at: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRow:
+    """An answer with all that an item needs."""
+
+    id: int
+    check_id: int
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawRow:
+    """A draw: by whom the answers were rated and how, and the verdicts on those that were not drawn."""
+
+    task_id: int
+    judge_id: int
+    question: str
+    model: str
+    wording: str
+    rest: Sequence[float]
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnVerdict:
+    """Verdict on a drawn answer, and on it once padded; `padded` None = undefined, or it was not asked."""
+
+    item_id: int
+    value: float
+    padded: float | None
+    padded_outcome: str | None
+
+
+def rated_answers(
+    connection: Connection, judge_id: int, suite_id: int, *, question: str, model: str, wording: str
+) -> list[RatedRow]:
+    """Read the answers to canaries of a suite of which a judge, with this model and wording, said something."""
+    statement = (
+        sa.select(answers.c.id, answers.c.canary_id, answers.c.body, runs.c.finished_at, runs.c.created_at)
+        .join(runs, runs.c.id == answers.c.first_run)
+        .join(canaries, canaries.c.id == answers.c.canary_id)
+        .where(answers.c.judge_id == judge_id, answers.c.text_id.is_not(None), canaries.c.suite_id == suite_id)
+        .order_by(answers.c.id)
+    )
+    found = []
+    for row in connection.execute(statement):
+        rating: RatingBody | None = json.loads(row.body)["ratings"].get(question)
+        if rating is None or rating["value"] is None:
+            continue
+        if (rating.get("model"), rating.get("wording")) == (model, wording):
+            at = row.finished_at or row.created_at
+            found.append(RatedRow(id=row.id, canary_id=row.canary_id, at=at, value=rating["value"]))
+    return found
+
+
+def read_drawn(connection: Connection, ids: Sequence[int]) -> dict[int, DrawnRow]:
+    """Read answers by id."""
+    found: dict[int, DrawnRow] = {}
+    for block in blocks(ids):
+        statement = (
+            sa.select(answers, answer_texts.c.text)
+            .join(answer_texts, answer_texts.c.id == answers.c.text_id)
+            .where(answers.c.id.in_(block))
+        )
+        for row in connection.execute(statement):
+            values = {name: getattr(row, name) for name in DrawnRow.__dataclass_fields__}
+            found[row.id] = DrawnRow(**values)
+    return found
+
+
+def save_draw(connection: Connection, draw: DrawRow, verdicts: Mapping[int, float]) -> None:
+    """Store a draw, with the verdicts on the drawn answers by item."""
+    columns = ("task_id", "judge_id", "question", "model", "wording", "rest", "at")
+    rest = json.dumps(list(draw.rest))
+    row = (draw.task_id, draw.judge_id, draw.question, draw.model, draw.wording, rest, draw.at)
+    insert_new(connection, answer_draws, columns, [row])
+    rows = [(item_id, draw.task_id, value) for item_id, value in verdicts.items()]
+    insert_new(connection, drawn_verdicts, ("item_id", "task_id", "value"), rows)
+
+
+def find_draw(connection: Connection, task_id: int) -> DrawRow | None:
+    """Return the draw of a task; None = nothing is drawn yet."""
+    row = connection.execute(sa.select(answer_draws).where(answer_draws.c.task_id == task_id)).one_or_none()
+    return None if row is None else _draw(row)
+
+
+def draws_of_judge(connection: Connection, judge_id: int) -> list[DrawRow]:
+    """Return the draws of a judge whose tasks are not archived, the newest first."""
+    statement = (
+        sa.select(answer_draws)
+        .join(tasks, tasks.c.id == answer_draws.c.task_id)
+        .where(answer_draws.c.judge_id == judge_id, tasks.c.archived_at.is_(None))
+        .order_by(answer_draws.c.task_id.desc())
+    )
+    return [_draw(row) for row in connection.execute(statement)]
+
+
+def list_verdicts(connection: Connection, task_id: int) -> list[DrawnVerdict]:
+    """Return the verdicts on the drawn answers of a task, by item."""
+    statement = sa.select(drawn_verdicts).where(drawn_verdicts.c.task_id == task_id).order_by(drawn_verdicts.c.item_id)
+    return [
+        DrawnVerdict(item_id=row.item_id, value=row.value, padded=row.padded, padded_outcome=row.padded_outcome)
+        for row in connection.execute(statement)
+    ]
+
+
+def save_padded(connection: Connection, said: Mapping[int, tuple[str, float | None]]) -> None:
+    """Store outcome and verdict on padded answers, by item."""
+    for item_id, (outcome, value) in sorted(said.items()):
+        mine = drawn_verdicts.c.item_id == item_id
+        connection.execute(sa.update(drawn_verdicts).where(mine).values(padded=value, padded_outcome=outcome))
+
+
+def _draw(row: Any) -> DrawRow:
+    return DrawRow(
+        task_id=row.task_id,
+        judge_id=row.judge_id,
+        question=row.question,
+        model=row.model,
+        wording=row.wording,
+        rest=json.loads(row.rest),
+        at=row.at,
+    )

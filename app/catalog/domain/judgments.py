@@ -1,0 +1,176 @@
+"""Where judgments come from, and when that makes recall *self-judged*.
+
+Judged on a retriever's own first hits alone, its recall is near 1 whatever it misses: what it never returned was never
+judged. On cranfield the first 10 hits of BM25 as the only judgments make its R@10 1.000, where it is .414
+(`benchmarks.pooling`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+from app.base.values import Canary
+
+JUDGMENT_SOURCE: Final = r"^(task|retriever):[a-z0-9-]{1,64}$"
+"""Form of a source: the annotation task that graded a chunk, or the retriever among whose hits it was ticked."""
+SELF_JUDGED: Final = "self-judged"
+"""Label beside R@k."""
+_MOST_SOURCES: Final = 50
+_RECALL: Final = frozenset({"R", "R_id", "R_passage"})
+
+
+def task_source(slug: str) -> str:
+    """Return the source of judgments adopted from a task."""
+    return f"task:{slug}"
+
+
+def retriever_source(slug: str) -> str:
+    """Return the source of judgments ticked among the first hits of a retriever."""
+    return f"retriever:{slug}"
+
+
+def collect_sources(canaries: Iterable[Canary]) -> list[str] | None:
+    """Return the sources of all judgments of the canaries that expect something, sorted.
+
+    None where any has no source, where there is no such canary, and for more than 50 sources.
+    """
+    found: set[str] = set()
+    for canary in canaries:
+        if not canary.expects:
+            continue
+        for judgment in canary.judgments:
+            if judgment.source is None:
+                return None
+            found.add(judgment.source)
+        if len(found) > _MOST_SOURCES:
+            return None
+    return sorted(found) or None
+
+
+def are_self_judged(sources: Sequence[str] | None, own: Collection[str]) -> bool:
+    """Whether all sources are among a retriever's `own`: its first hits, and tasks that pooled nothing else."""
+    return bool(sources) and all(one in own for one in sources or ())
+
+
+def is_own_pool(task: Any, retriever: str, *, depth: int) -> bool:
+    """Whether a task, as JSON, pooled only hits that this retriever is asked for: no other, none beyond `depth`.
+
+    One that graded deeper hits has judged some of what recall down to `depth` can miss.
+    """
+    alone = list(task.get("retrievers") or ()) == [retriever] and not task.get("strata")
+    return alone and int(task["pool"]) <= depth
+
+
+def recall_label(measure: str, *, self_judged: bool | None) -> str:
+    """Return the label beside a measure, `self-judged` beside recall where it is; "" = none."""
+    return SELF_JUDGED if self_judged and measure.partition("@")[0] in _RECALL else ""
+
+
+def labelled(measure: str, *, self_judged: bool | None) -> str:
+    """Return a measure with its label, `R@5 (self-judged)`."""
+    label = recall_label(measure, self_judged=self_judged)
+    return f"{measure} ({label})" if label else measure
+
+
+def self_judged_lines(retriever: str, *, self_judged: bool | None) -> list[str]:
+    """Return the sentence that says what the label means; none where recall is not self-judged."""
+    line = (
+        f"R@k is {SELF_JUDGED}: all judgments are of the first hits of {retriever} itself, so that recall is near 1 "
+        "whatever it misses; have a pool of several retrievers judged, or a sample of deeper ranks"
+    )
+    return [line] if self_judged else []
+
+
+_DEEP: Final = 10
+"""Depth at which NDCG is usually read."""
+_TOP_HEAVY: Final = frozenset({"Hit@1", "P@1", "NDCG@1"})
+_MRR: Final = "MRR"
+
+
+class Use(StrEnum):
+    """What the chunks that a retriever returns are used for."""
+
+    GENERAL = "general"
+    COMPLETENESS = "completeness"
+    PRECISION = "precision"
+    SINGLE_ANSWER = "single_answer"
+    GRADED = "graded"
+
+
+USE_REASONS: Final[Mapping[Use, str]] = MappingProxyType(
+    {
+        Use.GENERAL: "it counts how much was found and how early",
+        Use.COMPLETENESS: "missing information is costly",
+        Use.PRECISION: "the context window is small",
+        Use.SINGLE_ANSWER: "one answer is enough",
+        Use.GRADED: "relevance is graded and order matters",
+    }
+)
+"""Why the measure of each use comes first."""
+
+
+class MeasureGuideView(TypedDict):
+    """The measure that comes first for a check's use, and the recall that stands beside it."""
+
+    use: Use
+    measure: str
+    """Comes first in reports and suggested rules."""
+    recall: str
+    """Stands beside it; the same where recall itself comes first."""
+    sentence: str
+    """Both and the reason, without a full stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureGuide:
+    """What to read first of a check's runs."""
+
+    use: Use
+    measure: str
+    recall: str
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Both measures, each once."""
+        return tuple(dict.fromkeys((self.measure, self.recall)))
+
+    @property
+    def reason(self) -> str:
+        """Why the measure comes first."""
+        return USE_REASONS[self.use]
+
+    @property
+    def sentence(self) -> str:
+        """What comes first and why, without a full stop."""
+        beside = "" if self.recall == self.measure else f", {self.recall} beside it"
+        return f"{self.measure} comes first{beside}: {self.reason}"
+
+    def body(self) -> MeasureGuideView:
+        """Return the view of it."""
+        return {"use": self.use, "measure": self.measure, "recall": self.recall, "sentence": self.sentence}
+
+
+def measure_guide(use: Use, *, k: int, fetch_k: int, cutoffs: Collection[int]) -> MeasureGuide:
+    """Return the guide of a check that cuts its measures at k and `cutoffs`."""
+    is_deep = fetch_k >= _DEEP and _DEEP in {*cutoffs, k}
+    first = {
+        Use.GENERAL: f"NDCG@{_DEEP if is_deep else k}",
+        Use.COMPLETENESS: f"R@{k}",
+        Use.PRECISION: f"P@{k}",
+        Use.SINGLE_ANSWER: _MRR,
+        Use.GRADED: f"NDCG@{k}",
+    }
+    return MeasureGuide(use=use, measure=first[use], recall=f"R@{k}")
+
+
+def is_top_heavy(measure: str, k: int) -> bool:
+    """Whether the first good hit decides a measure, so that it can rise while recall falls.
+
+    `measure` is the name of a mean, or `coverage`, which is `Hit@k`.
+    """
+    name = f"Hit@{k}" if measure == "coverage" else measure
+    return name in _TOP_HEAVY or name.partition("@")[0] == _MRR

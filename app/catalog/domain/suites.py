@@ -1,0 +1,364 @@
+"""A suite version as an immutable value: its canaries, their judgments and their matcher."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
+from types import MappingProxyType
+from typing import Final, Self
+
+import numpy as np
+
+from app.base.errors import ConflictError
+from app.base.texts import counted
+from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment
+from app.catalog.domain.judgments import collect_sources
+from app.catalog.domain.views import ReachView
+from app.detection.domain.values import Members
+from app.scoring.evaluation import Panel
+
+SURE: Final = 3.0
+"""Canaries times the fraction damaged at which some canary is hit in 95 of 100 cases."""
+TARGET_FRACTION: Final = 0.05
+"""A suite that does not detect a loss of one chunk in twenty is called thin."""
+FEWEST_PER_TOPIC: Final = 3
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A category or tag with how many of its canaries expect something."""
+
+    kind: str
+    """`category` or `tag`."""
+    name: str
+    canaries: int
+
+    @property
+    def thin(self) -> bool:
+        """Whether damage to this topic may go undetected: a single canary may be unlucky, or wrong."""
+        return self.canaries < FEWEST_PER_TOPIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The damage that a suite can detect."""
+
+    canaries: int
+    """Number of canaries that expect something; negative ones detect no damage."""
+    topics: tuple[Topic, ...]
+    """Every category and tag they have, those with the fewest canaries first."""
+
+    @property
+    def smallest_fraction(self) -> float | None:
+        """The smallest damaged fraction of an index that is detected in 95 of 100 cases, at most 1; None = none is."""
+        return smallest_fraction(self.canaries)
+
+    @property
+    def thin_topics(self) -> tuple[Topic, ...]:
+        """The topics with fewer than three canaries."""
+        return tuple(topic for topic in self.topics if topic.thin)
+
+    def body(self) -> ReachView:
+        """Return the view of it."""
+        fraction = self.smallest_fraction
+        return {
+            "canaries": self.canaries,
+            "smallest_fraction": None if fraction is None else round(fraction, 6),
+            "thin_topics": [
+                {"kind": topic.kind, "name": topic.name, "canaries": topic.canaries} for topic in self.thin_topics
+            ],
+        }
+
+
+def reach(canaries: Iterable[Canary]) -> Reach:
+    """Return the damage that the canaries can detect; those that expect nothing are left out.
+
+    A category that all canaries have is no topic, it is the suite; nor is the default category.
+    """
+    watching = [canary for canary in canaries if canary.expects]
+    counts = Counter(
+        topic
+        for canary in watching
+        for topic in (("category", str(canary.category)), *[("tag", tag) for tag in dict.fromkeys(canary.tags)])
+    )
+    topics = [
+        Topic(kind=kind, name=name, canaries=count)
+        for (kind, name), count in counts.items()
+        if kind != "category" or (count < len(watching) and name != DEFAULT_CATEGORY)
+    ]
+    ordered = sorted(topics, key=lambda topic: (topic.canaries, topic.kind, topic.name))
+    return Reach(canaries=len(watching), topics=tuple(ordered))
+
+
+def smallest_fraction(canaries: int) -> float | None:
+    """Return the smallest damaged fraction this many canaries detect in 95 of 100 cases; None = not even all of it."""
+    return min(1.0, SURE / canaries) if canaries >= SURE else None
+
+
+def canaries_for(fraction: float) -> int:
+    """Return how many canaries detect damage to this fraction in 95 of 100 cases."""
+    return round(SURE / fraction)
+
+
+def coverage_note(suite: str, coverage: Reach) -> str | None:
+    """Return one line, without its full stop, on the damage a thin suite cannot detect; None where it is not thin.
+
+    A suite is thin if it does not detect damage to 5 % of an index, or has a topic with fewer than three canaries.
+    """
+    sentences: list[str] = []
+    fraction = coverage.smallest_fraction
+    thin = coverage.thin_topics if fraction is not None else ()  # else every one is
+    if fraction is None or fraction > TARGET_FRACTION:
+        sentences.append(_total_note(coverage.canaries))
+    if thin:
+        named = ", ".join(f"{topic.kind} {topic.name} ({topic.canaries})" for topic in thin[:_NAMED])
+        more = f" and {len(thin) - _NAMED:,} more" if len(thin) > _NAMED else ""
+        sentences.append(f"fewer than {FEWEST_PER_TOPIC} canaries in {named}{more}")
+    return f"suite '{suite}' is thin: {'; '.join(sentences)}" if sentences else None
+
+
+def size_advice() -> str:
+    """Return one line on the number of canaries a suite needs."""
+    return f"{canaries_for(TARGET_FRACTION)} canaries notice a loss of {100 * TARGET_FRACTION:g} % of the index"
+
+
+def _total_note(canaries: int) -> str:
+    if canaries == 0:
+        return "no canary expects anything, so no loss is noticed"
+    advice = f"{canaries_for(TARGET_FRACTION)} would notice it"
+    note = f"{counted(canaries, 'canary')} can miss a loss of {100 * TARGET_FRACTION:g} % of the index"
+    return f"{note}, {advice}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteFloors:
+    """The keys and floors of a suite's canaries."""
+
+    keys: Collection[str]
+    floors: Mapping[str, Collection[str]]
+    """The measures with floors by key, of the canaries that have any."""
+    measures: frozenset[str]
+    """All measures with floors: few, so that most checks are validated without a pass over the canaries."""
+
+    @classmethod
+    def of(cls, keys: Collection[str], floors: Mapping[str, Collection[str]]) -> Self:
+        """Return the floors with `measures` filled in."""
+        return cls(keys=keys, floors=floors, measures=frozenset(chain.from_iterable(floors.values())))
+
+
+class GroupKind(StrEnum):
+    """Kind of a group."""
+
+    CATEGORY = "category"
+    TAG = "tag"
+    DOCUMENT = "document"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of canaries; `name` is spelled as in the suite."""
+
+    kind: GroupKind
+    name: str
+
+
+def groups_of(canary: Canary) -> list[Group]:
+    """Return the groups a canary is in."""
+    documents = dict.fromkeys(one.document for one in canary.judgments if one.document is not None)
+    return [
+        *(Group(kind=GroupKind.CATEGORY, name=str(one)) for one in (canary.category,) if one is not DEFAULT_CATEGORY),
+        *(Group(kind=GroupKind.TAG, name=tag) for tag in canary.tags),
+        *(Group(kind=GroupKind.DOCUMENT, name=name) for name in documents),
+    ]
+
+
+class UnusableSuiteError(ConflictError):
+    """A stored suite is invalid in this release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A canary as a frozen suite version lists it."""
+
+    canary_id: int
+    version_id: int
+    key: str
+    hash: str
+    canary: Canary
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteSnapshot:
+    """A suite version; positions count along `members`."""
+
+    version_id: int
+    """0 = no run has frozen it."""
+    suite_id: int
+    hash: str
+    members: tuple[Member, ...]
+
+    @classmethod
+    def from_canaries(cls, canaries: Iterable[Canary], hash_: str = "") -> "SuiteSnapshot":
+        """Return a snapshot of canaries that are not stored; their positions are their ids."""
+        members = [
+            Member(canary_id=position, version_id=position, key=canary.key, hash="", canary=canary)
+            for position, canary in enumerate(canaries)
+        ]
+        return cls(version_id=0, suite_id=0, hash=hash_, members=tuple(members))
+
+    @cached_property
+    def canaries(self) -> tuple[Canary, ...]:
+        """The canaries by position."""
+        return tuple([member.canary for member in self.members])
+
+    @cached_property
+    def panel(self) -> Panel:
+        """The matcher of the canaries. Raises UnusableSuiteError."""
+        try:
+            return Panel(self.canaries)
+        except ValueError as error:
+            raise UnusableSuiteError(f"the suite cannot be judged: {error}") from error
+
+    @cached_property
+    def watched(self) -> Members:
+        """The canaries a detector watches."""
+        return watched_members(self.panel, self.version_ids)
+
+    def prepare(self) -> None:
+        """Compute what a run needs, so that it is not computed within a transaction. Raises UnusableSuiteError."""
+        assert self.watched is not None  # noqa: S101 - read for its effect: cached from now on
+
+    @cached_property
+    def canary_ids(self) -> tuple[int, ...]:
+        """The ids of the canaries by position."""
+        return tuple([member.canary_id for member in self.members])
+
+    @cached_property
+    def version_ids(self) -> tuple[int, ...]:
+        """The ids of their versions by position."""
+        return tuple([member.version_id for member in self.members])
+
+    @cached_property
+    def positions(self) -> Mapping[int, int]:
+        """Positions by canary id."""
+        return {canary_id: position for position, canary_id in enumerate(self.canary_ids)}
+
+    @cached_property
+    def reach(self) -> Reach:
+        """The damage that the canaries can detect."""
+        return reach(self.canaries)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[Group, ...], ...]:
+        """The groups of each canary, by position."""
+        shared: dict[Group, Group] = {}
+        return tuple([tuple([shared.setdefault(one, one) for one in groups_of(canary)]) for canary in self.canaries])
+
+    @cached_property
+    def floors(self) -> SuiteFloors:
+        """Keys and floors of the canaries, for validating checks."""
+        floors = {member.key: tuple(member.canary.floors) for member in self.members if member.canary.floors}
+        return SuiteFloors.of(self.by_key.keys(), floors)
+
+    @cached_property
+    def judgment_sources(self) -> list[str] | None:
+        """The sources of its judgments; None = not all have one."""
+        return collect_sources(self.canaries)
+
+    @cached_property
+    def by_key(self) -> Mapping[str, Canary]:
+        """The canaries by key."""
+        return {member.key: member.canary for member in self.members}
+
+
+def watched_members(panel: Panel, version_ids: Sequence[int]) -> Members:
+    """Return the canaries of a suite that a detector watches, by version id, and their groups."""
+    place_of = np.full(len(panel), -1, dtype=np.intp)
+    place_of[panel.watched] = np.arange(len(panel.watched))
+    named = {"category": panel.categories, "tag": panel.tags, "document": panel.documents}
+    groups = {
+        f"{kind}:{name}": places
+        for kind, members in named.items()
+        for name, positions in members.items()
+        if len(places := place_of[positions][place_of[positions] >= 0]) > 1
+    }
+    return Members(keys=tuple([version_ids[position] for position in panel.watched.tolist()]), groups=groups)
+
+
+def suite_hash(members: Sequence[tuple[str, str]]) -> str:
+    """Return the hash of a canary list by the keys and content hashes of its members in order: 32 hex digits."""
+    return blake2b(json.dumps([list(member) for member in members]).encode(), digest_size=16).hexdigest()
+
+
+SEGMENT_TARGETS: Final[Mapping[Segment, int]] = MappingProxyType(dict.fromkeys(Segment, FEWEST_PER_TOPIC))
+"""Fewest canaries of each segment, over all categories: a single one may be unlucky, or wrong."""
+USUAL_CHUNKS: Final[Mapping[Category, tuple[int, int]]] = MappingProxyType(
+    {
+        Category.SIMPLE_FACTUAL: (1, 2),
+        Category.COMPLEX_FACTUAL: (3, 5),
+        Category.PROCEDURAL: (5, 10),
+        Category.ENTITY_CENTRIC: (3, 5),
+        Category.COMPARATIVE: (2, 4),
+        Category.NEGATIVE: (0, 0),
+    }
+)
+"""Fewest and most expected chunks that questions of a category usually have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryKind:
+    """What composition depends on: category, segment (None = not stated) and number of expected chunks."""
+
+    category: Category
+    segment: Segment | None
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """Number of canaries by category and segment (None = not stated), and notes without their full stops."""
+
+    counts: Mapping[tuple[Category, Segment | None], int]
+    notes: tuple[str, ...]
+
+    def total(self, segment: Segment | None) -> int:
+        """Return the number of canaries of a segment over all categories."""
+        return sum(count for (_, one), count in self.counts.items() if one is segment)
+
+
+def compose(canaries: Iterable[CanaryKind]) -> Composition:
+    """Count canaries, and note segments below their targets and categories with unusual numbers of chunks.
+
+    Segments are noted only where one is stated at all.
+    """
+    found = list(canaries)
+    counts = Counter((one.category, one.segment) for one in found)
+    segments = Counter(one.segment for one in found if one.segment is not None)
+    notes = [
+        f"{counted(segments[segment], 'canary')} of segment {segment}, {target} or more notice damage to it"
+        for segment, target in SEGMENT_TARGETS.items()
+        if segments and segments[segment] < target
+    ]
+    return Composition(counts=counts, notes=(*notes, *_chunk_notes(found)))
+
+
+def _chunk_notes(canaries: Iterable[CanaryKind]) -> Iterable[str]:
+    every: Counter[Category] = Counter()
+    fewer: Counter[Category] = Counter()
+    more: Counter[Category] = Counter()
+    for one in canaries:
+        least, most = USUAL_CHUNKS[one.category]
+        every[one.category] += 1
+        fewer[one.category] += one.chunks < least
+        more[one.category] += one.chunks > most
+    for category, (least, most) in USUAL_CHUNKS.items():
+        usual = f"{least} to {most}" if most else "none"
+        for unusual, word in ((fewer, "fewer"), (more, "more")):
+            if unusual[category]:
+                name, share = str(category).replace("_", " "), f"{unusual[category]} of {every[category]}"
+                yield f"{name}: {share} with {word} expected chunks than usual ({usual})"

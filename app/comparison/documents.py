@@ -1,0 +1,345 @@
+"""Renders a comparison of two runs or checks as tables for a terminal and as Markdown.
+
+Keys, queries, slugs and index versions are hostile here: they are shown literally and cut.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
+from app.base.texts import change_text, counted, percent_text, ratio_text
+from app.base.values import Verdict
+from app.catalog.domain.judgments import labelled
+from app.comparison.domain.outcomes import (
+    Claim,
+    ComparisonOutcome,
+    ComparisonVerdict,
+    Decision,
+    Exclusion,
+    RecallCaution,
+    Side,
+)
+from app.comparison.domain.significance import CONFIDENCE, FEWEST_PAIRS, Estimate
+from app.comparison.domain.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
+
+_SHOWN: Final = 80
+_SMALLEST: Final = 0.001
+_NO_WINNER: Final = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonReport:
+    """A comparison, and the canaries that each side wins by most."""
+
+    view: ComparisonView
+    losses: Sequence[ComparedCanary]
+    """Those that score higher in A, the largest difference first."""
+    wins: Sequence[ComparedCanary]
+    """Those that score higher in B, likewise."""
+
+
+def comparison_markdown(report: ComparisonReport) -> str:
+    """Return a comparison as GitHub-flavoured Markdown."""
+    parts = [f"# {prose(comparison_headline(report.view))}"]
+    notes = comparison_notes(report.view)
+    if notes:
+        parts.append("\n".join(f"- {prose(note)}" for note in notes))
+    parts += [table_markdown(table) for table in comparison_tables(report)]
+    return "\n\n".join(parts) + "\n"
+
+
+def comparison_headline(view: ComparisonView) -> str:
+    """Return the sentence of a comparison with a capital letter and a full stop."""
+    return _sentence(view["sentence"])
+
+
+def comparison_notes(view: ComparisonView) -> list[str]:
+    """Return the sentences beside the headline: what recall may have lost, what differs, who is not compared."""
+    notes = [one["sentence"] for one in view["cautions"]]
+    if len(view["by_category"]) > 1:
+        # A service of an earlier release says nothing of recall within categories.
+        parts = ((part["category"], one) for part in view["by_category"] for one in part.get("cautions", ()))
+        notes += [f"{category.replace('_', ' ')}: {one['sentence']}" for category, one in parts]
+    notes += view["differences"]
+    notes += [one["sentence"] for one in view["excluded"]]
+    return [_sentence(note) for note in notes]
+
+
+def comparison_tables(report: ComparisonReport) -> tuple[Table, ...]:
+    """Return the tables of a comparison that have rows: sides, primary measures, categories, losses and wins."""
+    view = report.view
+    own = view["a"]["self_judged"] or view["b"]["self_judged"]
+    labels = {one["measure"]: labelled(one["measure"], self_judged=own) for one in view["primary"]}
+    sides = Table(
+        title="Compared",
+        columns=("", "check", "run", "retriever", "index version", "k", "fetch_k", "verdict"),
+        rows=(_side("A", view["a"]), _side("B", view["b"])),
+        quoted=frozenset({1, 2, 3, 4}),
+    )
+    measures = Table(
+        title=f"Primary measures, canaries: {view['canaries']}",
+        columns=("measure", "A", "B", "difference", "95 % interval", "p, corrected", "result"),
+        rows=tuple((labels[one["measure"]], *_measure(one)) for one in view["primary"]),
+    )
+    categories = Table(
+        title="Categories",
+        columns=("category", "canaries", "higher", *(labels[one["measure"]] for one in view["primary"])),
+        rows=tuple(
+            (
+                one["category"],
+                str(one["canaries"]),
+                _NO_WINNER if one["winner"] is None else one["winner"].upper(),
+                *(_change(measure["difference"]) for measure in one["measures"]),
+            )
+            for one in view["by_category"]
+        ),
+    )
+    canaries = tuple(_canaries(view, side, rows) for side, rows in ((Side.A, report.losses), (Side.B, report.wins)))
+    return tuple(table for table in (sides, measures, categories, *canaries) if table.rows)
+
+
+def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:
+    index = UNDEFINED if run["index_version"] is None else shorten(run["index_version"], _SHOWN)
+    texts = (run["check"], run["id"], run["retriever"])
+    numbers = (str(run["k"]), str(run["fetch_k"]), str(run["verdict"] or Verdict.UNKNOWN))
+    return (name, *map(plain, texts), index, *numbers)
+
+
+def _measure(one: ComparedMeasure) -> tuple[str, ...]:
+    interval = UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}"
+    return (
+        number(one["a"]),
+        number(one["b"]),
+        _change(one["difference"]),
+        interval,
+        _p_value(one["corrected_p"]),
+        claim_text(one["claim"], one["winner"], names=A_AND_B),
+    )
+
+
+def _canaries(view: ComparisonView, side: Side, rows: Sequence[ComparedCanary]) -> Table:
+    total = view["wins"]["a" if side is Side.A else "b"]
+    shown = f", the first {len(rows)}" if total > len(rows) else ""
+    return Table(
+        title=f"Higher in {side.upper()} by {view['ordered_by']}: {total}{shown}",
+        columns=("canary", "query", "A", "B", "difference", "rank in A", "rank in B"),
+        rows=tuple(
+            (
+                plain(one["key"]),
+                shorten(one["query"], _SHOWN),
+                number(one["a"]),
+                number(one["b"]),
+                _change(one["difference"]),
+                _rank(one["rank_a"]),
+                _rank(one["rank_b"]),
+            )
+            for one in rows
+        ),
+        quoted=frozenset({0, 1}),
+    )
+
+
+def _sentence(text: str) -> str:
+    line = plain(text)
+    return f"{line[:1].upper()}{line[1:]}."
+
+
+def _rank(rank: int | None) -> str:
+    return "not found" if rank is None else str(rank)
+
+
+def _p_value(p: float | None) -> str:
+    return f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p)
+
+
+def _signed(difference: float | None) -> str:
+    return number(None) if difference is None else f"{difference:+.3f}"
+
+
+def _change(difference: float | None) -> str:
+    return number(None) if difference is None else change_text(difference)
+
+
+_NAMED: Final = 5
+"""Number of canaries that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideNames:
+    """What the two sides are called in a sentence."""
+
+    better: str
+    worse: str
+    between: str
+    trade: str
+    within: Mapping[Side, str]
+    """As an adverb: in A, before."""
+    gain: Mapping[Side, str]
+    """The side that gains, as the subject of a sentence."""
+
+
+A_AND_B: Final = SideNames(
+    better="B scores better than A",
+    worse="B scores worse than A",
+    between="between A and B",
+    trade="a trade from A to B",
+    within={Side.A: "in A", Side.B: "in B"},
+    gain={Side.A: "A", Side.B: "B"},
+)
+BEFORE_AND_NOW: Final = SideNames(
+    better="better than before",
+    worse="worse than before",
+    between="between before and now",
+    trade="a trade",
+    within={Side.A: "before", Side.B: "now"},
+    gain={Side.A: "the run before", Side.B: "the run now"},
+)
+
+
+def headline(outcome: ComparisonOutcome, names: SideNames) -> str:
+    """Return the sentence at the top of a comparison: its verdict, and the differences it rests on."""
+    return _HEADLINES[outcome.verdict](outcome, names)
+
+
+def caution_sentence(caution: RecallCaution, names: SideNames) -> str:
+    """Return the sentence on what recall may have lost beside a gain."""
+    gainer = names.gain[caution.winner]
+    gain = f"{gainer} gains in {caution.measure}, which the first good hit decides; its {caution.recall}"
+    if caution.claimed is not None:
+        return f"{gain} is lower by {_size(caution.claimed)}, at worst by {_size(caution.loss)}"
+    return f"{gain} may be lower by up to {_size(caution.loss)}"
+
+
+def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames) -> str:
+    """Return the sentence on canaries that are not compared."""
+    shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
+    return f"{counted(len(keys), 'canary')} {_EXCLUSIONS[reason](len(keys), names)}: {shown}"
+
+
+def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) -> str:
+    """Return what a table says of one measure; None = it is not primary."""
+    if claim == Claim.CLAIMED and winner is not None:  # equal, not the same: it may come from JSON
+        return f"higher {names.within[winner]}"
+    return "exploratory" if claim is None else _CLAIMS[claim]
+
+
+def change(estimate: Estimate, *, interval: bool = True) -> str:
+    """Return a difference, with its interval: `R@5 down 0.041 (95 % between -0.070 and -0.012)`."""
+    difference = estimate.difference or 0.0
+    way = "up" if difference > 0 else "down"
+    return f"{estimate.measure} {way} {_size(difference)}{_interval(estimate) if interval else ''}"
+
+
+def _better(outcome: ComparisonOutcome, names: SideNames) -> str:
+    return f"{names.better}: {_claims(outcome.claimed)}, over {_counted_canaries(outcome)}{_others(outcome)}"
+
+
+def _worse(outcome: ComparisonOutcome, names: SideNames) -> str:
+    return f"{names.worse}: {_claims(outcome.claimed)}, over {_counted_canaries(outcome)}{_others(outcome)}"
+
+
+def _trade(outcome: ComparisonOutcome, names: SideNames) -> str:
+    up = _claims([one for one in outcome.claimed if one.winner is Side.B])
+    down = _claims([one for one in outcome.claimed if one.winner is Side.A])
+    return f"{names.trade}: {up}, paid for by {down}, over {_counted_canaries(outcome)}"
+
+
+def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
+    estimates = [one.estimate for one in outcome.decisions if one.claim is not Claim.TOO_FEW]
+    start = f"no difference shown {names.between} over {_counted_canaries(outcome)}"
+    if all(one.low is None and not one.difference for one in estimates):
+        return f"{start}: every canary scores the same in all primary measures"
+    shaky = [one.estimate for one in outcome.decisions if one.claim is Claim.NOT_AFTER_CORRECTION]
+    if shaky:
+        stands = "has an interval" if len(shaky) == 1 else "have intervals"
+        listed = _listed([one.measure for one in shaky])
+        correction = f"not claimed after correction for {counted(outcome.tests, 'test')}"
+        return f"{start}: {listed} {stands} without zero, {correction}"
+    largest = max(estimates, key=lambda one: abs(one.difference or 0.0))
+    if not largest.difference:
+        return f"{start}: canaries differ, but no mean does"
+    return f"{start}: the largest is {change(largest)}"
+
+
+def _too_few(outcome: ComparisonOutcome, names: SideNames) -> str:
+    if not outcome.pairs:
+        return f"nothing to compare {names.between}: no canary that expects the same was measured in both"
+    return f"too few canaries to tell: {outcome.pairs} can be compared, and it takes {FEWEST_PAIRS}"
+
+
+_HEADLINES: Final[Mapping[ComparisonVerdict, Callable[[ComparisonOutcome, SideNames], str]]] = {
+    ComparisonVerdict.BETTER: _better,
+    ComparisonVerdict.WORSE: _worse,
+    ComparisonVerdict.TRADE: _trade,
+    ComparisonVerdict.NO_DIFFERENCE_SHOWN: _no_difference,
+    ComparisonVerdict.TOO_FEW: _too_few,
+}
+
+
+def _claims(decisions: Sequence[Decision]) -> str:
+    """Return the claimed differences; one interval is enough for a sentence, the table has them all."""
+    return _listed([change(one.estimate, interval=not place) for place, one in enumerate(decisions)])
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Return parts in a row: one, one and two, or one, two and three."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _others(outcome: ComparisonOutcome) -> str:
+    """Return the clause on the other primary measures, of which nothing is claimed."""
+    others = len(outcome.decisions) - len(outcome.claimed)
+    if not others:
+        return ""
+    return f"; nothing is claimed of the other {'primary measure' if others == 1 else f'{others} primary measures'}"
+
+
+def _counted_canaries(outcome: ComparisonOutcome) -> str:
+    return counted(outcome.pairs, "canary")
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return "" if estimate.p is None else " on every canary"
+    least, most = (_signed_end(value) for value in (estimate.low, estimate.high))
+    return f" ({percent_text(CONFIDENCE)} between {least} and {most})"
+
+
+def _size(difference: float) -> str:
+    """Return the size of a difference, with enough digits not to read as nothing."""
+    return ratio_text(abs(difference), 0.0)
+
+
+def _signed_end(value: float) -> str:
+    """Return an end of an interval, with enough digits for its side of zero to be seen."""
+    if value == 0:
+        return "0.000"
+    return f"{'+' if value > 0 else '-'}{_size(value)}"
+
+
+_CLAIMS: Final[Mapping[Claim, str]] = {
+    Claim.CLAIMED: "claimed",
+    Claim.NOT_AFTER_CORRECTION: "not claimed after correction",
+    Claim.NOT_SHOWN: "no difference shown",
+    Claim.TOO_FEW: "too few canaries",
+}
+
+_EXCLUSIONS: Final[Mapping[Exclusion, Callable[[int, SideNames], str]]] = {
+    Exclusion.ONLY_IN_A: lambda count, names: f"{_are(count)} only {names.within[Side.A]}",
+    Exclusion.ONLY_IN_B: lambda count, names: f"{_are(count)} only {names.within[Side.B]}",
+    Exclusion.OTHER_QUERY: lambda count, _: f"{'asks' if count == 1 else 'ask'} something else in each",
+    Exclusion.OTHER_JUDGMENTS: lambda count, _: f"{'expects' if count == 1 else 'expect'} something else in each",
+    Exclusion.NOTHING_EXPECTED: lambda count, _: f"{'expects' if count == 1 else 'expect'} nothing",
+    Exclusion.NOT_MEASURED_IN_A: lambda count, names: f"{_were(count)} not measured {names.within[Side.A]}",
+    Exclusion.NOT_MEASURED_IN_B: lambda count, names: f"{_were(count)} not measured {names.within[Side.B]}",
+    Exclusion.NOT_MEASURED: lambda count, _: f"{_were(count)} measured in neither",
+}
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -1,0 +1,89 @@
+"""Why a canary degraded, over REST: what was found last, and asking the retriever now."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, Request
+
+from app.base.api.bodies import Content
+from app.base.api.deps import StoreDep, refuse_unknown_parameters
+from app.base.api.requests import expensive
+from app.base.api.schemas import Before, Page, Proposals, ReanchorRequest
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import InvalidInputError, Problem
+from app.catalog.api import Limit, body_schema
+from app.diagnosis.domain.views import DiagnosisView, ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.service import diagnoses, reanchoring
+from app.diagnosis.service.diagnoses import OnDemand
+from app.diagnosis.service.reanchoring import ProposalIds
+from app.retrievers.service.embedders import ReportProgress
+from app.runs.service.plans import Planner
+
+router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
+
+# Not the routes' threads, as with tries: retrievers that hang must not keep others from their pages.
+DIAGNOSES = CapacityLimiter(2)
+
+
+@router.get("/checks/{slug}/canaries/{key}/diagnosis")
+def get_diagnosis(store: StoreDep, slug: str, key: str) -> DiagnosisView:
+    """Show the last diagnosis of a canary: its cause, evidence and proposals."""
+    return diagnoses.show(store, slug, key)
+
+
+@router.post("/checks/{slug}/canaries/{key}/diagnosis")
+@expensive
+async def post_diagnosis(request: Request, slug: str, key: str) -> DiagnosisView:
+    """Diagnose a canary as of the newest run, by about seven requests to the retriever; takes a minute at most."""
+    return await anyio.to_thread.run_sync(run_diagnosis(request, slug, key), limiter=DIAGNOSES)
+
+
+def run_diagnosis(
+    request: Request, slug: str, key: str, *, progress: ReportProgress = lambda _answered, _of: None
+) -> Callable[[], DiagnosisView]:
+    """Return a function that diagnoses a canary as the sender of the request, to be called in a thread."""
+    state = request.app.state
+    on_demand: OnDemand = state.diagnoses
+    planner = Planner(state.access.store, state.access.vault)
+    by = request.state.identity.name
+    return lambda: on_demand.ask(
+        planner, state.probe, slug, key, by=by, clock=lambda: datetime.now(UTC), progress=progress
+    )
+
+
+@router.get("/checks/{slug}/reanchors")
+def list_reanchors(
+    store: StoreDep, slug: str, state: ReanchorState | None = None, before: Before = None, limit: Limit = 50
+) -> Page[ReanchorView]:
+    """List the proposals for judgments whose chunks were renamed, newest first."""
+    found = reanchoring.list_all(store, slug, state=state, before=before, limit=limit + 1)
+    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.post("/checks/{slug}/reanchors", openapi_extra=body_schema(ReanchorRequest))
+def post_reanchors(store: StoreDep, request: Request, slug: str, body: Content) -> ReanchorDecision:
+    """Accept or reject proposals, `{"accept": ["1", "2"]}` or `{"accept": "all"}`, all of them at once or none.
+
+    Accepting changes the canary. One that a canary file owns stays as it is and waits: `patches` are to be committed,
+    a diff where the service can read the file, and its canaries as they would be.
+    """
+    decision = parse_document(ReanchorRequest, body)
+    return reanchoring.decide(
+        store,
+        slug,
+        accept=_ids("accept", decision.accept),
+        reject=_ids("reject", decision.reject),
+        by=request.state.identity.name,
+        now=datetime.now(UTC),
+    )
+
+
+def _ids(name: str, given: Proposals) -> ProposalIds:
+    if given == "all":
+        return None
+    strange = [one for one in given if not (one.isascii() and one.isdecimal())]
+    if strange:
+        raise InvalidInputError([Problem(path=name, message=f"there is no proposal '{one}'") for one in strange])
+    return [int(one) for one in given]

@@ -1,0 +1,475 @@
+"""Patches of canary files that replace judgments, to be reviewed and committed.
+
+Comments, order and layout of the rest stay. Where a text cannot be changed in place (an anchor, a variable, or the
+judgment is not in the file any more), there is no patch.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import yaml
+
+from app.alerts.domain.telling import CAUSE_ADVICE
+from app.base.documents.fields import parse_scalar
+from app.base.documents.yaml_source import escape_dollars
+from app.base.texts import counted, percent_text
+from app.base.values import Cause
+from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
+from app.diagnosis.domain.values import Kind
+from app.diagnosis.domain.views import DiagnosisEvidence
+from app.retrievers.domain.probe_failures import outcome_word
+
+_CONTEXT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A replacement of a span of characters."""
+
+    start: int
+    end: int
+    written: str
+
+
+def apply_edits(text: str, edits: Sequence[Edit], start: int, end: int) -> str:
+    """Part of a text with its edits, in order. Raises ValueError where two overlap."""
+    pieces = []
+    for one in edits:
+        if one.start < start:
+            raise ValueError("a judgment is to be replaced twice")
+        pieces += [text[start : one.start], one.written]
+        start = one.end
+    return "".join([*pieces, text[start:end]])
+
+
+def unified_diff(name: str, text: str, edits: Sequence[Edit], pages: Sequence[Any]) -> str | None:
+    """Unified diff whose context has only lines that may be shown; None = too little context to apply it."""
+    lines = _Lines.of(text, pages)
+    hunks: list[list[_Change]] = []
+    for one in _changes(text, edits, lines):
+        if any(line in lines.commented for line in range(one.first, one.end)):
+            return None
+        gap = range(hunks[-1][-1].end, one.first) if hunks else None
+        if gap is not None and len(gap) <= 2 * _CONTEXT and all(map(lines.may_show, gap)):
+            hunks[-1].append(one)
+        else:
+            hunks.append([one])
+    written, grown = [f"--- a/{name}\n+++ b/{name}\n"], 0
+    for hunk in hunks:
+        first, last = hunk[0].first, hunk[-1].end
+        while first > max(0, hunk[0].first - _CONTEXT) and lines.may_show(first - 1):
+            first -= 1
+        while last < min(len(lines.texts), hunk[-1].end + _CONTEXT) and lines.may_show(last):
+            last += 1
+        if first == hunk[0].first > 0 or len(lines.texts) > last == hunk[-1].end:
+            return None
+        more = sum(len(one.new) - (one.end - one.first) for one in hunk)
+        written.append(f"@@ -{first + 1},{last - first} +{first + grown + 1},{last - first + more} @@\n")
+        grown += more
+        for one in hunk:
+            written += [_line(" ", line) for line in lines.texts[first : one.first]]
+            written += [_line("-", line) for line in lines.texts[one.first : one.end]]
+            written += [_line("+", line) for line in one.new]
+            first = one.end
+        written += [_line(" ", line) for line in lines.texts[first:last]]
+    return "".join(written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """Replacement of lines, counted from 0."""
+
+    first: int
+    end: int
+    """The line after the last."""
+    new: Sequence[str]
+
+
+def _changes(text: str, edits: Sequence[Edit], lines: "_Lines") -> Iterator[_Change]:
+    """Yield changes of whole lines, in order; adjacent ones are one change."""
+    together: list[Edit] = []
+    for one in [*edits, None]:
+        if together and (one is None or lines.at(one.start) > lines.at(together[-1].end - 1) + 1):
+            first, end = lines.at(together[0].start), lines.at(together[-1].end - 1) + 1
+            stop = lines.starts[end] if end < len(lines.starts) else len(text)
+            new = _LINE.findall(apply_edits(text, together, lines.starts[first], stop))
+            if new != lines.texts[first:end]:
+                yield _Change(first=first, end=end, new=new)
+            together = []
+        if one is not None:
+            together.append(one)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    """The lines of a text as git counts them, from 0, which are not all that YAML counts."""
+
+    texts: Sequence[str]
+    starts: Sequence[int]
+    """The first character of each."""
+    canaries: frozenset[int]
+    """Lines of canaries, which readers of the suite may see."""
+    commented: frozenset[int]
+
+    @classmethod
+    def of(cls, text: str, pages: Sequence[Any]) -> "_Lines":
+        texts = _LINE.findall(text)
+        starts = [0, *accumulate(map(len, texts))][: len(texts)]
+        canaries = {
+            line
+            for page in multi_line_pages(pages)
+            for canary in items_of(child_of(page, "canaries"))
+            for line in range(_at(starts, canary.start_mark.index), _at(starts, node_end(canary) - 1) + 1)
+        }
+        commented = frozenset(_at(starts, place) for place in _comments(text, pages))
+        return cls(texts=texts, starts=starts, canaries=frozenset(canaries), commented=commented)
+
+    def at(self, place: int) -> int:
+        """Line of a character."""
+        return _at(self.starts, place)
+
+    def may_show(self, line: int) -> bool:
+        """Whether an unchanged line may be quoted."""
+        is_harmless = line in self.canaries or _HARMLESS.fullmatch(self.texts[line]) is not None
+        return is_harmless and line not in self.commented
+
+
+def _at(starts: Sequence[int], place: int) -> int:
+    return bisect_right(starts, place) - 1
+
+
+def _comments(text: str, pages: Sequence[Any]) -> Iterator[int]:
+    """Yield where comments may begin: at each # that is no part of a scalar."""
+    scalars = sorted(_span(text, node) for node in all_nodes(pages) if isinstance(node, yaml.ScalarNode))
+    starts = [start for start, _ in scalars]
+    for comment in re.finditer("#", text):
+        at = bisect_right(starts, comment.start()) - 1
+        if at < 0 or scalars[at][1] <= comment.start():
+            yield comment.start()
+
+
+def _span(text: str, node: Any) -> tuple[int, int]:
+    """Span of a scalar that holds no comment; one may follow a tag, an anchor or `|`."""
+    start, end = node.start_mark.index, node.end_mark.index
+    if text[start : start + 1] in {"!", "&"}:
+        return end, end
+    if node.style in {"|", ">"}:
+        start = text.find("\n", start, end)
+        return (start, end) if start >= 0 else (end, end)
+    return start, end
+
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_HARMLESS = re.compile(r"\s*|\s*(?:canaries|retrievers|checks|hooks|silences):\s*|---\s*")
+
+
+def _line(sign: str, line: str) -> str:
+    return f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"
+
+
+_LISTS = ("expected_chunks", "expected_top_chunks")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A judgment of a canary, and the judgments in its place."""
+
+    suite: str
+    key: str
+    old: JudgmentDocument
+    new: tuple[JudgmentDocument, ...]
+    """Empty: it is removed, since its replacement is there already."""
+
+
+def patch_text(name: str, text: str, replacements: Sequence[Replacement]) -> str | None:
+    """Return the unified diff that replaces these judgments in a canary file; None where there is none.
+
+    Lines outside of canaries and comments are never quoted, not even as context: they may be secret. Takes linear time.
+    """
+    if text.startswith("\ufeff"):  # which marks of the parser do not count
+        return None
+    names = {(one.suite, one.key) for one in replacements}
+    try:
+        pages = _pages(text)
+        before = _judgments(pages, names)
+        edits = sorted((_find_edit(text, before, one) for one in replacements), key=lambda edit: edit.start)
+        changed = apply_edits(text, edits, 0, len(text))
+        after = _judgments(_pages(changed), names)
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError):
+        return None
+    if any(judgment_name(new) not in after[one.suite, one.key] for one in replacements for new in one.new):
+        return None
+    return unified_diff(name, text, edits, pages)
+
+
+def judgment_text(judgment: JudgmentDocument) -> str:
+    """Return a judgment on one line, valid in any list of a canary file; in the short form where it has only an id."""
+    lean = judgment.model_dump(mode="json", exclude_defaults=True)
+    if lean.keys() == {"id"}:
+        return _quoted(lean["id"])
+    return "{" + ", ".join(f"{name}: {_quoted(value)}" for name, value in lean.items()) + "}"
+
+
+def replace_judgments(canary: CanaryDocument, replacements: Mapping[str, Sequence[JudgmentDocument]]) -> dict[str, Any]:
+    """Return the body of a canary with judgments replaced by name, see `judgment_name`.
+
+    Where the new one is listed already, the old one is removed; the higher grade is kept.
+    """
+    chunks: dict[tuple[str | None, ...], JudgmentDocument] = {}
+    for chunk in canary.expected_chunks:
+        for one in replacements.get(judgment_name(chunk), (chunk,)):
+            entry = chunks.setdefault(one.identity, one)
+            if entry.grade < one.grade:
+                chunks[one.identity] = one
+    return {**canary.data(), "expected_chunks": [chunk.data() for chunk in chunks.values()]}
+
+
+def judgment_name(judgment: JudgmentDocument) -> str:
+    """Canonical JSON of a judgment: equal ones have equal names."""
+    return json.dumps(judgment.data(), sort_keys=True)
+
+
+def _quoted(value: Any) -> str:
+    """Return a scalar as YAML within a flow collection; invisible characters are escaped."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    escaped = escape_dollars(value)
+    if _PLAIN.fullmatch(escaped) and parse_scalar(escaped) == yaml.load(escaped, Loader=_LOADER) == escaped:  # noqa: S506 - a safe one
+        return escaped
+    written = json.dumps(escaped, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@-]*")
+
+
+_Judgments = Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]
+"""By suite and key of a canary: its judgments by name, each with its list and its node."""
+
+
+def _pages(text: str) -> list[Any]:
+    """Parse the pages of a text as nodes. Raises ValueError where a node is used twice: both places would change."""
+    pages = list(yaml.compose_all(text, Loader=_LOADER))
+    node_ids: set[int] = set()
+    for node in all_nodes(pages):
+        if id(node) in node_ids:
+            raise ValueError("a node is used twice")
+        node_ids.add(id(node))
+    return pages
+
+
+def _judgments(pages: Sequence[Any], names: Collection[tuple[str, str]]) -> _Judgments:
+    """Judgments of these canaries without variables; the first of two equal ones."""
+    nodes: dict[tuple[str, str], dict[str, tuple[Any, Any]]] = {name: {} for name in names}
+    for page in multi_line_pages(pages):
+        suite = scalar_value(child_of(page, "suite"))
+        for canary in items_of(child_of(page, "canaries")):
+            mine = nodes.get((suite or "", scalar_value(child_of(canary, "key")) or ""))
+            for chunks in [child_of(canary, name) for name in _LISTS] if mine is not None else ():
+                for node in items_of(chunks):
+                    judgment = _judgment_name_of(node)
+                    if judgment is not None and mine is not None:
+                        mine.setdefault(judgment, (chunks, node))
+    return nodes
+
+
+def _find_edit(text: str, judgments: _Judgments, replacement: Replacement) -> Edit:
+    """Edit of a replacement. Raises LookupError where the judgment is not in the file."""
+    chunks, node = judgments[replacement.suite, replacement.key][judgment_name(replacement.old)]
+    if not replacement.new:
+        return _removal(text, chunks, node)
+    between = ", " if chunks.flow_style else f"\n{' ' * chunks.start_mark.column}- "
+    start = node.start_mark.index
+    end = start + len(text[start : node_end(node)].rstrip("\r\n "))
+    return Edit(start=start, end=end, written=between.join(map(judgment_text, replacement.new)))
+
+
+def _removal(text: str, chunks: Any, node: Any) -> Edit:
+    """Edit that removes a judgment. Raises LookupError where more would be removed."""
+    place = chunks.value.index(node)
+    if chunks.flow_style and len(chunks.value) > 1:
+        if place:
+            return Edit(start=node_end(chunks.value[place - 1]), end=node_end(node), written="")
+        return Edit(start=node.start_mark.index, end=chunks.value[1].start_mark.index, written="")
+    start = text.rfind("\n", 0, node.start_mark.index) + 1
+    end = text.find("\n", node_end(node)) + 1 or len(text)
+    alone = not text[start : node.start_mark.index].strip(" -") and not text[node_end(node) : end].strip()
+    if chunks.flow_style or len(chunks.value) == 1 or not alone:
+        raise LookupError("it does not stand alone on its lines")
+    return Edit(start=start, end=end, written="")
+
+
+def _judgment_name_of(node: Any) -> str | None:
+    """Name of the judgment of a node; None = it is none, or has variables."""
+    try:
+        return judgment_name(JudgmentDocument.model_validate(_node_value(node)))
+    except ValueError:
+        return None
+
+
+def _node_value(node: Any) -> Any:
+    """Value of a node without variables and merges."""
+    if isinstance(node, yaml.ScalarNode):
+        if "${" in node.value.replace("$$", ""):
+            return None  # what the variable stands for is not in the file
+        return node.value.replace("$$", "$") if node.style else parse_scalar(node.value.replace("$$", "$"))
+    if isinstance(node, yaml.MappingNode):
+        return {scalar_value(key): _node_value(value) for key, value in node.value}
+    return None
+
+
+def all_nodes(pages: Sequence[Any]) -> Iterator[Any]:
+    """Yield every node of pages, keys of mappings too."""
+    left = [page for page in pages if page is not None]
+    while left:
+        node = left.pop()
+        yield node
+        if isinstance(node, yaml.MappingNode):
+            left += [one for pair in node.value for one in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            left += node.value
+
+
+def child_of(node: Any, name: str) -> Any:
+    """Value of a key of a mapping node; None where there is none."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((value for key, value in pairs if scalar_value(key) == name), None)
+
+
+def items_of(node: Any) -> Sequence[Any]:
+    """Items of a sequence node; empty for others."""
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
+
+
+def scalar_value(node: Any) -> str | None:
+    """Value of a scalar node; None for others."""
+    return node.value if isinstance(node, yaml.ScalarNode) else None
+
+
+def node_end(node: Any) -> int:
+    """End of a node in the text; in block style that of its last scalar, not the next token."""
+    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+        return int(node.end_mark.index)
+    parts = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
+    # Empty nodes have no place of their own; the parser may give them that of another.
+    written = [one for one in parts if one.start_mark.index < one.end_mark.index]
+    return max(map(node_end, written), default=int(node.start_mark.index))
+
+
+def multi_line_pages(pages: Sequence[Any]) -> Iterator[Any]:
+    """Yield the pages that are not in flow style: one line of those may hold secrets too."""
+    return (page for page in pages if not getattr(page, "flow_style", True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionRow:
+    """One question of a diagnosis, in words."""
+
+    question: str
+    why: str
+    rank: str
+    """Rank of the expected chunk."""
+    returned: int | None
+    """Hits of the answer; None = not stored."""
+
+
+def probed(evidence: DiagnosisEvidence) -> list[QuestionRow]:
+    """List the stored rankings and the questions, each with the rank of the expected chunk."""
+    ranks, returned, counts = evidence.get("ranks"), evidence.get("returned"), evidence.get("asked") or {}
+    if not ranks or not returned:
+        return []
+    rows = [
+        QuestionRow(
+            question="Last healthy run",
+            why="what it was like",
+            rank=_rank(ranks["before"], is_stored=returned["before"] is not None),
+            returned=returned["before"],
+        ),
+        QuestionRow(
+            question="In the run",
+            why="the ranking to be explained",
+            rank=_rank(ranks["run"], is_stored=returned["run"] is not None),
+            returned=returned["run"],
+        ),
+    ]
+    repeats = list(zip(ranks["repeats"], returned["repeats"], strict=True))
+    rows += [
+        QuestionRow(
+            question=f"The query again, {number}", why="is the fault persistent?", rank=_rank(rank), returned=count
+        )
+        for number, (rank, count) in enumerate(repeats, 1)
+    ]
+    rows += _unanswered("The query again", counts.get(Kind.REPEAT, 0) - len(repeats))
+    if counts.get(Kind.DEEP):
+        rank = _rank(ranks["deep"], is_stored=returned["deep"] is not None, unknown="not answered")
+        why = "how far did the expected chunk fall?"
+        rows.append(QuestionRow(question="The query, far deeper", why=why, rank=rank, returned=returned["deep"]))
+    rows += [
+        QuestionRow(
+            question=f"The expected text as the query, {number}",
+            why="is it in the index at all?",
+            rank=_rank(rank),
+            returned=None,
+        )
+        for number, rank in enumerate(ranks["known_items"], 1)
+    ]
+    rows += _unanswered("The expected text as the query", counts.get(Kind.KNOWN_ITEM, 0) - len(ranks["known_items"]))
+    if counts.get(Kind.CONTROL):
+        why = "is it found, as it must be if the index knows it?"
+        rank = _rank(ranks["control"], missing="not brought, or not answered")
+        rows.append(QuestionRow(question="The text of the run's first hit", why=why, rank=rank, returned=None))
+    return rows
+
+
+def findings(evidence: DiagnosisEvidence) -> list[str]:
+    """Return the rest of the evidence in sentences without full stops."""
+    return list(_findings(evidence))
+
+
+def advice(cause: Cause) -> str:
+    """Return what to do about the cause."""
+    return CAUSE_ADVICE[cause]
+
+
+def _findings(evidence: DiagnosisEvidence) -> Iterator[str]:
+    if failed := evidence.get("failed"):
+        yield f"not answered: {', '.join(map(_failure_text, failed))}"
+    change, chunks = evidence.get("score_change"), evidence.get("scores_compared", 0)
+    if change is not None:
+        yield f"the scores of {counted(chunks, 'chunk')} found then and now differ by {change:.1%} in the median"
+    for match in evidence.get("matches", ()):
+        yield f"chunk {match['id']} holds {percent_text(match['similarity'])} of the word 3-grams of the expected text"
+    for one, other, share in evidence.get("near_copies", ()):
+        yield f"{one} and {other} share {percent_text(share)} of their word 3-grams"
+    if "score_before" in evidence:
+        yield (
+            f"the expected chunk scored {evidence['score_before']:.4g} when last healthy, and the last of the top k "
+            f"{evidence['score_at_k']:.4g} today"
+        )
+
+
+def _rank(
+    rank: int | None, *, is_stored: bool = True, missing: str = "not in the answer", unknown: str = "unknown"
+) -> str:
+    if rank is not None:
+        return f"rank {rank}"
+    return missing if is_stored else unknown
+
+
+def _unanswered(question: str, count: int) -> Sequence[QuestionRow]:
+    why = "failed, so it proves nothing"
+    return [QuestionRow(question=f"{question}, {counted(count, 'time')}", why=why, rank="not answered", returned=None)][
+        : max(count, 0)
+    ]
+
+
+def _failure_text(failure: str) -> str:
+    """Return a failed probe of the evidence, `refused, HTTP 503`, in words."""
+    outcome, comma, status = failure.partition(", ")
+    return f"{outcome_word(outcome)}{comma}{status}"

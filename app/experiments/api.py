@@ -1,0 +1,317 @@
+"""REST routes of experiments: defined, told of exposures and outcomes, read with their decision."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+
+from app.base.api.bodies import Content, answers_with, refusals
+from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
+from app.base.api.keys import Scope
+from app.base.api.requests import expensive
+from app.base.api.schemas import Page
+from app.base.documents.fields import SLUG
+from app.base.documents.validation_messages import parse_document
+from app.catalog.api import After, Limit, body_schema, list_schema, wake, with_name
+from app.experiments.documents import (
+    MOST_ITEMS,
+    MOST_KEPT,
+    MOST_PAIRS,
+    ArmDocument,
+    ClickBatch,
+    ExperimentDocument,
+    ExposureBatch,
+    InterleavingDocument,
+    ListsRequest,
+    OutcomeBatch,
+    PromotionDocument,
+    ShadowBatch,
+    ShadowDocument,
+    WaiverRequest,
+)
+from app.experiments.domain.promotion import GateName
+from app.experiments.domain.views import (
+    ArmView,
+    DifferentPair,
+    ExperimentDetail,
+    ExperimentView,
+    InterleavingView,
+    MergedList,
+    PromotionView,
+    ReceivedClicks,
+    ReceivedExposures,
+    ReceivedOutcomes,
+    ReceivedPairs,
+    ShadowDetail,
+    ShadowView,
+)
+from app.experiments.service import experiments, promotions, shadows
+
+router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(refuse_unknown_parameters)])
+
+_READ_ONLY: Final = ExperimentDetail.__annotations__.keys() - ExperimentDocument.model_fields.keys()
+"""Fields that answers add to a document, so that an answer can be sent back; and those of arms."""
+_READ_ONLY_OF_ARMS: Final = ArmView.__annotations__.keys() - ArmDocument.model_fields.keys()
+
+
+@router.get("/experiments")
+def list_experiments(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[ExperimentView]:
+    """List the experiments, each in its current epoch."""
+    found = experiments.list_experiments(store, after=after, limit=limit + 1, now=datetime.now(UTC))
+    return Page(items=found[:limit], next=found[limit - 1]["slug"] if len(found) > limit else None)
+
+
+@router.get("/experiments/{slug}")
+def get_experiment(store: StoreDep, slug: str) -> ExperimentDetail:
+    """Show an experiment: its arms, the interval of their difference over time, the decision and why.
+
+    The interval holds at every look, however often this is read.
+    """
+    return experiments.load_experiment(store, slug, now=datetime.now(UTC))
+
+
+@router.put(
+    "/experiments/{slug}",
+    responses=answers_with(ExperimentDetail, 201),
+    openapi_extra=body_schema(ExperimentDocument),
+)
+def put_experiment(store: StoreDep, request: Request, response: Response, slug: str, body: Content) -> ExperimentDetail:
+    """Create an experiment, or begin an epoch of it with what has changed.
+
+    Clients assign units by the published function of docs/assignment.md. A new epoch deals them anew, and is tested
+    alone.
+    """
+    document, now = parse_document(ExperimentDocument, _given(with_name(body, "slug", slug))), datetime.now(UTC)
+    created = experiments.put_experiment(store, document, by=request.state.identity.name, now=now)
+    response.status_code = 201 if created else 200
+    return experiments.load_experiment(store, slug, now=now)
+
+
+@router.delete("/experiments/{slug}", status_code=204)
+def delete_experiment(store: StoreDep, slug: str) -> None:
+    """Archive an experiment and delete its units at once."""
+    experiments.archive_experiment(store, slug, now=datetime.now(UTC))
+
+
+@router.post("/experiments/{slug}/exposures", openapi_extra=list_schema("Exposure", most=MOST_ITEMS))
+def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposures:
+    """Take in which units were exposed, at most 10,000 a request: `[{unit, arm?, at?}]`; a unit counts once.
+
+    Unit ids are stored hashed. Send a request again where its answer was lost: nothing counts twice.
+    """
+    batch = parse_document(ExposureBatch, {"exposures": body})
+    return experiments.receive_exposures(store, slug, batch.exposures, now=datetime.now(UTC))
+
+
+@router.post("/experiments/{slug}/outcomes", openapi_extra=list_schema("UnitOutcome", most=MOST_ITEMS))
+def post_outcomes(store: StoreDep, slug: str, body: Content) -> ReceivedOutcomes:
+    """Take in outcomes of exposed units, at most 10,000 a request: `[{event_id, unit, value, at?}]`.
+
+    The first value of a unit stays; none within the window is a 0. Sent again, nothing counts twice.
+    """
+    batch = parse_document(OutcomeBatch, {"outcomes": body})
+    return experiments.receive_outcomes(store, slug, batch.outcomes, now=datetime.now(UTC))
+
+
+def _given(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body without what answers add."""
+    given = {name: value for name, value in body.items() if name not in _READ_ONLY}
+    arms = given.get("arms")
+    if isinstance(arms, list):
+        given["arms"] = [
+            {name: one[name] for name in one if name not in _READ_ONLY_OF_ARMS} if isinstance(one, dict) else one
+            for one in arms
+        ]
+    return given
+
+
+_READ_ONLY_OF_SHADOWS: Final = ShadowDetail.__annotations__.keys() - ShadowDocument.model_fields.keys()
+"""Fields that answers add to a document, so that an answer can be sent back."""
+
+
+@router.get("/shadows")
+def list_shadows(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[ShadowView]:
+    """List the shadows, each over all its hours."""
+    found = shadows.list_shadows(store, after=after, limit=limit + 1)
+    return Page(items=found[:limit], next=found[limit - 1]["slug"] if len(found) > limit else None)
+
+
+@router.get("/shadows/{slug}")
+def get_shadow(store: StoreDep, slug: str) -> ShadowDetail:
+    """Show how far a candidate's answers differ from those that users get, by the hour, and what people preferred.
+
+    Nobody sees a shadow's answers: it measures no satisfaction. People prefer among the most different pairs, which are
+    no random sample.
+    """
+    return shadows.load_shadow(store, slug)
+
+
+@router.put(
+    "/shadows/{slug}",
+    responses=answers_with(ShadowDetail, 201) | refusals(409),
+    openapi_extra=body_schema(ShadowDocument),
+)
+def put_shadow(store: StoreDep, request: Request, response: Response, slug: str, body: Content) -> ShadowDetail:
+    """Define a shadow: the retriever that may follow, which is asked a share of what users ask.
+
+    The candidate stays; share, `k` and the number of kept pairs can be changed. Kept pairs hold queries of users, for
+    30 days; `keep: 0` keeps none.
+    """
+    given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY_OF_SHADOWS}
+    document, now = parse_document(ShadowDocument, given), datetime.now(UTC)
+    created = shadows.put_shadow(store, document, by=request.state.identity.name, now=now)
+    response.status_code = 201 if created else 200
+    return shadows.load_shadow(store, slug)
+
+
+@router.get("/shadows/{slug}/pairs")
+@needs(Scope.WRITE)
+def list_pairs(
+    store: StoreDep, slug: str, limit: Annotated[int, Query(ge=1, le=MOST_KEPT)] = 50
+) -> Page[DifferentPair]:
+    """List the queries of users whose answers differ most, for keys that may write; never the answers."""
+    return Page(items=shadows.list_pairs(store, slug, limit=limit), next=None)
+
+
+@router.post("/shadows/{slug}/pairs", openapi_extra=list_schema("ShadowPair", most=MOST_PAIRS), responses=refusals(409))
+@expensive
+def post_pairs(
+    *,
+    store: StoreDep,
+    vault: VaultDep,
+    request: Request,
+    slug: Annotated[str, Path(pattern=SLUG)],
+    body: Content,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> ReceivedPairs:
+    """Take in what users got for a query and what the candidate gave, at most 1,000 a request.
+
+    `[{query, a: [hits], b?: [hits], a_seconds?, b_seconds?}]`, where a hit is an id or `{id, text}`; `b_failed: true`
+    in the place of `b` where the candidate did not answer. Without both Coalmine asks the candidate of the shadow a
+    share of the queries, in the background and within its limits. Sums are kept; queries only until they are asked, and
+    with the most different pairs. For a day a request that is sent again with the same `Idempotency-Key` counts once.
+    """
+    batch = parse_document(ShadowBatch, {"pairs": body})
+    received = shadows.receive_pairs(store, vault, slug, batch.pairs, now=datetime.now(UTC), key=idempotency_key)
+    if received["to_ask"]:
+        wake(request)
+    return received
+
+
+@router.delete("/shadows/{slug}", status_code=204)
+def delete_shadow(store: StoreDep, slug: str) -> None:
+    """Delete a shadow: its figures, and at once what is kept of queries. Its tasks stay until they are archived."""
+    shadows.delete_shadow(store, slug)
+
+
+_READ_ONLY_OF_INTERLEAVINGS: Final = InterleavingView.__annotations__.keys() - InterleavingDocument.model_fields.keys()
+"""Fields that answers add to a document, so that an answer can be sent back."""
+
+
+@router.get("/interleavings")
+def list_interleavings(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[InterleavingView]:
+    """List the interleavings, each in its current epoch."""
+    found = experiments.list_interleavings(store, after=after, limit=limit + 1)
+    return Page(items=found[:limit], next=found[limit - 1]["slug"] if len(found) > limit else None)
+
+
+@router.get("/interleavings/{slug}")
+def get_interleaving(store: StoreDep, slug: str) -> InterleavingView:
+    """Show which ranking units prefer, the decision and why. The interval holds at every look."""
+    return experiments.load_interleaving(store, slug)
+
+
+@router.put(
+    "/interleavings/{slug}",
+    responses=answers_with(InterleavingView, 201),
+    openapi_extra=body_schema(InterleavingDocument),
+)
+def put_interleaving(
+    store: StoreDep, request: Request, response: Response, slug: str, body: Content
+) -> InterleavingView:
+    """Create an interleaving, or begin an epoch of it with what has changed: all counts and clicks are deleted."""
+    given = {
+        name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY_OF_INTERLEAVINGS
+    }
+    document = parse_document(InterleavingDocument, given)
+    created = experiments.put_interleaving(store, document, by=request.state.identity.name, now=datetime.now(UTC))
+    response.status_code = 201 if created else 200
+    return experiments.load_interleaving(store, slug)
+
+
+@router.delete("/interleavings/{slug}", status_code=204)
+def delete_interleaving(store: StoreDep, slug: str) -> None:
+    """Delete an interleaving and its clicks."""
+    experiments.delete_interleaving(store, slug)
+
+
+@router.post("/interleavings/{slug}/lists", openapi_extra=body_schema(ListsRequest))
+def post_lists(store: StoreDep, slug: str, body: Content) -> MergedList:
+    """Merge two rankings for a unit by team draft; nothing is stored.
+
+    The function is published in docs/assignment.md, so that clients need no call.
+    """
+    return experiments.merge_lists(store, slug, parse_document(ListsRequest, body))
+
+
+@router.post("/interleavings/{slug}/clicks", openapi_extra=list_schema("Click", most=MOST_ITEMS))
+def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
+    """Take in clicks, at most 10,000 a request: `[{event_id, unit, team}]`, `team` as the merged list has it.
+
+    Ids are stored hashed. Sent again, nothing counts twice.
+    """
+    batch = parse_document(ClickBatch, {"clicks": body})
+    return experiments.receive_clicks(store, slug, batch.clicks, now=datetime.now(UTC))
+
+
+_READ_ONLY_OF_PROMOTIONS: Final = PromotionView.__annotations__.keys() - PromotionDocument.model_fields.keys()
+
+
+@router.get("/promotions")
+def list_promotions(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[PromotionView]:
+    """List the promotions, each with its gates."""
+    found = promotions.list_promotions(store, after=after, limit=limit + 1, now=datetime.now(UTC))
+    return Page(items=found[:limit], next=found[limit - 1]["slug"] if len(found) > limit else None)
+
+
+@router.get("/promotions/{slug}")
+def get_promotion(store: StoreDep, slug: str) -> PromotionView:
+    """Show where a candidate stands: the offline comparison, the judge, users. The last gate overrules the first."""
+    return promotions.load_promotion(store, slug, now=datetime.now(UTC))
+
+
+@router.put(
+    "/promotions/{slug}", responses=answers_with(PromotionView, 201), openapi_extra=body_schema(PromotionDocument)
+)
+def put_promotion(store: StoreDep, request: Request, response: Response, slug: str, body: Content) -> PromotionView:
+    """Hold a candidate to three gates: `{current, candidate, experiment}`, two checks and an experiment.
+
+    A change forgets the waivers.
+    """
+    given = {
+        name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY_OF_PROMOTIONS
+    }
+    document, now = parse_document(PromotionDocument, given), datetime.now(UTC)
+    created = promotions.put_promotion(store, document, by=request.state.identity.name, now=now)
+    response.status_code = 201 if created else 200
+    return promotions.load_promotion(store, slug, now=now)
+
+
+@router.delete("/promotions/{slug}", status_code=204)
+def delete_promotion(store: StoreDep, slug: str) -> None:
+    """Delete a promotion with its waivers."""
+    promotions.delete_promotion(store, slug)
+
+
+@router.put("/promotions/{slug}/waivers/{gate}", openapi_extra=body_schema(WaiverRequest))
+def put_waiver(store: StoreDep, request: Request, slug: str, gate: GateName, body: Content) -> PromotionView:
+    """Waive a gate; who does it and why stand beside it from then on."""
+    wish, now = parse_document(WaiverRequest, body), datetime.now(UTC)
+    promotions.waive_gate(store, slug, gate, reason=wish.reason, by=request.state.identity.name, now=now)
+    return promotions.load_promotion(store, slug, now=now)
+
+
+@router.delete("/promotions/{slug}/waivers/{gate}", status_code=204)
+def delete_waiver(store: StoreDep, slug: str, gate: GateName) -> None:
+    """Withdraw the waiver of a gate."""
+    promotions.withdraw_waiver(store, slug, gate)

@@ -1,0 +1,396 @@
+"""Pages of live traffic: the list of all kinds with forms of new ones, an experiment, and a promotion."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.annotation.documents import TaskDocument
+from app.annotation.service import tasks
+from app.base.api.deps import StoreDep
+from app.base.api.keys import Scope
+from app.base.api.requests import takes_form
+from app.base.db.engine import Store
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.texts import change_text
+from app.base.web.forms import Form, has_scope, parse_number, problems_by_field, read_form
+from app.base.web.rendering import render
+from app.catalog.api import wake
+from app.catalog.service import definitions
+from app.experiments.documents import (
+    ExperimentDocument,
+    InterleavingDocument,
+    PromotionDocument,
+    ShadowDocument,
+    WaiverRequest,
+)
+from app.experiments.domain.promotion import GateName
+from app.experiments.domain.views import ExperimentLook, RateDifferenceView, ShadowHour
+from app.experiments.service import experiments, promotions, shadows
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_MOST = 500
+_NEW = Form(
+    texts={
+        "experiment.arms[1].share": "0.05",
+        "experiment.delta": "0.02",
+        "experiment.window": "24h",
+        "experiment.max_units": "20000",
+        "interleaving.max_units": "20000",
+        "shadow.share": "0.05",
+        "shadow.k": "10",
+        "shadow.keep": "50",
+    }
+)
+"""What the forms of new ones begin with; names are kind and path of a field."""
+
+
+@router.get("/experiments")
+def show_experiments(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show promotions, experiments, shadows and interleavings, with the forms of new ones."""
+    return _experiments(request, store)
+
+
+@router.post("/experiments")
+@takes_form(fields=12)
+async def create(request: Request, store: StoreDep) -> Response:
+    """Create a promotion, an experiment, a shadow or an interleaving."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_created, request, store, form))
+
+
+@router.get("/experiments/{slug}")
+def show_experiment(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show an experiment: its decision, arms, and the interval over time."""
+    found = experiments.load_experiment(store, slug, now=datetime.now(UTC))
+    chart = draw_intervals(found["looks"], delta=found["delta"], decided_at=found["decided_at"])
+    return render(request, "experiments/experiment.html", experiment=found, chart=chart, size=(WIDTH, HEIGHT))
+
+
+@router.get("/promotions/{slug}")
+def show_promotion(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show where a candidate stands: its gates with their reasons, and forms to waive them."""
+    found = promotions.load_promotion(store, slug, now=datetime.now(UTC))
+    return render(request, "experiments/promotion.html", promotion=found)
+
+
+@router.post("/promotions/{slug}/waive")
+@takes_form(fields=2)
+async def waive_gate(request: Request, store: StoreDep, slug: str) -> Response:
+    """Waive a gate, or withdraw its waiver where no reason is given."""
+    form = await read_form(request)
+    if form.get("gate") not in set(GateName):
+        raise InvalidInputError([Problem(path="gate", message="is a gate of the promotion")])
+    gate = GateName(form.get("gate"))
+    reason = form.stripped("reason")
+    if reason:
+        wish = parse_document(WaiverRequest, {"reason": reason})
+        by, now = request.state.identity.name, datetime.now(UTC)
+        act = partial(promotions.waive_gate, store, slug, gate, reason=wish.reason, by=by, now=now)
+    else:
+        act = partial(promotions.withdraw_waiver, store, slug, gate)
+    await anyio.to_thread.run_sync(act)
+    return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
+
+
+def _created(request: Request, store: Store, form: Form) -> Response:
+    kind = form.get("kind")
+    if kind not in _CREATE:
+        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(_CREATE)}")])
+    fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
+    try:
+        return RedirectResponse(_CREATE[kind](store, fields, request.state.identity.name), status_code=303)
+    except InvalidInputError as error:
+        problems = [replace(one, path=f"{kind}.{one.path}") for one in error.problems]
+        return _experiments(request, store, form, problems=problems, status=422)
+    except ConflictError as error:
+        problem = Problem(path=f"{kind}.slug", message=str(error))
+        return _experiments(request, store, form, problems=(problem,), status=409)
+
+
+def _create_promotion(store: Store, form: Form, by: str) -> str:
+    names = {name: form.stripped(name) for name in ("slug", "current", "candidate")}
+    document = parse_document(PromotionDocument, {**names, "experiment": form.stripped("experiment") or None})
+    promotions.put_promotion(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return f"/promotions/{quote(document.slug)}"
+
+
+def _create_experiment(store: Store, form: Form, by: str) -> str:
+    share = parse_number(form.get("arms[1].share"))
+    shares = (round(1 - share, 9) if isinstance(share, int | float) else share, share)
+    arms = [{"name": form.stripped(f"arms[{place}].name"), "share": one} for place, one in enumerate(shares)]
+    numbers = {name: parse_number(form.get(name)) for name in ("delta", "max_units")}
+    described = {"slug": form.stripped("slug"), "arms": arms, "window": form.stripped("window"), **numbers}
+    document = parse_document(ExperimentDocument, described)
+    experiments.put_experiment(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return f"/experiments/{quote(document.slug)}"
+
+
+def _create_shadow(store: Store, form: Form, by: str) -> str:
+    document = parse_document(ShadowDocument, shadow_document(form.stripped("slug"), form))
+    shadows.put_shadow(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return f"/shadows/{quote(document.slug)}"
+
+
+def _create_interleaving(store: Store, form: Form, by: str) -> str:
+    names = {name: form.stripped(name) for name in ("slug", "a", "b")}
+    document = parse_document(InterleavingDocument, {**names, "max_units": parse_number(form.get("max_units"))})
+    experiments.put_interleaving(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    return "/experiments#interleavings"
+
+
+_CREATE: Mapping[str, Callable[[Store, Form, str], str]] = {
+    "promotion": _create_promotion,
+    "experiment": _create_experiment,
+    "shadow": _create_shadow,
+    "interleaving": _create_interleaving,
+}
+
+
+def _experiments(
+    request: Request, store: Store, form: Form = _NEW, *, problems: Sequence[Problem] = (), status: int = 200
+) -> HTMLResponse:
+    now = datetime.now(UTC)
+    found = experiments.list_experiments(store, limit=_MOST, now=now)
+    return render(
+        request,
+        "experiments/experiments.html",
+        status=status,
+        promotions=promotions.list_promotions(store, limit=_MOST, now=now),
+        experiments=found,
+        shadows=shadows.list_shadows(store, limit=_MOST),
+        interleavings=experiments.list_interleavings(store, limit=_MOST),
+        kind=form.get("kind"),
+        typed=form if form is _NEW else Form(texts={**_NEW.texts, **form.texts}),
+        wrong=problems_by_field(problems),
+        problems=problems,
+        checks=choices(store, "check"),
+        retrievers=choices(store, "retriever"),
+        named=[(one["slug"], one["slug"]) for one in found],
+    )
+
+
+_SHOWN_PAIRS = 10
+_NEW_TASK = {"count": "50", "overlap": "0.2"}
+
+
+@router.get("/shadows/{slug}")
+def show_shadow(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show a shadow: its overlap over time, failures and latencies, and what people prefer."""
+    return _shadow(request, store, slug)
+
+
+@router.post("/shadows/{slug}")
+@takes_form(fields=4)
+async def change_shadow(request: Request, store: StoreDep, slug: str) -> Response:
+    """Define a shadow, or change the share that is asked and the pairs that are kept."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_submitted, request, store, slug, form, _define))
+
+
+@router.post("/shadows/{slug}/tasks")
+@takes_form(fields=4)
+async def draw_pairs(request: Request, store: StoreDep, slug: str) -> Response:
+    """Create a task of the most different pairs, and have them drawn."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_submitted, request, store, slug, form, _draw))
+
+
+@router.post("/shadows/{slug}/delete")
+def delete_shadow(store: StoreDep, slug: str) -> Response:
+    """Delete a shadow and what is kept of queries."""
+    shadows.delete_shadow(store, slug)
+    return RedirectResponse("/experiments", status_code=303)
+
+
+def choices(store: Store, kind: str) -> list[tuple[str, str]]:
+    """Return the definitions of a kind, to be chosen from by name."""
+    return [(row.slug, row.slug) for row in definitions.list_all(store, kind)]
+
+
+def shadow_document(slug: str, form: Form) -> dict[str, Any]:
+    """Return the document that the form of a shadow describes."""
+    numbers = {name: parse_number(form.get(name)) for name in ("share", "k", "keep")}
+    return {"slug": slug, "candidate": form.stripped("candidate") or None, **numbers}
+
+
+def _define(request: Request, store: Store, slug: str, form: Form) -> str:
+    document = parse_document(ShadowDocument, shadow_document(slug, form))
+    shadows.put_shadow(store, document, by=request.state.identity.name, now=datetime.now(UTC))
+    return f"/shadows/{quote(slug)}"
+
+
+def _draw(request: Request, store: Store, slug: str, form: Form) -> str:
+    now = datetime.now(UTC)
+    described = {
+        "slug": form.stripped("task"),
+        "suite": form.stripped("suite"),
+        "pairs": {"shadow": slug, "count": parse_number(form.get("count"))},
+        "overlap": parse_number(form.get("overlap")),
+    }
+    document = parse_document(TaskDocument, described)
+    tasks.put_task(store, document, by=request.state.identity.name, now=now, only_new=True)
+    tasks.request_pool(store, document.slug, now=now)
+    wake(request)
+    return f"/tasks/{quote(document.slug)}"
+
+
+def _submitted(
+    request: Request, store: Store, slug: str, form: Form, act: Callable[[Request, Store, str, Form], str]
+) -> Response:
+    """Do what a form says and lead on, or show the page again with what is wrong."""
+    try:
+        return RedirectResponse(act(request, store, slug, form), status_code=303)
+    except InvalidInputError as error:
+        return _shadow(request, store, slug, form, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _shadow(request, store, slug, form, problems=(Problem(message=str(error)),), status=409)
+
+
+def _shadow(
+    request: Request,
+    store: Store,
+    slug: str,
+    form: Form | None = None,
+    *,
+    problems: Sequence[Problem] = (),
+    status: int = 200,
+) -> HTMLResponse:
+    shadow = shadows.load_shadow(store, slug)
+    may_write = has_scope(request, Scope.WRITE)  # queries of users are personal data
+    stored = {
+        name: "" if (value := shadow.get(name)) is None else str(value) for name in ("candidate", "share", "k", "keep")
+    }
+    return render(
+        request,
+        "experiments/shadow.html",
+        status=status,
+        shadow=shadow,
+        pairs=shadows.list_pairs(store, slug, limit=_SHOWN_PAIRS) if shadow["kept"] and may_write else (),
+        chart=draw_overlap(shadow["hours"]),
+        size=(WIDTH, HEIGHT),
+        typed=Form(texts={**_NEW_TASK, "task": f"{slug}-pairs"[:64], **stored, **({} if form is None else form.texts)}),
+        problems=problems,
+        wrong=problems_by_field(problems),
+        suites=choices(store, "suite"),
+        retrievers=choices(store, "retriever"),
+    )
+
+
+WIDTH: Final = 640
+HEIGHT: Final = 220
+_MARGIN: Final = 1.15
+"""How much higher the field is than what it has to show."""
+_WIDEST: Final = 3.0
+"""The first intervals may be wider than the last one by so much; what is beyond is cut off."""
+_FEWEST: Final = 2
+"""Looks that make a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalChart:
+    """The drawing in its own units, with the same in words for those who do not see it."""
+
+    band: str
+    """Points of the polygon between the ends of the intervals."""
+    middle: str
+    """Points of the line of the difference."""
+    zero: float
+    delta: tuple[float, float]
+    """Heights of delta above and below zero."""
+    decided: float | None
+    """Where the experiment ended; None = it runs."""
+    top: str
+    """The difference at the top and, below zero, at the bottom."""
+    bottom: str
+    first: str
+    """Times of the first and the last look."""
+    last: str
+    label: str
+
+
+def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at: str | None) -> IntervalChart | None:
+    """Draw the looks that have an interval; None where there are fewer than two."""
+    known = [(one["at"], found) for one in looks if (found := one["difference"]) is not None]
+    if len(known) < _FEWEST:
+        return None
+    moments = [datetime.fromisoformat(at).timestamp() for at, _ in known]
+    intervals = [found for _, found in known]
+    reach = _reach(intervals, delta)
+    begin, end = moments[0], moments[-1]
+
+    def across(moment: float) -> float:
+        return round(WIDTH * min(max((moment - begin) / (end - begin), 0.0), 1.0), 1)
+
+    def upwards(value: float) -> float:
+        return round(HEIGHT / 2 * (1 - min(max(value / reach, -1.0), 1.0)), 1)
+
+    places = [across(moment) for moment in moments]
+    upper = [f"{x},{upwards(one['high'])}" for x, one in zip(places, intervals, strict=True)]
+    lower = [f"{x},{upwards(one['low'])}" for x, one in zip(places, intervals, strict=True)]
+    newest = intervals[-1]
+    return IntervalChart(
+        band=" ".join([*upper, *reversed(lower)]),
+        middle=" ".join(f"{x},{upwards(one['value'])}" for x, one in zip(places, intervals, strict=True)),
+        zero=upwards(0.0),
+        delta=(upwards(delta), upwards(-delta)),
+        decided=None if decided_at is None else across(datetime.fromisoformat(decided_at).timestamp()),
+        top=change_text(reach),
+        bottom=change_text(-reach),
+        first=known[0][0],
+        last=known[-1][0],
+        label=(
+            f"Difference over {len(known)} looks; at the last one {change_text(newest['value'])}, 95 % interval "
+            f"{change_text(newest['low'])} to {change_text(newest['high'])}"
+        ),
+    )
+
+
+def _reach(intervals: Sequence[RateDifferenceView], delta: float) -> float:
+    """Largest difference that the field shows: all of the last interval, and of earlier ones what is not far off."""
+    furthest = max(max(abs(one["low"]), abs(one["high"])) for one in intervals)
+    last = max(abs(intervals[-1]["low"]), abs(intervals[-1]["high"]), delta)
+    return max(min(furthest, _WIDEST * last), last) * _MARGIN
+
+
+_FEWEST_HOURS = 2
+"""Hours that make a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapChart:
+    """The drawing in its own units, with the same in words for those who do not see it."""
+
+    line: str
+    """Points of the line."""
+    first: str
+    """Times of the first and the last hour."""
+    last: str
+    label: str
+
+
+def draw_overlap(hours: Sequence[ShadowHour]) -> OverlapChart | None:
+    """Draw the hours in which the candidate answered; None where there are fewer than two."""
+    known = [(one["at"], overlap) for one in hours if (overlap := one["rbo"]) is not None]
+    if len(known) < _FEWEST_HOURS:
+        return None
+    moments = [datetime.fromisoformat(at).timestamp() for at, _ in known]
+    begin, span = moments[0], moments[-1] - moments[0]
+    points = [
+        f"{WIDTH * (moment - begin) / span:.1f},{HEIGHT * (1 - overlap):.1f}"
+        for moment, (_, overlap) in zip(moments, known, strict=True)
+    ]
+    overlaps = [overlap for _, overlap in known]
+    label = (
+        f"Rank-biased overlap over {len(known)} hours: {min(overlaps):.3f} to {max(overlaps):.3f}, "
+        f"in the last one {overlaps[-1]:.3f}"
+    )
+    return OverlapChart(line=" ".join(points), first=known[0][0], last=known[-1][0], label=label)

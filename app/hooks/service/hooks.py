@@ -1,0 +1,312 @@
+"""Views of hooks: destination, the checks that use each, and delivery counts. It only reads."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from app.alerts import store as incidents
+from app.alerts.service import views as alert_views
+from app.alerts.service.views import Links
+from app.base.addresses import AddressPolicy, LookUp, hook_warning, literal
+from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.errors import ConflictError, NotFoundError
+from app.base.values import DeliveryState
+from app.catalog.documents.secret_fields import hook_for_readers
+from app.catalog.service.references import require
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions
+from app.catalog.store.definitions import Definition
+from app.hooks.documents import PAGERDUTY_URL
+from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, Message, Receipt, Send, mail_port_hint
+from app.hooks.service.deliveries import (
+    RESOLVED,
+    PreparedDelivery,
+    SentDelivery,
+    attempt_row,
+    deliver_next,
+    hook_value,
+    resend_at,
+    send_prepared,
+    unreachable_reason,
+)
+from app.hooks.store import outbox, replays
+from app.hooks.store.outbox import DeliveryCounts, DeliveryRow
+from app.records.store import series
+
+KIND = "hook"
+LATELY: Final = timedelta(days=1)
+"""Period of the failure count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookLine:
+    """One hook with its delivery counts."""
+
+    definition: Definition
+    destination: str
+    checks: Sequence[str]
+    """The checks in force that use it, by slug."""
+    pending: int
+    dead: int
+    retrying: int
+    """Notifications to send that were tried three times or more."""
+    failures: int
+    """Failed attempts of the last day."""
+    newest: DeliveryView | None
+    """Its newest delivery."""
+
+
+def list_hooks(store: Store, now: datetime, *, for_readers: bool) -> list[HookLine]:
+    """List the hooks in force by slug, see `for_reader`."""
+    with store.read() as connection:
+        return _lines(connection, definitions.list_definitions(connection, KIND), now, for_readers=for_readers)
+
+
+def find_hook(store: Store, slug: str, now: datetime, *, for_readers: bool) -> HookLine:
+    """Find a hook in force, see `for_reader`. Raises NotFoundError."""
+    with store.read() as connection:
+        hook = require(definitions.find_definition(connection, KIND, slug), f"hook '{slug}'")
+        return _lines(connection, [hook], now, for_readers=for_readers)[0]
+
+
+def for_reader(hook: Definition, *, for_readers: bool) -> Definition:
+    """Return a hook as it is or, `for_readers` who may not define hooks, without the path of a webhook's address."""
+    return replace(hook, body=hook_for_readers(hook.body)) if for_readers else hook
+
+
+def destination(hook: Mapping[str, Any]) -> str:
+    """Destination of a stored hook, without what may be a secret: a user, a path's end, a query."""
+    kind = hook["kind"]
+    if kind == HookKind.EMAIL:
+        return f"{', '.join(hook['to'])} through {hook['host']}"
+    if kind in (HookKind.SLACK, HookKind.APPRISE):
+        return f"{'Slack' if kind == HookKind.SLACK else 'a service of Apprise'}; the address is a secret"
+    url = hook["url"] or PAGERDUTY_URL
+    return _masked(url)
+
+
+def _masked(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"
+
+
+def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *, for_readers: bool) -> list[HookLine]:
+    users: defaultdict[str, list[str]] = defaultdict(list)
+    for check in definitions.list_definitions(connection, "check"):
+        for slug in dict.fromkeys([*check.body["hooks"], *(check.body.get("report") or {}).get("hooks", ())]):
+            users[slug].append(check.slug)
+    counted = outbox.count_by_hook(connection, since=to_us(now - LATELY))
+    counts = {hook.id: counted.get(hook.id, DeliveryCounts()) for hook in hooks}
+    retrying = series.retrying_deliveries(connection)
+    newest = alert_views.deliveries_by_id(connection, [one.newest for one in counts.values() if one.newest is not None])
+    return [
+        HookLine(
+            definition=for_reader(hook, for_readers=for_readers),
+            destination=destination(for_reader(hook, for_readers=for_readers).body),
+            checks=users[hook.slug],
+            pending=counts[hook.id].pending,
+            dead=counts[hook.id].dead,
+            retrying=retrying.get(hook.id, 0),
+            failures=counts[hook.id].failures,
+            newest=newest.get(counts[hook.id].newest),
+        )
+        for hook in hooks
+    ]
+
+
+def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any], look_up: LookUp | None = None) -> list[str]:
+    """Return why a hook, given as JSON, cannot be delivered to by the address settings, or hardly by its port.
+
+    A host name is checked where it can be resolved, which takes up to a second: never in a transaction.
+    """
+    return [note for _, note in notes_on_hooks(policy, [hook], look_up)]
+
+
+def notes_on_hooks(
+    policy: AddressPolicy, hooks: Collection[Mapping[str, Any]], look_up: LookUp | None
+) -> list[tuple[str, str]]:
+    """Return which of these hooks, by slug, cannot be delivered to and why: see `hook_warnings`."""
+    hosts = [(str(hook.get("slug") or ""), host) for hook in hooks for host in _hosts(hook) if host]
+    names = [host for _, host in hosts if literal(host) is None]
+    leads = look_up(names) if look_up is not None and names else {}
+    judged = [(slug, hook_warning(policy, host, leads.get(host, ()))) for slug, host in hosts]
+    judged += [(str(hook.get("slug") or ""), _port_hint(hook)) for hook in hooks]
+    return [(slug, warning) for slug, warning in judged if warning is not None]
+
+
+def _port_hint(hook: Mapping[str, Any]) -> str | None:
+    port, tls = str(hook.get("port") or ""), str(hook.get("tls") or "")
+    return mail_port_hint(int(port), tls) if hook.get("kind") == HookKind.EMAIL and port.isdecimal() else None
+
+
+def _hosts(hook: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the host of a hook and that of its own proxy; "" where there is none, or Apprise chooses it."""
+    try:
+        proxy = str(urlsplit(hook.get("proxy") or "").hostname or "")
+        host = str(hook.get("host") or urlsplit(hook.get("url") or "").hostname or "")
+    except ValueError:  # not a URL, such as one with brackets
+        return ()
+    return host if hook.get("kind") != HookKind.APPRISE or literal(host) is not None else "", proxy
+
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """Counts of a replay of a hook."""
+
+    replayed: int
+    overtaken: int
+    """Left dead: a later delivery of the incident overtook them, or it was resolved before the hook was notified."""
+
+
+def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
+    """Put every dead delivery of a hook that is about an incident back into the outbox, oldest first.
+
+    Raises NotFoundError, and ConflictError for a hook that is disabled.
+    """
+    with store.write() as connection:
+        hook = definitions.find_definition(connection, "hook", slug)
+        if hook is None or hook.archived_at is not None:
+            raise NotFoundError(f"there is no hook '{slug}'")
+        definitions.lock_definition(connection, hook.id)
+        hook = definitions.definition_by_id(connection, hook.id)
+        if hook.disabled_reason is not None:
+            raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
+        replayed = overtaken = 0
+        for delivery in sorted(_dead(connection, hook.id), key=lambda row: row.id):
+            if replays.is_overtaken(connection, delivery) or not with_resolve(connection, delivery):
+                overtaken += 1
+            elif replays.replay_delivery(connection, delivery.id, to_us(now)):
+                replayed += 1
+        return Replayed(replayed=replayed, overtaken=overtaken)
+
+
+def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
+    """Put a dead delivery back into the outbox; a trigger of a resolved incident goes with its resolve.
+
+    Raises NotFoundError; and ConflictError where it is not dead, its hook is archived or disabled, a later delivery
+    overtook it, or its incident has no resolve for the hook.
+    """
+    with store.write() as connection:
+        delivery = outbox.find_delivery(connection, delivery_id)
+        if delivery is None:
+            raise NotFoundError(f"there is no delivery '{delivery_id}'")
+        definitions.lock_definition(connection, delivery.hook_id)
+        if (why := unreachable_reason(definitions.definition_by_id(connection, delivery.hook_id))) is not None:
+            raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
+        if delivery.state != DeliveryState.DEAD:
+            raise ConflictError("only a dead delivery can be replayed")
+        if replays.is_overtaken(connection, delivery):
+            raise ConflictError("a later delivery about this incident has reached the hook or is on its way")
+        ids = with_resolve(connection, delivery)
+        if not ids:
+            raise ConflictError(
+                "the incident has resolved since, and the hook was never notified of it: there is nothing to resolve"
+            )
+        for number in ids:
+            replays.replay_delivery(connection, number, to_us(now))
+
+
+def with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
+    """Ids to replay with a dead delivery that nothing overtook, itself first.
+
+    A trigger of a resolved incident needs its resolve, or it would stay open at the receiver for ever; empty where
+    there is none.
+    """
+    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    if incident is None or incident.resolved_at is None or delivery.type == RESOLVED:
+        return (delivery.id,)
+    end = replays.resolve_of(connection, delivery)
+    return () if end is None else (delivery.id, end.id)
+
+
+def _dead(connection: Connection, hook_id: int) -> Iterator[DeliveryRow]:
+    before: int | None = None
+    while True:
+        rows = outbox.list_deliveries(connection, hook_id=hook_id, state=DeliveryState.DEAD, before=before, limit=_PAGE)
+        yield from (row for row in rows if row.alert_id is not None)
+        if len(rows) < _PAGE:
+            return
+        before = rows[-1].id
+
+
+def attempt_next(
+    store: Store,
+    vault: Vault,
+    send: Send,
+    hook_id: int,
+    *,
+    owner: str,
+    links: Links,
+    clock: Callable[[], datetime],
+) -> SentDelivery | None:
+    """Attempt what is due to a hook, new deliveries before resends; None when there is nothing."""
+    sent = deliver_next(store, vault, send, hook_id, owner=owner, links=links, clock=clock)
+    return sent or resend_next(store, vault, send, hook_id, owner=owner, clock=clock)
+
+
+def next_attempt(store: Store, hook_id: int, now: datetime) -> datetime | None:
+    """Say when something is to be sent to a hook next; None = nothing is to be."""
+    with store.read() as connection:
+        at = outbox.next_attempt(connection, hook_id, now=to_us(now))
+    return None if at is None else from_us(at)
+
+
+def resend_next(
+    store: Store, vault: Vault, send: Send, hook_id: int, *, owner: str, clock: Callable[[], datetime]
+) -> SentDelivery | None:
+    """Send the delivered notification of a hook whose resend is due longest; None when none is due.
+
+    A failure is recorded as an attempt, and tried again a minute later.
+    """
+    while True:
+        now = clock()
+        with store.write() as connection:
+            begun = replays.begin_resend(connection, hook_id, owner=owner, now=to_us(now))
+        if begun is None:
+            return None
+        delivery = begun
+
+        def prepare(delivery: DeliveryRow = delivery, now: datetime = now) -> PreparedDelivery | None:
+            return _prepare(store, vault, delivery, owner=owner, now=now)
+
+        attempt = send_prepared(send, delivery, prepare, now)
+        if attempt is not None:  # else it is not needed any more, or somebody else has it: the next one
+            return _finish(store, delivery, attempt[0], owner=owner, now=clock())
+
+
+def _prepare(
+    store: Store, vault: Vault, delivery: DeliveryRow, *, owner: str, now: datetime
+) -> PreparedDelivery | None:
+    with store.write() as connection:
+        definition = definitions.definition_by_id(connection, delivery.hook_id)
+        if delivery.body is None or resend_at(connection, delivery, definition, now) is None:
+            replays.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
+            return None
+        if not replays.is_resending(connection, delivery.id, owner=owner):
+            return None
+        hook = hook_value(vault, definition)
+    return PreparedDelivery(
+        hook=hook, hook_version=definition.version_id, message=Message(id=delivery.message_id, body=delivery.body)
+    )
+
+
+def _finish(store: Store, delivery: DeliveryRow, receipt: Receipt, *, owner: str, now: datetime) -> SentDelivery | None:
+    with store.write() as connection:
+        definitions.lock_definition(connection, delivery.hook_id)
+        definition = definitions.definition_by_id(connection, delivery.hook_id)
+        following = resend_at(connection, delivery, definition, now + REFRESH_EVERY)
+        if not receipt.ok:
+            outbox.record_attempt(connection, delivery.id, attempt_row(receipt, now))
+        replays.finish_resend(connection, delivery.id, owner=owner, refresh_at=following)
+    reason = "Sent again." if receipt.ok else f"Sending it again failed: {receipt.detail or receipt.error}."
+    error = None if receipt.ok else receipt.error
+    return SentDelivery(
+        id=delivery.id, hook=delivery.hook, state=delivery.state, error=error, reason=reason, is_resend=True
+    )

@@ -1,0 +1,391 @@
+"""Views of runs, built from rows. Nothing here writes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.annotation.store import tasks
+from app.annotation.store.tasks import RecallEstimate
+from app.base.db.engine import Connection, Store
+from app.base.errors import NotFoundError
+from app.base.values import Canary, Outcome, RunStatus, Verdict
+from app.catalog.domain.suites import Member, coverage_note
+from app.catalog.domain.views import ReachView
+from app.catalog.service import suites as suite_power
+from app.catalog.service.references import find_check, find_run, require
+from app.catalog.service.snapshots import is_self_judged, load_suite, load_suite_in_force, load_suites
+from app.catalog.store import definitions, suites
+from app.catalog.store.definitions import Definition
+from app.catalog.store.suites import CanaryRow
+from app.records import documents as shapes
+from app.records.domain import PooledRecallView, RunDetails, RunDocument, RunProgress, RunView, SliceView
+from app.records.service import score_details
+from app.records.service.aggregates import run_body, slice_view, stored_aggregates, stored_probes
+from app.records.store import queue, rescoring, results
+from app.records.store import results as history
+from app.records.store.queue import Failure
+from app.records.store.results import RunRow, StateRow
+from app.runs.service.plans import asked_in
+from app.scoring.evaluation import RELEVANCE, Yardstick, unpack_reasons
+from app.scoring.runs import RunInputs, RunResponses, evaluate
+
+_NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
+
+
+def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
+    """Return the newest ended run of a check; of a measures version, the newest re-scored run.
+
+    Raises NotFoundError before the first.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rescored = score_details.find_rescoring(connection, check.id, version)
+        if rescored is not None:
+            rescored_run = rescoring.newest_run(connection, rescored.id)
+            if rescored_run is None:
+                raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {rescored.name} yet")
+            return full_run(connection, find_run(connection, str(rescored_run)), version)
+        newest = history.latest_body(connection, check.id)
+        if newest is None:
+            raise NotFoundError(f"check '{slug}' has no ended run yet")
+        run = history.find_run(connection, newest[0])
+        if run is None:
+            raise NotFoundError(f"check '{slug}' has no ended run any more")
+        return {**_full(connection, run, newest[1]), "progress": None}
+
+
+def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
+    """Return a run in full, as recorded or of a measures version."""
+    with store.read() as connection:
+        return full_run(connection, find_run(connection, run_id), version)
+
+
+def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
+    """Return a run in full; the details are stored for the newest run and computed for older ones."""
+    row, rescored = score_details.load_version(connection, row, version)
+    newest = history.latest_body(connection, row.check_id)
+    if rescored is None and newest is not None and newest[0] == row.id:
+        body = newest[1]
+    elif row.aggregates:
+        inputs = score_details.inputs_of_run(connection, row, rescored)
+        body = _recompute_body(connection, row, inputs, score_details.states_of(connection, row, inputs, rescored))
+        row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
+    else:
+        body = {}
+    return {**_full(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
+
+
+def _full(connection: Connection, row: RunRow, body: RunDetails) -> RunDocument:
+    check = _check_bodies(connection, [row])[row.id]
+    run = _run(row, check, body)
+    if not body:
+        return {**run, "self_judged": None}
+    depth = int(check["fetch_k"])
+    self_judged = is_self_judged(connection, body.get("judgment_sources"), run["retriever"], depth=depth)
+    return {**run, "self_judged": self_judged}
+
+
+def list_runs(
+    store: Store, slug: str, *, before: int | None, limit: int, version: str | None = None, with_queries: bool = True
+) -> list[RunView]:
+    """Return the runs of a check, newest first; of a measures version, the re-scored ones.
+
+    Lists lack tags and the canary counts of categories; without `with_queries` also the degraded queries.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rescored = score_details.find_rescoring(connection, check.id, version)
+        if rescored is not None:
+            rows = score_details.runs_in_version(connection, rescored, before=before, limit=limit)
+        else:
+            rows = history.list_runs(connection, check.id, before=before, limit=limit)
+        degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
+        suites_by_version = load_suites(connection, degraded)
+        checks = _check_bodies(connection, rows)
+        views: list[RunView] = []
+        unsummarised = [row for row in rows if row.probes is None and row.aggregates]
+        by_run = history.probes_of_runs(connection, [row.id for row in unsummarised])
+        older = {row.id: stored_probes(row, *by_run[row.id]) for row in unsummarised if row.id in by_run}
+        for row in rows:
+            suite = suites_by_version.get(row.suite_version_id or 0)
+            body: RunDetails = {
+                "degraded": [{"query": suite.canaries[place].query} for place in row.degraded_places] if suite else [],
+                "categories": _categories(row),
+            }
+            if probes := row.probes or older.get(row.id):
+                body = {**body, **probes}
+            views.append({**_run(row, checks[row.id], body), "progress": _progress(connection, row)})
+        return views
+
+
+def _run(row: RunRow, check: Mapping[str, Any], body: RunDetails) -> RunDocument:
+    return shapes.run_shape(
+        id=str(row.id),
+        check=row.check,
+        suite=check["suite"],
+        retriever=check["retriever"],
+        trigger=row.trigger,
+        index_version=row.index_version,
+        status=row.status,
+        scheduled_for=row.scheduled_for,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        verdict=row.verdict,
+        reasons=row.reasons,
+        counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
+        means=row.aggregates,
+        body=body,
+        embedder=row.embedder,
+        suite_hash=row.suite_hash,
+        config_hash=row.config_hash,
+        measures_version=row.measures_version,
+    )
+
+
+def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
+    """Return the number of recorded probes of an active run; None once it ended."""
+    if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
+        return None
+    total, staged = queue.progress(connection, row.id)
+    return {"done": asked_in(staged, total), "total": total}
+
+
+def _categories(row: RunRow) -> dict[str, SliceView]:
+    """Return the categories of a run from its row, which has no counts."""
+    return {
+        name: {**slice_view(part), "canaries": None, "measured": None}
+        for name, part in stored_aggregates(row).categories.items()
+    }
+
+
+def _check_bodies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, Any]]:
+    """Return what the check of each run said, by run: when it began, or now where it has not."""
+    versions = {row.check_version_id for row in rows if row.check_version_id is not None}
+    then = definitions.version_bodies(connection, sorted(versions)) if versions else {}
+    waiting = {row.check_id for row in rows if row.check_version_id is None}
+    now = {check_id: definitions.definition_by_id(connection, check_id).body for check_id in waiting}
+    return {row.id: now[row.check_id] if row.check_version_id is None else then[row.check_version_id] for row in rows}
+
+
+def _recompute_body(
+    connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
+) -> RunDetails:
+    """Return the details of an older run from its states: categories, tags, probes and latency."""
+    latencies, failures = history.probes_of(connection, row.id)
+    views = [states.get(canary_id) for canary_id in inputs.canary_ids]
+    ended = {**{place: _NOT_MEASURED for place, state in enumerate(views) if state is None}, **failures}
+    arranged = _reorder_vectors(connection, inputs.yardstick, views)
+    responses = RunResponses(
+        started_at=None,
+        kept={place: state for place, state in enumerate(arranged) if state is not None and place not in ended},
+        latencies=latencies,
+        failures=ended,
+    )
+    return run_body(inputs, responses, evaluate(inputs, responses))
+
+
+def _reorder_vectors(
+    connection: Connection, yardstick: Yardstick, views: Sequence[StateRow | None]
+) -> list[StateRow | None]:
+    """Return states with vectors in the present order of measures: an older release may have had fewer."""
+    names = {
+        layout: history.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
+    }
+    today = [str(measure) for measure in yardstick.measures]
+    return [
+        state
+        if state is None or names[state.layout_id] == today
+        else replace(state, vector=yardstick.reorder_vector(names[state.layout_id], state.vector))
+        for state in views
+    ]
+
+
+PAGE = 100
+"""Number of canaries on a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteLine:
+    """A suite in the list of suites."""
+
+    definition: Definition
+    canaries: int
+    note: str | None
+    """Note where the suite is thin."""
+    checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryState:
+    """State of a canary in a check at its newest ended run."""
+
+    check: str
+    verdict: str
+    """healthy, degraded or unknown; the latter if its probe failed or its present query was not sent yet."""
+    reasons: tuple[str, ...] = ()
+    query_changed: bool = False
+    """Whether its query changed after that run."""
+    expectations_changed: bool = False
+    """Whether its judgments changed after that run; the verdict is by the former ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryLine:
+    """A canary in the table of its suite."""
+
+    row: CanaryRow
+    states: tuple[CanaryState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteView:
+    """A suite with a page of canaries that match a filter."""
+
+    definition: Definition
+    note: str | None
+    reach: ReachView
+    checks: tuple[str, ...]
+    is_scheduled: bool
+    """Whether any of the checks is enabled."""
+    canaries: tuple[CanaryLine, ...]
+    matching: int
+    """Number of matching canaries on all pages."""
+    total: int
+    following: str | None
+    """The key to continue after."""
+    tags: tuple[str, ...]
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryFilter:
+    """Filter of canaries; empty = any."""
+
+    text: str = ""
+    """Part of the key or the query."""
+    category: str = ""
+    tag: str = ""
+    state: str = ""
+    """Its verdict in any check on the suite."""
+    after: str = ""
+
+    def matches(self, canary: Canary) -> bool:
+        """Whether a canary matches, its state aside."""
+        text = self.text.casefold()
+        return (
+            (not text or text in canary.key.casefold() or text in canary.query.casefold())
+            and self.category in {"", canary.category}
+            and (not self.tag or self.tag in canary.tags)
+        )
+
+
+def list_suites(store: Store) -> list[SuiteLine]:
+    """Return every suite in one line."""
+    with store.read() as connection:
+        checks = _checks(connection)
+        suites_found = []
+        for suite in definitions.list_definitions(connection, "suite"):
+            snapshot = load_suite_in_force(connection, suite)
+            note = coverage_note(suite.slug, snapshot.reach)
+            names = tuple(check.slug for check in checks if check.body["suite"] == suite.slug)
+            suites_found.append(SuiteLine(definition=suite, canaries=len(snapshot.members), note=note, checks=names))
+    return suites_found
+
+
+def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> SuiteView:
+    """Return a suite with at most 100 of the matching canaries. Raises NotFoundError."""
+    with store.read() as connection:
+        suite = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+        snapshot = load_suite_in_force(connection, suite)
+        checks = [check for check in _checks(connection) if check.body["suite"] == slug]
+        state_readers = [_state_reader(connection, check) for check in checks]
+        matching = [member for member in snapshot.members if canary_filter.matches(member.canary)]
+        if canary_filter.state:
+            matching = [
+                one for one in matching if any(state(one).verdict == canary_filter.state for state in state_readers)
+            ]
+        keys = [member.key for member in matching]
+        start = keys.index(canary_filter.after) + 1 if canary_filter.after in keys else 0
+        shown = matching[start : start + PAGE]
+        rows = suites.list_canaries(connection, suite.id, keys=[member.key for member in shown])
+    members = {member.key: member for member in shown}
+    lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in state_readers)) for row in rows]
+    shape = suite_power.reach_view(slug, snapshot.reach)
+    return SuiteView(
+        definition=suite,
+        note=shape["coverage_note"],
+        reach=shape["reach"],
+        checks=tuple(check.slug for check in checks),
+        is_scheduled=any(check.body["enabled"] for check in checks),
+        canaries=tuple(lines),
+        matching=len(matching),
+        total=len(snapshot.members),
+        following=shown[-1].key if len(matching) > start + PAGE else None,
+        tags=tuple(sorted({tag for canary in snapshot.canaries for tag in canary.tags})),
+        categories=tuple(sorted({str(canary.category) for canary in snapshot.canaries})),
+    )
+
+
+def _checks(connection: Connection) -> list[Definition]:
+    return definitions.list_definitions(connection, "check")
+
+
+def _state_reader(connection: Connection, check: Definition) -> Callable[[Member], CanaryState]:
+    """Return a function from a canary to its state at the newest ended run of a check."""
+    run = results.newest_ended(connection, check.id)
+    unknown = CanaryState(check=check.slug, verdict=str(Verdict.UNKNOWN))
+    if run is None or run.suite_version_id is None or not run.aggregates:  # no request was sent
+        return lambda _: unknown
+    reasons_by_canary = results.all_reasons_at(connection, check.id, run.id)
+    _, failures = results.probes_of(connection, run.id)
+    unscored = set(results.unscored_at(connection, run.id))
+    recorded = load_suite(connection, run.suite_version_id)
+
+    def state(now: Member) -> CanaryState:
+        place = recorded.positions.get(now.canary_id)
+        if place is None or now.canary_id not in reasons_by_canary:
+            return unknown
+        then = recorded.members[place]
+        if then.canary.query != now.canary.query:
+            return replace(unknown, query_changed=True)
+        if place in failures:
+            return unknown
+        bits = reasons_by_canary[now.canary_id] & ~RELEVANCE if place in unscored else reasons_by_canary[now.canary_id]
+        anew = then.version_id != now.version_id and not then.canary.is_judged_as(now.canary)
+        return _state(check.slug, bits, expectations_changed=anew)
+
+    return state
+
+
+def _state(check: str, bits: int, *, expectations_changed: bool) -> CanaryState:
+    reasons = tuple(str(reason) for reason in unpack_reasons(bits))
+    verdict = Verdict.DEGRADED if reasons else Verdict.HEALTHY
+    return CanaryState(check=check, verdict=str(verdict), reasons=reasons, expectations_changed=expectations_changed)
+
+
+def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
+    """Return the pooled recall of the retrievers of a suite, the deepest k first."""
+    with store.read() as connection:
+        return [view_recall(row, task=row.task) for row in tasks.list_recalls(connection, suite=suite)]
+
+
+def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
+    """Return the pooled recall of a retriever over a suite, the deepest k first."""
+    rows = tasks.list_recalls(connection, suite=suite, retriever=retriever)
+    return [view_recall(row, task=row.task) for row in rows]
+
+
+def view_recall(one: RecallEstimate, *, task: str) -> PooledRecallView:
+    """Return an estimate as JSON on the wire."""
+    return {
+        "retriever": one.retriever,
+        "k": one.k,
+        "value": shapes.number(one.value),
+        "low": shapes.number(one.low),
+        "high": shapes.number(one.high),
+        "found": one.found,
+        "relevant": shapes.number(one.relevant),
+        "queries": one.queries,
+        "frame": one.frame,
+        "task": task,
+    }

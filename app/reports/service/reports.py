@@ -1,0 +1,337 @@
+"""Reports of ended runs: means with intervals, worst canaries, and what changed since another run. It only reads."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
+from typing import Any, Final, TypedDict
+
+from app.answers.store import confirmed_for_check
+from app.base.db.engine import Connection, Store, blocks, from_us, to_us
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.values import Verdict
+from app.catalog.domain.judgments import labelled
+from app.catalog.domain.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
+from app.catalog.service.references import find_run
+from app.catalog.service.snapshots import load_guide, load_suite
+from app.catalog.service.suites import compose_suite
+from app.catalog.store import definitions
+from app.catalog.store.definitions import Definition
+from app.comparison.domain.outcomes import Change
+from app.comparison.domain.views import CanaryDifference
+from app.comparison.service import comparisons
+from app.hooks.domain import ReportContent
+from app.hooks.store import outbox
+from app.hooks.store.outbox import NewDelivery
+from app.records import documents as shapes
+from app.records.domain import FullReport, ReportedOutcome, ResultView, RunView, ScoreColumns
+from app.records.service import results as result_views
+from app.records.service.runs import load_recalls
+from app.records.store import results
+from app.reports import store as report_rows
+from app.reports.documents import reports
+from app.reports.documents.report_pages import report_html
+from app.reports.documents.reports import change_lines
+from app.reports.domain import ReportChange, ReportedCanary
+from app.reports.store import CheckVersion, ReportRow
+
+_CHANGED: Final = 50
+"""Number of degraded canaries, and of healed ones, that are listed."""
+
+
+class ReportedResults(TypedDict):
+    """A run of a check with all results, which can be gone through once."""
+
+    run: RunView
+    results: Iterable[ResultView]
+
+
+def load_report(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> FullReport:
+    """Return the report of an ended run; `since`: with the change since another run of its check.
+
+    Raises NotFoundError for a run that is not there, ConflictError for one that is active, InvalidInputError for a
+    version that is not there and for a `since` of another check.
+    """
+    summary, result_blocks = result_views.load_blocks(store, run_id, version=version)
+    worst: list[ResultView] = []
+    unhealthy: list[ReportedOutcome] = []
+    columns = ScoreColumns()
+    for block in result_blocks:
+        worst = shapes.worst_first([*worst, *block])[: shapes.WORST]
+        unhealthy += [_outcome(result) for result in block if result["verdict"] != Verdict.HEALTHY]
+        columns.add(block)
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        check_version = row.check_version_id
+        confirmed = confirmed_for_check(connection, row.check_id)
+        guide = None if check_version is None else load_guide(connection, check_version).body()
+        suite = None if row.suite_version_id is None else load_suite(connection, row.suite_version_id)
+        pooled = load_recalls(connection, str(summary["suite"]), str(summary["retriever"]))
+    return {
+        "run": summary,
+        "worst": worst,
+        "guide": guide,
+        "intervals": {
+            "run": columns.intervals(),
+            "categories": {name: columns.intervals(name) for name in columns.categories},
+        },
+        "since": None if since is None else _change(store, since, run_id, version=version),
+        "pooled_recall": pooled,
+        "composition": None if suite is None else compose_suite(suite),
+        "confirmed": sorted(confirmed),
+        "results": unhealthy,
+    }
+
+
+def load_results(store: Store, run_id: str, *, version: str | None = None, since: str | None = None) -> ReportedResults:
+    """Return an ended run with all its results, which are read while they are taken. Raises as `load_report` does."""
+    summary, result_blocks = result_views.load_blocks(store, run_id, version=version)
+    if since is not None:
+        _change(store, since, run_id, version=version)
+    return {"run": summary, "results": chain.from_iterable(result_blocks)}
+
+
+def _outcome(result: ResultView) -> ReportedOutcome:
+    return {
+        "key": result["key"],
+        "outcome": result["outcome"],
+        "detail": result["detail"],
+        "verdict": result["verdict"],
+        "reasons": result["reasons"],
+        "top_score": result["top_score"],
+        "min_relevance_score": result["min_relevance_score"],
+    }
+
+
+def _change(store: Store, before: str, now: str, *, version: str | None) -> ReportChange:
+    compare = partial(comparisons.diff, store, before, now, limit=_CHANGED, version=version)
+    diff, _ = compare(changes=(Change.DEGRADED,))
+    if diff["before"]["check"] != diff["now"]["check"]:
+        message = f"must be a run of check '{diff['now']['check']}'; runs of two checks are compared by /v1/compare"
+        raise InvalidInputError([Problem(path="since", message=message)])
+    healed = compare(changes=(Change.HEALED,))[0]["items"] if diff["changes"][Change.HEALED] else []
+    return {
+        "before": diff["before"],
+        "comparable": diff["comparable"],
+        "differences": diff["differences"],
+        "changes": diff["changes"],
+        "decision": diff["decision"],
+        "degraded": [_changed(one) for one in diff["items"]],
+        "healed": [_changed(one) for one in healed],
+    }
+
+
+def _changed(one: CanaryDifference) -> ReportedCanary:
+    before, now = one["before"], one["now"]
+    return {
+        "key": one["key"],
+        "query": one["query"],
+        "reasons": [] if now is None else now["reasons"],
+        "rank_before": None if before is None else before["rank"],
+        "rank_now": None if now is None else now["rank"],
+    }
+
+
+READY: Final = "report.ready"
+_LATEST: Final = 100
+"""Number of the newest runs of a check among which one that was carried out is looked for."""
+_DISABLED: Final = "The hook is disabled."
+
+
+def write_report(store: Store, report_id: int, *, now: datetime) -> bool:
+    """Write a report that is due, of the newest ended run, and queue its deliveries; whether there is one to send.
+
+    Of several processes that are at it, one stores its report and queues deliveries.
+    """
+    with store.read() as connection:
+        row = report_rows.find_report(connection, report_id)
+        if row is None or row.state != "due":
+            return False
+        check = definitions.definition_by_id(connection, row.check_id)
+        run_id = _newest_run(connection, row.check_id)
+        before = report_rows.previous_run(connection, row)
+    why = _unsent_reason(check, run_id)
+    if why is not None or run_id is None:
+        with store.write() as connection:
+            report_rows.skip_report(connection, report_id, why or "")
+        return False
+    content = _content(_load(store, run_id, before), has_news=before != run_id)
+    with store.write() as connection:
+        if not report_rows.finish_report(connection, report_id, run_id=run_id, content=content):
+            return False
+        outbox.enqueue_deliveries(connection, _deliveries(connection, row, check, to_us(now)))
+    return True
+
+
+def _newest_run(connection: Connection, check_id: int) -> int | None:
+    ended = results.ended_runs(connection, check_id, limit=_LATEST)
+    return next((run.id for run in reversed(ended) if run.aggregates), None)
+
+
+def _unsent_reason(check: Definition, run_id: int | None) -> str | None:
+    """Return why there is no report to be sent; None = there is one."""
+    if check.archived_at is not None:
+        return "The check was archived."
+    if not check.body.get("report"):
+        return "The check has no scheduled report any more."
+    return "No run has ended yet." if run_id is None else None
+
+
+def _load(store: Store, run_id: int, before: int | None) -> FullReport:
+    """Return the report of a run, with the change since the run of the last report unless that has been deleted."""
+    if before is not None and before != run_id:
+        with suppress(NotFoundError, ConflictError):
+            return load_report(store, str(run_id), since=str(before))
+    return load_report(store, str(run_id))
+
+
+def _content(report: FullReport, *, has_news: bool) -> ReportContent:
+    """Return what a report says, of which the bodies for each kind of hook are made."""
+    run, guide = report["run"], report["guide"]
+    lines = [*reports.lead_lines(report), reports.counts_line(run), *change_lines(report)]
+    if not has_news:
+        lines.insert(0, "no run has ended since the last report")
+    measure = None if guide is None else guide["measure"]
+    since = report["since"]
+    return {
+        "summary": _summary(report),
+        "lines": lines,
+        "markdown": reports.report_markdown(report),
+        "html": report_html(report),
+        "check": run["check"],
+        "suite": run["suite"],
+        "retriever": run["retriever"],
+        "run_id": run["id"],
+        "since_run_id": None if since is None else since["before"]["id"],
+        "verdict": run["verdict"],
+        "health_score": run["health_score"],
+        "coverage": run["coverage"],
+        "measure": measure,
+        "value": None if measure is None else run["measures"].get(measure),
+        "self_judged": bool(run["self_judged"]),
+        "degraded_total": run["canaries"]["degraded"],
+    }
+
+
+def _summary(report: FullReport) -> str:
+    """Return the title: `handbook: report, healthy, R@5 0.957`."""
+    run, guide = report["run"], report["guide"]
+    value = None if guide is None else run["measures"].get(guide["measure"])
+    number = ""
+    if guide is not None and value is not None:
+        number = f", {labelled(guide['measure'], self_judged=run['self_judged'])} {value:.3f}"
+    return f"{run['check']}: report, {run['verdict'] or run['status']}{number}"
+
+
+def _deliveries(connection: Connection, report: ReportRow, check: Definition, now: int) -> list[NewDelivery]:
+    """Return a delivery for each hook of a report that is in force."""
+    hooks = (definitions.find_definition(connection, "hook", slug) for slug in check.body["report"]["hooks"])
+    return [
+        NewDelivery(
+            hook_id=hook.id,
+            alert_id=None,
+            transition_id=None,
+            incident_id=None,
+            report_id=report.id,
+            message_id=f"msg_report_{report.id}_{hook.id}",
+            type=READY,
+            state="pending" if hook.disabled_reason is None else "dead",
+            created_at=now,
+            next_attempt_at=now,
+            reason=None if hook.disabled_reason is None else _DISABLED,
+        )
+        for hook in hooks
+        if hook is not None and hook.archived_at is None
+    ]
+
+
+logger = logging.getLogger("coalmine.worker")
+
+_LOOK_EVERY: Final = timedelta(minutes=1)
+"""So long a new schedule may go unnoticed; no instant of it is lost by that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Next:
+    """When a version of a check has its next report."""
+
+    version_id: int
+    at: datetime
+
+
+class DueReports:
+    """Queues the reports that are due. One thread at a time."""
+
+    def __init__(self, store: Store) -> None:
+        """Begin with no schedule read."""
+        self._store = store
+        self._schedules: dict[int, Schedule | None] = {}
+        """By version of a check; None = it has no reports, is disabled, or cannot be read."""
+        self._next: dict[int, _Next] = {}
+        """By check."""
+        self._looked_at: datetime | None = None
+
+    def queue_due(self, now: datetime, *, anew: bool = False) -> int:
+        """Queue the report of the newest instant of every check that is due; returns how many this process queued.
+
+        After a pause that is one report a check, whatever was missed, and none of an instant before the check was
+        changed last. `anew`: what was remembered of the next instants is of a clock that has been set since.
+        """
+        if anew:
+            self._next.clear()
+        elif not self._is_time(now):
+            return 0
+        self._looked_at = now
+        with self._store.read() as connection:
+            rows = report_rows.list_checks(connection)
+            self._learn(connection, [row.version_id for row in rows])
+            wanted = [row for row in rows if self._schedules[row.version_id] and self._may_be_due(row, now)]
+            due = [(row.id, at) for row in wanted if (at := self._find_due(connection, row, now)) is not None]
+        self._schedules = {row.version_id: self._schedules[row.version_id] for row in rows}
+        self._next = {row.id: self._next[row.id] for row in rows if row.id in self._next}
+        if not due:
+            return 0
+        with self._store.write() as connection:
+            return sum(
+                report_rows.queue_report(connection, check_id, to_us(at), now=to_us(now)) for check_id, at in due
+            )
+
+    def _is_time(self, now: datetime) -> bool:
+        """Whether a report may be due, or it is so long since the checks were listed that there may be new ones."""
+        listed = self._looked_at is not None and self._looked_at <= now < self._looked_at + _LOOK_EVERY
+        return not listed or any(known.at <= now for known in self._next.values())
+
+    def _may_be_due(self, row: CheckVersion, now: datetime) -> bool:
+        known = self._next.get(row.id)
+        return known is None or known.version_id != row.version_id or known.at <= now
+
+    def _find_due(self, connection: Connection, row: CheckVersion, now: datetime) -> datetime | None:
+        """Return the newest instant of a check that is due and has no report; and remember the one after now."""
+        schedule = self._schedules[row.version_id]
+        assert schedule is not None  # noqa: S101 - those without are left out
+        self._next[row.id] = _Next(version_id=row.version_id, at=next_due(schedule, now))
+        until = to_us(credible_until(schedule, now))  # a later one was written by a clock that was ahead
+        newest = report_rows.newest_instant(connection, row.id, before=until)
+        changed_at = min(from_us(row.updated_at), now)
+        return last_due(schedule, now, max(changed_at, EPOCH if newest is None else from_us(newest)))
+
+    def _learn(self, connection: Connection, version_ids: Sequence[int]) -> None:
+        """Read the schedules of versions that are not known yet."""
+        unknown = sorted(set(version_ids) - self._schedules.keys())
+        for block in blocks(unknown):
+            bodies = definitions.version_bodies(connection, block)
+            self._schedules |= {version_id: _schedule_of(version_id, body) for version_id, body in bodies.items()}
+
+
+def _schedule_of(version_id: int, body: Mapping[str, Any]) -> Schedule | None:
+    report = body.get("report")
+    if not report or not body.get("enabled", True):
+        return None
+    try:
+        return parse_schedule(cron=report["cron"], timezone=report["timezone"])
+    except Exception:
+        logger.exception("bug", extra={"version": version_id})  # of this check: the others go on
+        return None

@@ -1,0 +1,255 @@
+"""Rows that the change feed polls every second: per check, per unresolved alert, per active run."""
+
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.base.db.engine import blocks, insert_one, sql_literal
+from app.base.jobs.jobs import defer
+from app.base.jobs.values import JobKind, NewJob
+from app.catalog.store import definitions as catalog
+from app.catalog.store.definitions import Definition
+from app.catalog.tables import definitions, suite_versions
+from app.detection import store as detection
+from app.detection.store import DetectionRow
+from app.detection.tables import detectors
+from app.hooks.domain import ReportContent
+from app.hooks.tables import alerts, reports
+from app.records.domain import RunDetails
+from app.records.store import results
+from app.records.store.queue import ShardBody
+from app.records.store.results import RunRow
+from app.records.tables import latest, runs, shards
+
+_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedRun:
+    """Progress of a run."""
+
+    id: int
+    check: str
+    status: str
+    verdict: str | None
+    asked: int | None
+    """Number of its canaries; None before it started."""
+    failed: int | None
+    """Number of failed probes; None until it ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAlert:
+    """An unresolved alert, comparable with its earlier state."""
+
+    id: int
+    check: str
+    state: str
+    severity: str
+    acknowledged_at: int | None
+
+
+def newest_runs(connection: Connection) -> dict[str, int]:
+    """Return the newest ended run of every check, by slug."""
+    statement = sa.select(definitions.c.slug, latest.c.run_id).join(latest, latest.c.check_id == definitions.c.id)
+    return {row.slug: row.run_id for row in connection.execute(statement)}
+
+
+def open_alerts(connection: Connection) -> dict[int, OpenAlert]:
+    """Return the unresolved alerts by id."""
+    columns = (alerts.c.id, definitions.c.slug.label("check"), alerts.c.state, alerts.c.severity)
+    statement = (
+        sa.select(*columns, alerts.c.acknowledged_at)
+        .join(definitions, definitions.c.id == alerts.c.check_id)
+        .where(alerts.c.state != sql_literal("resolved"))
+    )
+    return {row.id: OpenAlert(**row._mapping) for row in connection.execute(statement)}  # noqa: SLF001 - public despite its name
+
+
+def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
+    """Return the progress of a run; None where there is no such run."""
+    statement = (
+        sa.select(
+            runs.c.id,
+            definitions.c.slug.label("check"),
+            runs.c.status,
+            runs.c.verdict,
+            (sa.func.length(suite_versions.c.members) / _MEMBER_BYTES).label("asked"),
+            runs.c.failed,
+        )
+        .join(definitions, definitions.c.id == runs.c.check_id)
+        .outerjoin(suite_versions, suite_versions.c.id == runs.c.suite_version_id)
+        .where(runs.c.id == run_id)
+    )
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        return None
+    started_by = None if row.asked is None else int(row.asked)
+    return FollowedRun(**{**row._mapping, "asked": started_by})  # noqa: SLF001 - as above
+
+
+def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]:
+    """Return those of these runs that are queued or running."""
+    active = runs.c.status.in_((sql_literal("queued"), sql_literal("running")))  # ix_runs_active
+    found: set[int] = set()
+    for block in blocks(sorted(run_ids)):
+        found.update(connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(block), active)).scalars())
+    return found
+
+
+def new_shards(connection: Connection, run_id: int, counts: Collection[int]) -> dict[int, int]:
+    """Return the number of failed probes of newly staged shards of a run, by shard; they never change."""
+    mine = sa.and_(shards.c.run_id == run_id, shards.c.number.not_in(counts))
+    rows = connection.execute(sa.select(shards.c.number, shards.c.body).where(mine))
+    return {row.number: len(msgspec.msgpack.decode(row.body, type=ShardBody).failures) for row in rows}
+
+
+class CheckVersion(NamedTuple):
+    """A check in force."""
+
+    id: int
+    version_id: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """A report, without what it says."""
+
+    id: int
+    check_id: int
+    due_at: int
+    state: str
+    """`due`, `sent` or `skipped`."""
+    run_id: int | None
+
+
+def list_checks(connection: Connection) -> list[CheckVersion]:
+    """List the checks in force, a short row each."""
+    statement = sa.select(definitions.c.id, definitions.c.version_id, definitions.c.updated_at)
+    rows = connection.execute(statement.where(definitions.c.kind == "check", definitions.c.archived_at.is_(None)))
+    return [CheckVersion(*row) for row in rows]
+
+
+def newest_instant(connection: Connection, check_id: int, *, before: int) -> int | None:
+    """Return the newest instant up to `before` of which a check has a report; None = it has none."""
+    statement = sa.select(sa.func.max(reports.c.due_at)).where(
+        reports.c.check_id == check_id, reports.c.due_at <= before
+    )
+    instant: int | None = connection.execute(statement).scalar_one()
+    return instant
+
+
+def queue_report(connection: Connection, check_id: int, due_at: int, *, now: int) -> bool:
+    """Have the report of an instant written; False where somebody already has.
+
+    The unique row arbitrates between replicas that see the same instant.
+    """
+    report_id = insert_one(connection, reports, check_id=check_id, due_at=due_at, state="due", created_at=now)
+    if report_id is None:
+        return False
+    defer(connection, [NewJob(JobKind.REPORT, report_id)])
+    return True
+
+
+def find_report(connection: Connection, report_id: int) -> ReportRow | None:
+    """Find a report by its id."""
+    row = connection.execute(_REPORT.where(reports.c.id == report_id)).one_or_none()
+    return (
+        None
+        if row is None
+        else ReportRow(id=row.id, check_id=row.check_id, due_at=row.due_at, state=row.state, run_id=row.run_id)
+    )
+
+
+def previous_run(connection: Connection, report: ReportRow) -> int | None:
+    """Return the run that the last sent report of the same check was about; None = there was none."""
+    earlier = sa.and_(
+        reports.c.check_id == report.check_id, reports.c.due_at < report.due_at, reports.c.state == "sent"
+    )
+    statement = sa.select(reports.c.run_id).where(earlier).order_by(reports.c.due_at.desc()).limit(1)
+    run_id: int | None = connection.execute(statement).scalar_one_or_none()
+    return run_id
+
+
+def finish_report(connection: Connection, report_id: int, *, run_id: int, content: ReportContent) -> bool:
+    """Store what a report says, as sent; False where somebody already has, who has put it into the outbox too."""
+    packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode())
+    return _end(connection, report_id, state="sent", run_id=run_id, content=packed)
+
+
+def skip_report(connection: Connection, report_id: int, reason: str) -> bool:
+    """End a report that is not sent; False where it has ended already."""
+    return _end(connection, report_id, state="skipped", reason=reason)
+
+
+def read_content(connection: Connection, report_id: int) -> ReportContent:
+    """Return what a sent report says."""
+    packed = connection.execute(sa.select(reports.c.content).where(reports.c.id == report_id)).scalar_one()
+    content: ReportContent = json.loads(zlib.decompress(packed))
+    return content
+
+
+def _end(connection: Connection, report_id: int, **values: Any) -> bool:
+    mine = sa.and_(reports.c.id == report_id, reports.c.state == "due")
+    return connection.execute(sa.update(reports).where(mine).values(**values)).rowcount == 1
+
+
+_REPORT = sa.select(reports.c.id, reports.c.check_id, reports.c.due_at, reports.c.state, reports.c.run_id)
+
+
+BLOCK = 200
+"""Number of checks read by one statement."""
+
+
+class NumbersVersion(NamedTuple):
+    """Version of a check's numbers: they change only if it does."""
+
+    version_id: int
+    run_id: int | None
+    """The newest ended run."""
+    detected_run_id: int | None
+    """The last run of the detector."""
+
+
+class CheckRows(NamedTuple):
+    """The rows of a check."""
+
+    check: Definition
+    run: RunRow | None
+    """The newest ended run."""
+    body: RunDetails
+    """Its stored details."""
+    detection: DetectionRow | None
+    """The detector's result for its last run."""
+
+
+def check_versions(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, NumbersVersion]:
+    """Return the versions of all checks in force by slug, or of those among these few hundred, by check id."""
+    statement = (
+        sa.select(definitions.c.id, definitions.c.version_id, latest.c.run_id, detectors.c.run_id)
+        .outerjoin(latest, latest.c.check_id == definitions.c.id)
+        .outerjoin(detectors, detectors.c.check_id == definitions.c.id)
+        .where(definitions.c.kind == "check", definitions.c.archived_at.is_(None))
+        .order_by(definitions.c.slug)
+    )
+    if check_ids is not None:
+        statement = statement.where(definitions.c.id.in_(list(check_ids)))
+    return {check_id: NumbersVersion(*version) for check_id, *version in connection.execute(statement).all()}
+
+
+def read_checks(connection: Connection, versions: Mapping[int, NumbersVersion]) -> Iterator[CheckRows]:
+    """Yield the rows of checks; a few statements for every `BLOCK` of them."""
+    for block in blocks(list(versions), BLOCK):
+        runs = results.find_runs(connection, [run for one in block if (run := versions[one].run_id) is not None])
+        bodies = results.latest_bodies(connection, block)
+        detections = detection.newest_detections(connection, block)
+        for check in catalog.definitions_by_id(connection, block):
+            run_id, body = bodies.get(check.id, (0, {}))
+            yield CheckRows(check, runs.get(run_id), body, detections.get(check.id))

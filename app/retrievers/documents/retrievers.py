@@ -1,0 +1,520 @@
+"""The document of a retriever: the whole, merged with its preset, and the checks between its parts."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import jmespath
+import yaml
+from jmespath.exceptions import JMESPathError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from app.base.documents.fields import (
+    Document,
+    FreeJson,
+    Name,
+    Number,
+    Place,
+    Seconds,
+    Slug,
+    Url,
+    Whole,
+    Widget,
+    check_url,
+    did_you_mean,
+    field_error,
+    field_errors,
+    one_line,
+)
+from app.base.documents.http_fields import (
+    AuthDocument,
+    BasicDocument,
+    Headers,
+    TlsDocument,
+    auth_value,
+    endpoint_value,
+    origin_of,
+    tls_value,
+)
+from app.base.documents.validation_messages import parse_document
+from app.base.documents.yaml_source import escape_dollars
+from app.retrievers.documents.embedding import EmbeddingDocument, ScorerDocument, refuse_duplicate_header
+from app.retrievers.documents.requests import (
+    COMMON_NAMES,
+    QUERY_NAMES,
+    VECTOR,
+    LookupDocument,
+    Path,
+    RequestDocument,
+    ResponseDocument,
+    UrlTemplate,
+    apply_preset,
+    check_url_template,
+    fill_sql_names,
+    name_problem,
+    parameters_in,
+    placeholders_in,
+    sql_problems,
+    template_problems,
+)
+from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS, Suggestion, suggest_signs
+from app.retrievers.domain.retrievers import AnswerSource, Dialect, ResponseMapping, Retriever, ScorerKind
+from app.retrievers.domain.views import MappingSuggestion, SuggestedScorer
+from app.retrievers.presets import PRESETS
+from app.retrievers.presets.preset import Preset
+
+ANSWER_NAMES = ("query", "contexts")
+TIMEOUT_SECONDS = 60.0
+
+
+def _with_query(request: Any) -> Any:
+    problems = list(template_problems(request, ANSWER_NAMES))
+    if not problems and "query" not in placeholders_in(request):
+        problems = [((), "must hold {{ query }}, or all canaries would get the same answer")]
+    if problems:
+        raise field_errors(problems)
+    return request
+
+
+class AnswerDocument(Document):
+    """An endpoint that answers a query from the texts of its hits; asked after a run, for canaries that are judged.
+
+    `request` is the JSON that is posted: `{{ query }}` and, for the texts of the top k hits in their order, a list,
+    `{{ contexts }}`. `path` is the JMESPath of the answer's text in the response.
+    """
+
+    url: Url
+    request: Annotated[FreeJson, AfterValidator(_with_query)]
+    path: Path
+    headers: Headers = Field(default={}, repr=False)
+    auth: AuthDocument | None = None
+    tls: TlsDocument | None = None
+    timeout: Seconds = TIMEOUT_SECONDS
+
+    @model_validator(mode="after")
+    def _check_headers(self) -> Self:
+        refuse_duplicate_header(self.headers, self.auth)
+        return self
+
+    def to_domain(self) -> AnswerSource:
+        """Return the value the domain works with."""
+        return AnswerSource(
+            endpoint=endpoint_value(self.url, headers=self.headers, auth=self.auth, tls=self.tls, timeout=self.timeout),
+            json=self.request,
+            path=self.path,
+        )
+
+
+def check_source(answer: AnswerDocument | None, response: ResponseDocument | None) -> AnswerDocument | None:
+    """Return the endpoint; raise where a response of the retriever makes it useless. None = there is none."""
+    if answer is None or response is None:
+        return answer
+    if response.answer is not None:
+        raise field_error("is not needed: responses have an answer of their own, response: answer; keep one")
+    if response.text is None:
+        raise field_error("is made of the texts of hits; map them under response: text")
+    return answer
+
+
+GENERIC = "generic"
+_SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+
+
+def _check_preset(value: Any) -> Any:
+    if isinstance(value, str) and value not in PRESETS:
+        near = did_you_mean(value, PRESETS) or f"; there are: {', '.join(PRESETS)}"
+        raise field_error(f"unknown preset '{one_line(value)}'{near}")
+    return value
+
+
+def _check_option_names(options: dict[str, str]) -> dict[str, str]:
+    problems = [((name,), problem) for name in options if (problem := name_problem(name)) is not None]
+    if problems:
+        raise field_errors(problems)
+    return options
+
+
+class RetrieverDocument(Document):
+    """The endpoint a check watches.
+
+    What the preset says is filled in where nothing else is said. So is the kind of the scorer: `score` where a bounded
+    scale is declared, else `judged`.
+    """
+
+    slug: Annotated[
+        Slug,
+        Field(title="Name", description="Lower-case letters, digits and hyphens, for example docs-search."),
+        Widget(length=64),
+    ]
+    preset: Annotated[
+        str, BeforeValidator(_check_preset), WithJsonSchema({"type": "string", "enum": list(PRESETS)})
+    ] = GENERIC
+    options: Annotated[dict[str, Name], AfterValidator(_check_option_names), Field(max_length=50)] = Field(default={})
+    """Names of one's own for the templates, and those a preset asks for."""
+    lookup: LookupDocument | None = None
+    url: Annotated[UrlTemplate, Field(title="URL"), Widget(mono=True)]
+    request: RequestDocument = Field(default_factory=RequestDocument)
+    embedding: Annotated[EmbeddingDocument | None, Field(validate_default=True)] = None
+    response: ResponseDocument = Field(default_factory=lambda: ResponseDocument(**PRESETS[GENERIC].response))
+    scorer: Annotated[ScorerDocument, Field(validate_default=True)] = ScorerDocument()
+    answer: Annotated[AnswerDocument | None, Field(validate_default=True)] = None
+    """Generates an answer from the hits; only where responses have none of their own."""
+    auth: AuthDocument | None = None
+    tls: TlsDocument | None = None
+    concurrency: Annotated[
+        Whole,
+        Field(
+            ge=1,
+            le=256,
+            title="Concurrency",
+            description="Requests at once, over all checks of this retriever, per process.",
+        ),
+        Widget(placeholder="8", length=4),
+    ] = 8
+    requests_per_second: Annotated[
+        Annotated[Number, Field(gt=0, le=100_000)] | None,
+        Field(title="Requests per second", description="Over all checks of this retriever, per process."),
+        Widget(placeholder="no limit", length=12),
+    ] = None
+    timeout: Annotated[Seconds, Field(title="Timeout"), Widget(placeholder="10s", length=12)] = 10.0
+    retries: Annotated[Whole, Field(ge=0, le=3)] = 1
+    breaker: Annotated[Whole, Field(ge=1, le=1_000)] | None = 10
+    """After so many failed probes in a row a run ends early; null = never."""
+    max_body_bytes: Annotated[Whole, Field(ge=1_000, le=100_000_000)] = 5_000_000
+    score_precision: Annotated[Number, Field(ge=0, le=1)] = 1e-6
+    """Scores are rounded to its digits."""
+    score_tolerance: Annotated[
+        Number,
+        Field(
+            ge=0,
+            le=0.1,
+            title="Score tolerance",
+            description="Scores that move by less hold as they were: a share of the answer's largest score. "
+            "0 = every move counts.",
+        ),
+        Widget(placeholder="0.002", length=12),
+    ] = 0.002
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        name = value.get("preset", GENERIC)
+        known = isinstance(name, str) and name in PRESETS
+        return apply_preset(value, PRESETS[name if known else GENERIC])
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _check_options(cls, options: Any, info: ValidationInfo) -> Any:
+        given, preset = options if isinstance(options, Mapping) else {}, _preset_of(info)
+        problems = [
+            ((str(name),), _missing_option(str(name), preset)) for name, value in given.items() if value is None
+        ]
+        if problems:
+            raise field_errors(problems)
+        return options
+
+    @field_validator("lookup")
+    @classmethod
+    def _check_lookup(cls, lookup: LookupDocument | None, info: ValidationInfo) -> LookupDocument | None:
+        if lookup is None or "options" not in info.data:
+            return lookup
+        if lookup.name in info.data["options"]:
+            raise field_errors([(("name",), f"'{lookup.name}' is an option already")])
+        problems = list(template_problems(lookup.url, info.data["options"], place=("url",)))
+        if problems:
+            raise field_errors(problems)
+        return lookup
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str, info: ValidationInfo) -> str:
+        preset, names = _preset_of(info), _placeholder_names(info)
+        if preset is not None and preset.dialect is Dialect.SQL:
+            return _database_url(url)
+        check_url_template(url)
+        problems = list(template_problems(url, names)) if names is not None else []
+        if problems:
+            raise field_errors(problems)
+        return url
+
+    @field_validator("request")
+    @classmethod
+    def _check_request(cls, request: RequestDocument, info: ValidationInfo) -> RequestDocument:
+        preset, names = _preset_of(info), _placeholder_names(info)
+        if preset is None or names is None:
+            return request
+        problems = list(_dialect_problems(request, preset.dialect))
+        if preset.dialect is Dialect.SQL:
+            problems += [(("sql",), message) for message in sql_problems(request.sql or "", info.data["options"])]
+            placeholders = parameters_in(request.sql or "")
+        else:
+            known = (*names, VECTOR)
+            problems += template_problems(request.body, known, place=("json",), in_names=info.data["options"])
+            problems += template_problems(request.query, known, place=("query",))
+            placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
+        if problems:
+            raise field_errors(problems)
+        if QUERY_NAMES.isdisjoint(placeholders):
+            raise field_error("never uses {{ query }}, so every canary would ask the same")
+        return request
+
+    @field_validator("embedding")
+    @classmethod
+    def _check_embedding(cls, embedding: EmbeddingDocument | None, info: ValidationInfo) -> EmbeddingDocument | None:
+        preset, request = _preset_of(info), info.data.get("request")
+        if embedding is not None or preset is None or request is None:
+            return embedding
+        if VECTOR in placeholders_in([request.body, request.query]) | parameters_in(request.sql or ""):
+            who = preset.name if preset.needs_vector else "the request"
+            message = "set an embeddings endpoint (OpenAI-compatible): url and model"
+            raise field_error(f"is missing; {who} needs query vectors: {message}")
+        return embedding
+
+    @field_validator("scorer")
+    @classmethod
+    def _fill_scorer_kind(cls, scorer: ScorerDocument, info: ValidationInfo) -> ScorerDocument:
+        response = info.data.get("response")
+        scored = response is None or response.score is not None
+        if not scored and (scorer.kind is ScorerKind.SCORE or (scorer.kind is None and scorer.scale is not None)):
+            what = "of kind score" if scorer.kind is not None else "with a scale"
+            raise field_error(
+                f"a scorer {what} needs response: score to be mapped; without scores leave the scorer out"
+            )
+        if scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK} and response is not None and response.text is None:
+            raise field_error(f"a scorer of kind {scorer.kind} reads hits; map their text under response: text")
+        if scorer.kind is ScorerKind.EMBEDDING and scorer.url is None and info.data.get("embedding", "") is None:
+            raise field_error("a scorer of kind embedding needs an embedder: say embedding: {url, model}")
+        if scorer.kind is not None:
+            return scorer
+        kind = ScorerKind.SCORE if scorer.scale is not None else ScorerKind.JUDGED
+        return scorer.model_copy(update={"kind": kind})
+
+    @field_validator("answer")
+    @classmethod
+    def _check_answer(cls, answer: AnswerDocument | None, info: ValidationInfo) -> AnswerDocument | None:
+        return check_source(answer, info.data.get("response"))
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        problems = [*self._secret_problems(), *self._unused_option_problems()]
+        if problems:
+            raise field_errors(problems)
+        refuse_duplicate_header(self.request.headers, self.auth)
+        return self
+
+    def _secret_problems(self) -> Iterator[tuple[Place, str]]:
+        """Yield problems that would send secrets to a wrong place, or in a wrong way."""
+        if self.dialect is Dialect.SQL and self.auth is None:
+            yield ("auth",), "is missing: a database needs {user: ..., password: ...} of a role that may only read"
+        elif self.dialect is Dialect.SQL and not isinstance(self.auth, BasicDocument):
+            yield ("auth", "kind"), "of a database must be basic: its user and password"
+        if self.lookup is not None and origin_of(self.lookup.url) != origin_of(self.url):
+            # It is asked with the secrets of the retriever, which go nowhere else.
+            yield ("lookup", "url"), "must be at the host of the retriever's url, or a path that begins with /"
+
+    def _unused_option_problems(self) -> Iterator[tuple[Place, str]]:
+        """Yield options that nothing uses: they are likely misspelled."""
+        request, asks_for = self.request, {option.name for option in PRESETS[self.preset].options}
+        templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
+        used = placeholders_in(templates)
+        for name in self.options:
+            if name not in used and name not in asks_for:
+                near = did_you_mean(name, {*used, *asks_for} - {*COMMON_NAMES, VECTOR})
+                yield ("options", name), f"is used by no template{near}"
+
+    @property
+    def dialect(self) -> Dialect:
+        """The protocol of the retriever, by its preset."""
+        return PRESETS[self.preset].dialect
+
+    @property
+    def gives_answers(self) -> bool:
+        """Whether there is an answer to a query besides the hits."""
+        return self.answer is not None or self.response.answer is not None
+
+    def at(self, url: str) -> Self:
+        """Return the document of the same retriever at another address. Raises InvalidInputError for a bad one."""
+        data = {**self.data(), "url": url}
+        if self.lookup is not None:
+            data["lookup"] = {**data["lookup"], "url": self.lookup.url[len(origin_of(self.lookup.url)) :]}
+        return parse_document(type(self), data)
+
+    def to_domain(self) -> Retriever:
+        """Return the value the domain works with."""
+        return Retriever(
+            slug=self.slug,
+            url=self.url,
+            dialect=self.dialect,
+            method=self.request.method,
+            headers=dict(self.request.headers),
+            query_parameters=dict(self.request.query),
+            json=self.request.body,
+            options=dict(self.options),
+            lookup=self.lookup.to_domain() if self.lookup is not None else None,
+            sql=fill_sql_names(self.request.sql, self.options) if self.request.sql is not None else None,
+            tool=self.request.tool,
+            auth=auth_value(self.auth),
+            tls=tls_value(self.tls),
+            embedder=self.embedding.to_domain() if self.embedding is not None else None,
+            response=self.response.to_domain(),
+            scorer=self.scorer.to_domain(self.embedding),
+            answer=self.answer.to_domain() if self.answer is not None else None,
+            concurrency=self.concurrency,
+            requests_per_second=self.requests_per_second,
+            timeout_seconds=self.timeout,
+            retries=self.retries,
+            breaker=self.breaker,
+            max_body_bytes=self.max_body_bytes,
+            score_precision=self.score_precision,
+            score_tolerance=self.score_tolerance,
+        )
+
+
+def _preset_of(info: ValidationInfo) -> Preset | None:
+    return PRESETS.get(info.data.get("preset", ""))
+
+
+def _missing_option(name: str, preset: Preset | None) -> str:
+    option = preset.option(name) if preset is not None else None
+    if preset is None or option is None:
+        return "is missing; the templates need it"
+    return f"is missing; preset {preset.name} needs option `{name}`, for example {option.example}"
+
+
+def _placeholder_names(info: ValidationInfo) -> tuple[str, ...] | None:
+    """Return the placeholders besides the vector; None while what defines them is invalid."""
+    if "options" not in info.data or "lookup" not in info.data or _preset_of(info) is None:
+        return None
+    lookup: LookupDocument | None = info.data["lookup"]
+    return (*COMMON_NAMES, *info.data["options"], *([lookup.name] if lookup is not None else []))
+
+
+def _database_url(url: str) -> str:
+    check_url(url, schemes=("postgresql",))
+    parts = urlsplit(url)
+    if not re.fullmatch(r"/[^/]+", parts.path) or "{{" in url:
+        raise field_error("must be postgresql://host:port/database")
+    # Whatever else a client library takes there could lead it to another host or to files of this machine.
+    if any(
+        name != "sslmode" or mode not in _SSL_MODES for name, mode in parse_qsl(parts.query, keep_blank_values=True)
+    ):
+        raise field_error("may only have ?sslmode=... behind the database; user and password go to auth: {kind: basic}")
+    return url
+
+
+_FOREIGN_PARTS = {
+    Dialect.HTTP: {"sql": "SQL", "tool": "MCP"},
+    Dialect.MCP: {"sql": "SQL", "query": "HTTP"},
+    Dialect.SQL: {"json": "HTTP", "query": "HTTP", "tool": "MCP", "headers": "HTTP"},
+}
+_NEEDED_PARTS = {Dialect.SQL: ("sql", "a SELECT with :query"), Dialect.MCP: ("tool", "the name of the tool to call")}
+
+
+def _dialect_problems(request: RequestDocument, dialect: Dialect) -> Iterator[tuple[Place, str]]:
+    """Yield parts of a request that its dialect does not have, and parts it needs."""
+    parts = {"json": request.body, "query": request.query, "sql": request.sql, "tool": request.tool}
+    parts["headers"] = request.headers
+    for name, of in _FOREIGN_PARTS[dialect].items():
+        if parts[name] not in (None, {}):
+            yield (name,), f"belongs to presets that speak {of}"
+    needed, what = _NEEDED_PARTS.get(dialect, ("", ""))
+    if needed and parts[needed] is None:
+        yield (needed,), f"is missing; say {what}"
+
+
+_MOST_HITS = 200
+FIELDS = ("hits", "id", "score", "text", "document", "updated")
+
+
+def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> MappingSuggestion | None:
+    """Return the view of a suggestion for a retriever; None where it reads no hit.
+
+    Only paths that read something are kept: each is applied to the response. `response` replaces the retriever's; null
+    takes out what its preset would fill in again. `reasons` says so where there is no path to an id or a text. `scorer`
+    is null where the scores do not imply their scale, or where the retriever measures relevance by other means.
+    """
+    is_external = document.scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+    mapping = _readable_paths(suggestion.mapping, document.response.index_version, answer)
+    if mapping.id is None and mapping.text is None:
+        return None
+    response = _response_fields(mapping, document)
+    signs = suggest_signs(answer)
+    kept = {name: getattr(document.response, name) for name in ("error", "partial", "absent", "unwrap")}
+    response |= {name: path for name in kept if (path := kept[name] or signs.get(name)) is not None}
+    has_scale = mapping.score is not None and not is_external
+    scorer: SuggestedScorer | None = {"scale": suggestion.scale} if has_scale and suggestion.scale else None
+    return {
+        "response": response,
+        "scorer": scorer,
+        "hits": suggestion.hits,
+        "reasons": {
+            **{name: why for name, why in suggestion.reasons.items() if name == "hits" or name in response},
+            **{name: f"no {name} was recognised; write its path" for name in ("id", "text") if not response.get(name)},
+        },
+        "yaml": mapping_yaml(response, None if scorer is None else {"scale": str(scorer["scale"])}),
+    }
+
+
+def response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
+    """Return a mapping as the `response` of a document, which keeps what it has of the whole response."""
+    kept = {name: getattr(document.response, name) for name in WHOLE_FIELDS}
+    return _response_fields(replace(mapping, **kept), document)
+
+
+def _response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
+    preset = PRESETS[document.preset]
+    preset_response: Mapping[str, Any] = {} if preset.response_as_one else preset.response
+    paths = {name: getattr(mapping, name) for name in (*FIELDS, *WHOLE_FIELDS)}
+    return {name: path for name, path in paths.items() if path is not None or name in preset_response}
+
+
+def _readable_paths(mapping: ResponseMapping, index_version: str | None, answer: Any) -> ResponseMapping:
+    """Return a mapping without the paths that read nothing of the response; those of headers stay."""
+    hits = answer if mapping.hits is None else _search(mapping.hits, answer)
+    if mapping.hits is not None and not isinstance(hits, list):
+        return ResponseMapping(hits=None)
+    within = [answer] if mapping.hits is None else hits[:_MOST_HITS]
+    paths_by_field = {name: getattr(mapping, name) for name in FIELDS if name != "hits"}
+    absent = [
+        name
+        for name, path in paths_by_field.items()
+        if path and not any(_has_value(_search(path, hit)) for hit in within)
+    ]
+    keeps_version = index_version is not None and (
+        index_version.startswith("header:") or _has_value(_search(index_version, answer))
+    )
+    return replace(mapping, **dict.fromkeys(absent), index_version=index_version if keeps_version else None)
+
+
+def _search(path: str, value: Any) -> Any:
+    try:
+        return jmespath.search(path, value)
+    except (JMESPathError, RecursionError):
+        return None
+
+
+def _has_value(value: Any) -> bool:
+    """Whether there is a value: of a column, in any place."""
+    return any(one is not None for one in value) if isinstance(value, list) else value is not None
+
+
+def mapping_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str | float] | None) -> str:
+    """YAML of these parts of a retriever, as a canary file has them."""
+    parts = {"response": response, **({"scorer": scorer} if scorer else {})}
+    escaped = {
+        part: {name: escape_dollars(value) if isinstance(value, str) else value for name, value in fields.items()}
+        for part, fields in parts.items()
+    }
+    return str(yaml.safe_dump(escaped, sort_keys=False, allow_unicode=True, width=110))

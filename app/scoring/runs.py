@@ -1,0 +1,471 @@
+"""The outcome of a run: all numbers, reasons and the verdict, decided in one place.
+
+Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. The detector's alarm needs earlier
+runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.alerts.domain.rules import (
+    ANSWERED_RATIO,
+    DEGRADED_SHARE,
+    NO_FACTS,
+    RunFacts,
+    differs_from_gate,
+    measure_value,
+    named_canaries,
+    silent_bounds,
+    silent_rules,
+    watches_latency,
+)
+from app.base.aggregates import Aggregates
+from app.base.rate_control import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
+from app.base.values import Answer, Canary, Category, EmbedderChange, Outcome, Ranking, Slowing, Verdict
+from app.catalog.domain.suites import SuiteSnapshot
+from app.detection.domain.values import Members
+from app.retrievers.domain.probe_failures import (
+    ENDED_FIRST,
+    FailedProbe,
+    ProbeFailure,
+    failure_kinds,
+    failure_reasons,
+    latency_summary,
+)
+from app.retrievers.domain.retrievers import ProbeQuery, Retriever, missing_fields, present_fields
+from app.scoring.evaluation import (
+    NamedBy,
+    Panel,
+    StoredResult,
+    Tally,
+    Yardstick,
+    judge,
+    judge_timings,
+    known_reasons,
+    named_by,
+    wrong_fields_remark,
+)
+from app.scoring.measures import mean_name
+from app.scoring.rankings import ScoredRankings, decimals_of, round_ranking
+from app.scoring.text_changes import UNCHANGED, ChangedTexts
+from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
+
+
+class RunVersions(NamedTuple):
+    """The ids of the versions of a run's definitions."""
+
+    suite: int
+    check: int
+    retriever: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInputs:
+    """Inputs of a run. Positions count along the canaries of the suite."""
+
+    check: str
+    """Its slug."""
+    suite_slug: str
+    suite: SuiteSnapshot
+    retriever: Retriever
+    """Its secrets are placeholders where no request is sent."""
+    yardstick: Yardstick
+    config_hash: str
+    """Hash of the definitions of check and retriever."""
+    patience_seconds: float = LONGEST_PATIENCE_SECONDS
+    """For how long a run is patient with a retriever that refuses every request."""
+    answer_measures: tuple[str, ...] = ()
+    """Measures of generated answers, which come after the run has ended."""
+    judge: str | None = None
+    """Slug of the judge that reads them."""
+
+    @property
+    def panel(self) -> Panel:
+        """The matcher of the canaries. Raises UnusableSuiteError."""
+        return self.suite.panel
+
+    @property
+    def canaries(self) -> tuple[Canary, ...]:
+        """The canaries by position."""
+        return self.suite.canaries
+
+    @property
+    def canary_ids(self) -> tuple[int, ...]:
+        """The ids of the canaries by position."""
+        return self.suite.canary_ids
+
+    @property
+    def version_ids(self) -> tuple[int, ...]:
+        """The ids of their versions by position."""
+        return self.suite.version_ids
+
+    @property
+    def watched(self) -> Members:
+        """The canaries a detector watches."""
+        return self.suite.watched
+
+    @property
+    def asks(self) -> list[ProbeQuery]:
+        """The probes of the run, by position."""
+        return [ProbeQuery(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
+
+    @property
+    def decimals(self) -> int:
+        """The significant decimals of scores."""
+        return decimals_of(self.retriever.score_precision)
+
+    @property
+    def vector_names(self) -> tuple[str, ...]:
+        """The names of the numbers stored with the run."""
+        return (*vector_names(self.yardstick, self.panel), *self.answer_measures)
+
+
+def _empty() -> Mapping[int, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResponses:
+    """Responses to the probes of a run, by position of the canary."""
+
+    started_at: datetime | None
+    """When the run started; None = stored results already contain the judgment of the timing."""
+    rankings: Mapping[int, Ranking] = field(default_factory=_empty)
+    """Rounded rankings that are to be judged."""
+    kept: Mapping[int, StoredResult] = field(default_factory=_empty)
+    """Stored results of rankings that were judged before."""
+    aged: Mapping[int, Ranking] = field(default_factory=_empty)
+    """Rankings judged before, for canaries with a maximum age."""
+    named_by: Mapping[int, NamedBy | None] = field(default_factory=_empty)
+    """Of `kept`, where no canary found what it expects: see `named_by`."""
+    latencies: NDArray[np.float16]
+    """Seconds in the precision of stored runs; meaningless for failed probes."""
+    percentiles: Mapping[str, float | None] | None = None
+    """Of latency, as the run had them; None = those of `latencies`, which are less exact once they are stored."""
+    failures: Mapping[int, FailedProbe]
+    """Probes that measured nothing."""
+    unscored: Collection[int] = ()
+    """Positions where a scorer outside the retriever could not measure relevance."""
+    too_few_scored: str | None = None
+    """Why too little relevance was measured to judge the run; a sentence without its full stop."""
+    remarks: tuple[str, ...] = ()
+    """What the answers lack, independent of judgments; sentences without full stops."""
+    index_version: str | None = None
+    """The index version the retriever reported."""
+    ended_early: str | None = None
+    """Why the circuit breaker ended the run, if it did; a sentence without its full stop."""
+
+    @property
+    def measured_latencies(self) -> list[float]:
+        """Seconds of the probes that measured."""
+        return measured_latencies(self.latencies, self.failures.keys())
+
+    def outcomes(self, total: int) -> list[Outcome]:
+        """Return the probe outcomes of `total` canaries."""
+        outcomes = [Outcome.OK] * total
+        for position, failure in self.failures.items():
+            outcomes[position] = Outcome(failure.outcome)
+        return outcomes
+
+
+def measured_latencies(latencies: NDArray[np.float16], failed: Collection[int]) -> list[float]:
+    """Return the seconds of probes but for those that failed, given by position."""
+    measured = np.ones(len(latencies), dtype=np.bool_)
+    measured[[position for position in failed if position < len(measured)]] = False
+    seconds: list[float] = latencies[measured].astype(np.float64).tolist()
+    return seconds
+
+
+def missing_relevance(
+    total: int, *, scored: int, unscored: int, why: str | None, lacking_fields: Sequence[str]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return why too little relevance was measured, and the remarks on what answers to `total` canaries lack."""
+    too_few = too_few_scored(scored=scored, unscored=unscored, why_unscored=why)
+    counted = 0 if too_few else unscored
+    return too_few, tuple(remarks(total, unscored=counted, why_unscored=why, undated=0, lacking=lacking_fields))
+
+
+def slowing_remarks(slowings: Iterable[Slowing | None]) -> tuple[str, ...]:
+    """Return the remark on a retriever that refused requests, from what slowed the parts of a run."""
+    slowing = merge_slowings(slowings)
+    return () if slowing is None else (slowing_text(slowing),)
+
+
+def skipped_answer(ended_early: str | None) -> Answer:
+    """Return the answer of a probe that was not sent."""
+    return Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail=ended_early or ENDED_FIRST)
+
+
+def build_responses(
+    inputs: RunInputs, answers: Sequence[Answer], *, started_at: datetime | None = None, ended_early: str | None = None
+) -> RunResponses:
+    """Return the responses of a run whose answers are all at hand, by position; see `skipped_answer`."""
+    decimals = inputs.decimals
+    rankings = {
+        position: round_ranking(answer.ranking, decimals)
+        for position, answer in enumerate(answers)
+        if answer.ranking is not None
+    }
+    unscored = {position: answer.unscored for position, answer in enumerate(answers) if answer.unscored is not None}
+    too_few, gaps = missing_relevance(
+        len(answers),
+        scored=sum(ranking.relevance is not None for ranking in rankings.values()),
+        unscored=len(unscored),
+        why=next(iter(unscored.values()), None),
+        lacking_fields=missing_fields(inputs.retriever.response, present_fields(rankings.values())),
+    )
+    signs = [answer.cache_sign for answer in answers if answer.cache_sign is not None]
+    sent = sum(answer.outcome is not Outcome.SKIPPED for answer in answers)
+    versions = [answer.index_version for answer in answers if answer.index_version]
+    return RunResponses(
+        started_at=started_at,
+        rankings=rankings,
+        latencies=np.array([answer.latency_seconds for answer in answers], dtype=np.float16),
+        failures={
+            position: ProbeFailure.of(answer)
+            for position, answer in enumerate(answers)
+            if answer.outcome is not Outcome.OK
+        },
+        unscored=unscored.keys(),
+        too_few_scored=too_few,
+        remarks=(
+            *gaps,
+            *cache_remarks(sent, cached=len(signs), sign=next(iter(signs), None)),
+            *slowing_remarks(answer.slowing for answer in answers),
+        ),
+        index_version=versions[-1] if versions else None,
+        ended_early=ended_early,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFacts:
+    """Facts about a run besides its responses."""
+
+    rule_facts: RunFacts = NO_FACTS
+    """Inputs of rules: the alarm of the detector, drops below a baseline, the state of the detector's warm-up."""
+    regressed: NDArray[np.intp] | None = None
+    """Positions of the canaries an alarm names; None = no detector ran, and stored results keep `regressed`."""
+    embedder: EmbedderChange | None = None
+    embedder_reason: str | None = None
+    """Finding of the embedding canaries; both None = the retriever has no embedder."""
+    cause: str | None = None
+    """The cause that explains the whole run; a sentence without its full stop."""
+    cause_detail: str | None = None
+    """The beginning of a reason that makes `cause` redundant."""
+    names_silent_rules: bool = False
+    """Whether the reasons list the rules that cannot be decided without a detector."""
+    note: str | None = None
+    """A reason that is added unless the verdict is unknown."""
+
+
+WITHOUT_HISTORY: Final = HistoryFacts()
+_JUDGED_AT_ONCE: Final = 1_000
+"""Rankings; matches and arrays of more than these are never in memory together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunScores:
+    """The scores of a run's canaries."""
+
+    tally: Tally
+    results: ScoredRankings
+    """Of the rankings that were judged."""
+    undated: int
+    """Number of measured canaries with a maximum age whose hits have no date."""
+    unknown: bool
+    """Whether the verdict is unknown, whatever the scores."""
+    texts: ChangedTexts = UNCHANGED
+    """How the texts of the same chunks changed since canaries were whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """The outcome of a run. Positions count along its canaries."""
+
+    verdict: Verdict
+    reasons: list[str]
+    """Sentences without full stops."""
+    aggregates: Aggregates
+    vector: NDArray[np.float64]
+    """The aggregates stored with a run, in the order of the inputs' `vector_names`; NaN = not measured."""
+    outcomes: Sequence[Outcome]
+    """Probe outcomes by position."""
+    latencies: Sequence[float]
+    """Seconds of the probes that measured."""
+    canary_reasons: NDArray[np.int64]
+    """Reasons of the canaries in this run, as bits by position."""
+    lasting_reasons: NDArray[np.int64]
+    """The same with the reasons about relevance as of its last measurement."""
+    results: ScoredRankings = field(repr=False)
+    """Of the rankings that were judged."""
+
+    @property
+    def degraded(self) -> NDArray[np.intp]:
+        """The positions of the degraded canaries; one whose probe failed is unknown, not degraded."""
+        places = np.flatnonzero(self.canary_reasons)
+        return places[[self.outcomes[place] is Outcome.OK for place in places.tolist()]] if len(places) else places
+
+
+def score(inputs: RunInputs, responses: RunResponses, tally: Tally | None = None) -> RunScores:
+    """Return the scores of a run: new rankings judged, stored results added, and the timing of every answer judged.
+
+    `tally`: the results of earlier runs, updated in place.
+    """
+    tally = Tally(inputs.yardstick, inputs.panel) if tally is None else tally
+    results = ScoredRankings(tally)
+    rankings = iter(responses.rankings.items())
+    while block := dict(islice(rankings, _JUDGED_AT_ONCE)):
+        results.add(judge(inputs.yardstick, inputs.panel, block))
+    tally.add_stored(responses.kept)
+    undated = _judge_timings(inputs, responses, tally) if responses.started_at is not None else 0
+    expects, failed = inputs.panel.expects, list(responses.failures)
+    unknown = is_unknown(
+        total=len(expects),
+        measured=len(expects) - len(failed),
+        expecting=int(expects.sum()),
+        undefined=int((~expects).sum() - (~expects[failed]).sum()),
+    )
+    silent = bool(responses.too_few_scored or responses.ended_early)
+    return RunScores(tally=tally, results=results, undated=undated, unknown=unknown or silent)
+
+
+def evaluate(
+    inputs: RunInputs,
+    responses: RunResponses,
+    facts: HistoryFacts = WITHOUT_HISTORY,
+    scores: RunScores | None = None,
+) -> RunOutcome:
+    """Return the outcome of a run; `scores` are those of `score`, where the facts needed them first."""
+    scores = score(inputs, responses) if scores is None else scores
+    lasting = scores.tally if facts.regressed is None else scores.tally.with_regressed(facts.regressed)
+    tally = lasting.without_relevance(responses.unscored)
+    rules, outcomes = inputs.yardstick.rules, responses.outcomes(len(inputs.panel))
+    latencies = responses.measured_latencies
+    aggregates = tally.aggregates(outcomes)
+    if facts.embedder is not None or facts.embedder_reason is not None:
+        aggregates = replace(aggregates, embedder=facts.embedder, embedder_reason=facts.embedder_reason)
+    failures = failure_kinds(responses.failures.values(), len(inputs.panel))
+    rule_facts = _rule_facts(inputs, responses, tally.reasons, latencies, facts.rule_facts)
+    rule_facts = replace(rule_facts, failure=next(iter(failures), None))
+    verdict, reasons = run_verdict(
+        aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=rule_facts
+    )
+    if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
+        reasons += [*silent_bounds(rules, aggregates), *silent_rules(rules, rule_facts)]
+    reasons += failure_reasons(failures, reasons)
+    reasons += responses.remarks
+    reasons += remarks(aggregates.total, undated=scores.undated)
+    hint = wrong_fields_remark(aggregates.coverage, _named_by(inputs, responses))
+    reasons += [] if hint is None else [hint]
+    differs = differs_from_gate(rules, aggregates.coverage, rule_facts.warm_up) if verdict is Verdict.HEALTHY else None
+    reasons += [] if differs is None else [differs]
+    reasons += [] if facts.cause is None or _has_reason(reasons, facts.cause_detail) else [facts.cause]
+    reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
+    return RunOutcome(
+        verdict=verdict,
+        reasons=reasons,
+        aggregates=aggregates,
+        vector=aggregate_vector(inputs.vector_names, aggregates),
+        outcomes=outcomes,
+        latencies=latencies,
+        canary_reasons=tally.reasons,
+        lasting_reasons=lasting.reasons,
+        results=scores.results,
+    )
+
+
+def finds_nothing(scores: RunScores, responses: RunResponses, total: int) -> bool:
+    """Whether no canary of a run found what it expects; `total` = its canaries."""
+    return scores.tally.aggregates(responses.outcomes(total)).coverage == 0
+
+
+def _named_by(inputs: RunInputs, responses: RunResponses) -> Iterator[NamedBy | None]:
+    expects = inputs.panel.expects
+    yield from (one for place, one in responses.named_by.items() if expects[place])
+    yield from (named_by(inputs.canaries[place], one) for place, one in responses.rankings.items() if expects[place])
+
+
+def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> int:
+    """Judge age and latency of every answer with such a limit; return for how many canaries the hits have no date.
+
+    An unchanged ranking is judged too: it has become older.
+    """
+    assert responses.started_at is not None  # noqa: S101 - the caller checks
+    measured = [
+        position
+        for position in inputs.panel.timed
+        if position not in responses.failures and position < len(responses.latencies)
+    ]
+    latencies = {position: float(responses.latencies[position]) for position in measured}
+    changed, aged = responses.rankings, [place for place in measured if _has_max_age(inputs, place)]
+    rankings = {place: changed[place] if place in changed else responses.aged[place] for place in aged}
+    timings = judge_timings(inputs.yardstick, inputs.panel, latencies, rankings, responses.started_at)
+    tally.add_timings(timings)
+    return sum(timing.undated for timing in timings.values())
+
+
+def _has_max_age(inputs: RunInputs, position: int) -> bool:
+    return inputs.canaries[position].max_age_seconds is not None
+
+
+def _rule_facts(
+    inputs: RunInputs,
+    responses: RunResponses,
+    reasons: NDArray[np.int64],
+    latencies: Sequence[float],
+    facts: RunFacts,
+) -> RunFacts:
+    """Return the facts with those of the responses, equal to what history reads back later."""
+    rules, named = inputs.yardstick.rules, named_canaries(inputs.yardstick.rules)
+    places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
+    return replace(
+        facts,
+        latencies=(responses.percentiles or latency_summary(latencies)) if watches_latency(rules) else {},
+        canaries={
+            key: None
+            if place in responses.failures
+            else known_reasons(int(reasons[place]), unscored=place in responses.unscored)
+            for key, place in places.items()
+        },
+    )
+
+
+def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:
+    return bool(detail) and any(one.startswith(detail or "") for one in reasons)
+
+
+_OWN: Final = ("health_score", "coverage", DEGRADED_SHARE)
+
+
+def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
+    """Return the names of a run's stored numbers: all means, and for each category what charts and rules use.
+
+    A category's number is named `category/measure`.
+    """
+    names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
+    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", "coverage")]
+    if Category.NEGATIVE in panel.categories:
+        names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")
+    for rule in yardstick.rules:
+        name = f"{rule.category}/{rule.measure}"
+        if rule.category is not None and rule.category in panel.categories and name not in names:
+            names.append(name)
+    return tuple(names)
+
+
+def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:
+    """Return the aggregates of these names in their order; NaN = not measured."""
+    values = [_value(aggregates, name) for name in names]
+    return np.array([np.nan if value is None else value for value in values])
+
+
+def _value(aggregates: Aggregates, name: str) -> float | None:
+    category, _, measure = name.rpartition("/")
+    return measure_value(aggregates, measure, category or None)

@@ -1,0 +1,207 @@
+"""Queries of users as JSON lines or CSV: `query[,count,at,outcome]`, or OpenSearch UBI's `user_query,timestamp`.
+
+What is kept of them is the query, normalised, how often, and when first and last.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from pydantic import Field, StringConstraints
+
+from app.base.documents.fields import Document, Slug, Text, Whole, did_you_mean, one_line
+from app.base.errors import InvalidInputError, Problem
+from app.catalog.exchange.beir import records
+from app.catalog.exchange.csv import rows
+from app.catalog.exchange.suite_builder import Source, SuiteBuilder
+
+LONGEST: Final = 500
+"""Most characters of a query; longer ones, mostly pasted texts, are left out."""
+_COLUMNS: Final = ("query", "count", "at", "outcome", "user_query", "timestamp")
+_MILLISECONDS_FROM: Final = 1e11
+"""A number this large counts milliseconds: as seconds it would be the year 5138."""
+_MOST: Final = 1_000_000_000
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_MOST_PROBLEMS: Final = 100
+MOST_READ: Final = 300_000
+"""Distinct queries of one upload, which are held in memory; of a suite 100,000 are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedQuery:
+    """A normalised query with how often, and when first and last, users asked it."""
+
+    query: str
+    count: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTraffic:
+    """The distinct queries of files, and how many lines were left out as too long or empty."""
+
+    queries: tuple[AskedQuery, ...]
+    too_long: int
+    empty: int
+
+
+def normalise_query(text: str) -> str:
+    """Return a query with compatible characters, small letters and single spaces; "" for one of nothing else."""
+    plain = _CONTROL.sub(" ", unicodedata.normalize("NFKC", text))
+    return " ".join(plain.casefold().split())
+
+
+def read_traffic(sources: Sequence[Source], *, now: datetime) -> ReadTraffic:
+    """Read the queries of files; a line without a time was asked now.
+
+    Raises InvalidInputError with file, line, field and reason of every wrong line, at most 100.
+    """
+    builder = SuiteBuilder()
+    problems: list[Problem] = []
+    found: dict[str, AskedQuery] = {}
+    too_long = empty = 0
+    for source in sources:
+        for number, record in _records(source, builder):
+            line = _read_line(record, now)
+            if isinstance(line, Problem):
+                problems.append(replace(line, file=source.name, line=number))
+                if len(problems) >= _MOST_PROBLEMS:
+                    raise InvalidInputError(problems)
+            elif not line.query:
+                empty += 1
+            elif len(line.query) > LONGEST:
+                too_long += 1
+            else:
+                before = found.get(line.query)
+                found[line.query] = line if before is None else _join(before, line)
+                if len(found) > MOST_READ:
+                    message = f"there are more than {MOST_READ:,} distinct queries up to here; leave rare ones out"
+                    raise InvalidInputError([Problem(file=source.name, line=number, message=message)])
+    problems += builder.problems
+    if problems:
+        raise InvalidInputError(problems)
+    return ReadTraffic(queries=tuple(found.values()), too_long=too_long, empty=empty)
+
+
+def _records(source: Source, builder: SuiteBuilder) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, fields): of JSON as they are written, of a table `query` even where its cell is empty."""
+    first = next((line for line in source.lines() if line.strip()), "")
+    if first.lstrip("\ufeff \t").startswith(("{", "[")):
+        yield from records(source, builder)
+        return
+    header = [name.strip().strip('"').lower() for name in re.split(r"[,;\t]", first.lstrip("\ufeff").strip())]
+    query = "user_query" if "user_query" in header else "query"
+    if query == "query" and query in header:
+        unknown = [name for name in header if name not in _COLUMNS]
+        for name in unknown:
+            builder.add_problem(source.name, 1, _unknown(name))
+        if unknown:
+            return
+    for number, cells in rows(source, builder, required=(query,), aliases={}):
+        yield number, {query: "", **cells}
+
+
+def _read_line(record: dict[str, Any], now: datetime) -> AskedQuery | Problem:
+    """Return a line's query, or what is wrong with which field."""
+    name = "user_query" if "user_query" in record else "query"
+    if name not in record:
+        return Problem(path="query", message="is missing")
+    unknown = next((field for field in record if name == "query" and field not in _COLUMNS), None)
+    if unknown is not None:
+        return Problem(message=_unknown(unknown))
+    query = "" if record[name] is None else record[name]
+    if not isinstance(query, str):
+        return Problem(path=name, message="is not a text")
+    count = _count(record.get("count", 1))
+    if count is None:
+        return Problem(path="count", message=f"'{_shown(record['count'])}' is not a whole number from 1 to {_MOST:,}")
+    time = "at" if "at" in record else "timestamp"
+    at = _moment(record.get(time), now)
+    if at is None:
+        return Problem(path=time, message=f"'{_shown(record[time])}' is no time of RFC 3339, nor seconds since 1970")
+    return AskedQuery(query=normalise_query(query), count=count, first=at, last=at)
+
+
+def _unknown(field: str) -> str:
+    return f"unknown field '{_shown(field)}'{did_you_mean(field, _COLUMNS)}; there are: {', '.join(_COLUMNS)}"
+
+
+def _shown(value: Any) -> str:
+    return one_line(str(value))
+
+
+def _count(value: Any) -> int | None:
+    if (
+        isinstance(value, str)
+        and value.strip().isascii()
+        and value.strip().isdecimal()
+        and len(value) <= len(str(_MOST))
+    ):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST else None
+
+
+def _moment(value: Any, now: datetime) -> datetime | None:
+    """Return a time, also of seconds or milliseconds since 1970; None for anything else. Later than now is now."""
+    if value is None or value == "":
+        return now
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,16}(?:\.[0-9]{1,9})?", value):
+        value = float(value)
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = value / 1000 if value >= _MILLISECONDS_FROM else value
+            at = datetime.fromtimestamp(seconds, UTC)
+        elif isinstance(value, str):
+            at = datetime.fromisoformat(value.strip())
+        else:
+            return None
+    except (ValueError, OverflowError, OSError):
+        return None
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return min(at, now)
+
+
+def _join(one: AskedQuery, other: AskedQuery) -> AskedQuery:
+    return replace(
+        one,
+        count=min(_MOST, one.count + other.count),
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+    )
+
+
+class Grouping(Document):
+    """Groups documents by the beginning of their names: the first `parts` of what `separator` divides."""
+
+    separator: Annotated[str, StringConstraints(min_length=1, max_length=8)]
+    parts: Annotated[Whole, Field(ge=1, le=20)]
+
+    def group(self, document: str) -> str:
+        """Return the group of a document."""
+        return self.separator.join(document.split(self.separator)[: self.parts])
+
+
+class ReachRequest(Document):
+    """A request to ask a sample of the traffic; `group` where documents are as fine as chunks."""
+
+    retriever: Slug
+    group: Grouping | None = None
+
+
+class SuggestionsRequest(Document):
+    """Suggestions that are taken up: queries that become canaries, and the name of the task over them."""
+
+    retriever: Slug
+    task: Slug
+    queries: Annotated[tuple[Annotated[Text, StringConstraints(max_length=500)], ...], Field(max_length=500)]
+
+
+class ForgetRequest(Document):
+    """What to forget of the traffic of a suite: one query, what came of one retriever, or all."""
+
+    retriever: Slug | None = None
+    query: Annotated[str, StringConstraints(min_length=1, max_length=10_000)] | None = None

@@ -1,0 +1,245 @@
+"""Reach: the share of real traffic that canaries stand for, with its interval, and what they leave out.
+
+A query's group is the document of its first hit. A group is covered where a canary expects it, or where a passing
+canary finds it: then somebody would notice if retrieval of that document broke. Asking every query would be a load
+test, so the most frequent are asked and the others sampled in proportion to their traffic.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from app.base.values import Segment
+
+HEAD_SHARE: Final = 0.8
+"""Share of the traffic that the head holds."""
+MOST_HEAD: Final = 300
+"""Queries of the head that are asked, the most frequent ones."""
+DRAWN: Final = 300
+"""Queries drawn from the others; where there are fewer, all are asked."""
+DRAWS: Final = 2_000
+CONFIDENCE: Final = 0.95
+FINE_GROUPS: Final = 0.95
+"""From this share of documents among first hits' chunks on, a document is as fine as a chunk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSample:
+    """Queries to ask, by their places in the traffic: `head` once each, `rest` as often as drawn."""
+
+    head: tuple[int, ...]
+    rest: tuple[tuple[int, int], ...]
+    """Places and how often each was drawn; where all are asked, their counts."""
+    head_traffic: int
+    rest_traffic: int
+    whole: bool
+    """Whether all of the rest is asked, so that nothing is estimated."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Places of all queries to ask, each once."""
+        return (*self.head, *(place for place, _ in self.rest))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Share of traffic whose group is covered, with its 95 % interval; None where no query was answered."""
+
+    traffic: int
+    """Queries asked by users, of which the answered ones stand for all."""
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """The most frequent query of a group that no canary stands for. It carries no expectation."""
+
+    group: str
+    query: str
+    traffic: float
+    """Estimated number of queries of the group."""
+
+
+def head_size(counts: Sequence[int]) -> int:
+    """Fewest distinct queries that hold `HEAD_SHARE` of the traffic; counts descend."""
+    total = sum(counts)
+    if not total:
+        return 0
+    return int(np.searchsorted(np.cumsum(counts), HEAD_SHARE * total - 1e-9)) + 1
+
+
+def draw_sample(counts: Sequence[int], random: np.random.Generator) -> TrafficSample:
+    """Draw the queries to ask from the traffic, whose counts descend. Raises ValueError where they do not."""
+    if any(after > before for before, after in pairwise(counts)):
+        raise ValueError("counts must descend")
+    asked = min(head_size(counts), MOST_HEAD)
+    rest = np.array(counts[asked:], dtype=np.int64)
+    whole = len(rest) <= DRAWN
+    if whole:
+        drawn = [(asked + place, int(count)) for place, count in enumerate(rest)]
+    else:
+        times = random.multinomial(DRAWN, rest / rest.sum())
+        drawn = [(asked + int(place), int(times[place])) for place in np.flatnonzero(times)]
+    return TrafficSample(
+        head=tuple(range(asked)),
+        rest=tuple(drawn),
+        head_traffic=int(sum(counts[:asked])),
+        rest_traffic=int(rest.sum()),
+        whole=whole,
+    )
+
+
+def estimate_reach(
+    counts: Sequence[int], sample: TrafficSample, covered: Mapping[int, bool], *, seed: int = 0
+) -> Reach:
+    """Estimate reach from the queries that were answered: their places, and whether their group is covered.
+
+    Queries without an answer are left out: of the head, and of the draws, the answered ones stand for them. The
+    interval is the bootstrap over draws; where all of them agree, which a bootstrap takes for certainty, its far end is
+    the exact bound of a share of which none was seen. The same for the same answers and seed.
+    """
+    total = sample.head_traffic + sample.rest_traffic
+    head = [(counts[place], covered[place]) for place in sample.head if place in covered]
+    rest = [(times, covered[place]) for place, times in sample.rest if place in covered]
+    head_weight = sample.head_traffic if head else 0
+    rest_weight = sample.rest_traffic if rest else 0
+    if not head_weight + rest_weight:
+        return Reach(traffic=total, value=None)
+    head_share = head_weight / (head_weight + rest_weight) * _mean(head)
+    weight, mean, draws = rest_weight / (head_weight + rest_weight), _mean(rest), sum(times for times, _ in rest)
+    low = high = mean
+    if rest and not sample.whole:
+        tail = (1 - CONFIDENCE) / 2
+        resampled = np.random.default_rng(seed).binomial(draws, mean, size=DRAWS) / draws
+        low, high = np.quantile(resampled, [tail, 1 - tail]).tolist()
+        unseen = 1 - tail ** (1 / draws)
+        low, high = (low - unseen if mean == 1 else low), (high + unseen if mean == 0 else high)
+    return Reach(
+        traffic=total,
+        value=head_share + weight * mean,
+        low=head_share + weight * low,
+        high=head_share + weight * high,
+    )
+
+
+def _mean(weighted: Sequence[tuple[int, bool]]) -> float:
+    weight = sum(count for count, _ in weighted)
+    return sum(count for count, is_covered in weighted if is_covered) / weight if weight else 0.0
+
+
+def group_traffic(counts: Sequence[int], sample: TrafficSample, groups: Mapping[int, str | None]) -> dict[str, float]:
+    """Estimated traffic of each group, the greatest first; queries without a first hit have none."""
+    draws = sum(times for _, times in sample.rest)
+    each = sample.rest_traffic / draws if draws else 0.0
+    traffic: dict[str, float] = {}
+    for place, weight in [*((place, counts[place]) for place in sample.head), *_scaled(sample.rest, each)]:
+        group = groups.get(place)
+        if group is not None:
+            traffic[group] = traffic.get(group, 0.0) + weight
+    return dict(sorted(traffic.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _scaled(rest: Sequence[tuple[int, int]], each: float) -> list[tuple[int, float]]:
+    return [(place, times * each) for place, times in rest]
+
+
+def suggest_queries(
+    queries: Sequence[str],
+    counts: Sequence[int],
+    sample: TrafficSample,
+    groups: Mapping[int, str | None],
+    covered: AbstractSet[str],
+    *,
+    taken_up: AbstractSet[int] = frozenset(),
+    pending: AbstractSet[int] = frozenset(),
+) -> tuple[Suggestion, ...]:
+    """One suggestion for each group that is not covered: its most frequent query; the most traffic first.
+
+    A query that is `taken_up`, by place, is never suggested; while it is `pending`, since nobody has judged it yet,
+    nothing of its group is.
+    """
+    representative: dict[str, int] = {}
+    waiting = {groups.get(place) for place in pending}
+    for place in sorted(sample.places, key=lambda place: (-counts[place], place)):
+        group = groups.get(place)
+        if group is not None and group not in waiting and place not in taken_up:
+            representative.setdefault(group, place)
+    return tuple(
+        Suggestion(group=group, query=queries[representative[group]], traffic=traffic)
+        for group, traffic in group_traffic(counts, sample, groups).items()
+        if group not in covered and group in representative
+    )
+
+
+def are_groups_fine(first_hits: Sequence[tuple[str, str | None]]) -> bool:
+    """Whether documents are as fine as chunks, so that a canary covers little more than its own chunk.
+
+    `first_hits` are chunk and document of the queries' first hits.
+    """
+    chunks = {chunk for chunk, _ in first_hits}
+    documents = {document or chunk for chunk, document in first_hits}
+    return bool(chunks) and len(documents) >= FINE_GROUPS * len(chunks)
+
+
+_FEWEST_WORDS: Final = 3
+_MOST_WORDS: Final = 30
+_LOW_RELEVANCE: Final = 0.5
+_NEW: Final = timedelta(days=14)
+_MONTHS = "january|february|march|april|june|july|august|september|october|november|december"
+_DATE_WORDS = re.compile(
+    rf"\b(?:(?:19|20)\d\d|\d{{4}}-\d\d(?:-\d\d)?|q[1-4]|{_MONTHS}|today|yesterday|tomorrow|tonight|now|currently|current"
+    r"|latest|newest|recent|recently|deadline|(?:this|last|next) (?:day|week|weekend|month|quarter|year|season))\b"
+)
+_COMPARISON_WORDS = re.compile(
+    r"\b(?:vs|versus|compare|compared|comparison|differ|differs|difference|differences|different from|better|worse"
+    r"|rather than|instead of|pros and cons|advantages|disadvantages|(?:more|less|faster|slower|cheaper|larger|smaller"
+    r"|higher|lower|fewer) than)\b"
+)
+_TWO_CLAUSES = re.compile(
+    r"\?.+\?|\b(?:and|but|or) (?:what|how|why|when|where|who|which|whether|can|does|do|is|are|should)\b"
+    r"|\w (?:if|when|while|because|although|unless|after|before|without) \w+ \w+"
+)
+
+
+def is_negative_candidate(top_score: float | None) -> bool:
+    """Whether the first hit is of so low relevance that there may be no answer; False where none was measured."""
+    return top_score is not None and top_score < _LOW_RELEVANCE
+
+
+def guess_segments(
+    query: str,
+    *,
+    in_head: bool = False,
+    first_seen: datetime | None = None,
+    log_start: datetime | None = None,
+    log_end: datetime | None = None,
+    top_score: float | None = None,
+) -> tuple[Segment, ...]:
+    """Segments that a query may belong to; guesses, for a person to confirm.
+
+    Frequent: in the head of the traffic. Edge: at most two or over 30 words, or relevance of the first hit below 0.5,
+    which makes it a candidate for a negative canary. Challenging: words of comparison, or two clauses. Temporal: words
+    of dates, or first seen within the last 14 days of a log that began before them.
+    """
+    words, text = len(query.split()), query.casefold()
+    new = (
+        first_seen is not None
+        and log_start is not None
+        and log_end is not None
+        and log_start < log_end - _NEW <= first_seen
+    )
+    found = {
+        Segment.FREQUENT: in_head,
+        Segment.EDGE: words < _FEWEST_WORDS or words > _MOST_WORDS or is_negative_candidate(top_score),
+        Segment.CHALLENGING: bool(_COMPARISON_WORDS.search(text) or _TWO_CLAUSES.search(text)),
+        Segment.TEMPORAL: new or bool(_DATE_WORDS.search(text)),
+    }
+    return tuple(segment for segment, guessed in found.items() if guessed)

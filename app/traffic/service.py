@@ -1,0 +1,571 @@
+"""Traffic of a suite: queries of users taken in, summed up, and forgotten.
+
+They are personal data: kept for 30 days after they came, never in metrics, logs or exports, deleted at once on request.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, cast
+
+import numpy as np
+
+from app.annotation.documents import TaskDocument
+from app.annotation.domain.views import (
+    GroupView,
+    ReachState,
+    ReceivedTraffic,
+    SuggestionView,
+    TaskDetail,
+    TrafficReachView,
+    TrafficView,
+)
+from app.annotation.service import tasks
+from app.annotation.service.standing_canaries import found_documents, queries_in_tasks, standing_canaries
+from app.base.db.engine import Connection, ReceivedPart, Store, from_us, to_us
+from app.base.documents.validation_messages import parse_document
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.jobs.jobs import defer
+from app.base.jobs.values import JobKind, NewJob
+from app.base.texts import counted
+from app.base.values import Answer, Outcome
+from app.catalog.documents.canary_documents import SuiteDocument
+from app.catalog.exchange.suite_builder import Source
+from app.catalog.service import definitions as suite_definitions
+from app.catalog.service import suites
+from app.catalog.service.references import require
+from app.catalog.service.vault import Vault
+from app.catalog.store import definitions
+from app.catalog.store.definitions import Definition
+from app.records import documents as shapes
+from app.records.store import results
+from app.records.store.results import RunRow
+from app.retrievers.domain.probe_failures import CircuitBreaker, outcome_text
+from app.retrievers.domain.retrievers import (
+    Probe,
+    ProbeContext,
+    ProbeQuery,
+    Retriever,
+    Scorer,
+    ScorerKind,
+    score_relevance,
+)
+from app.retrievers.service.trials import stored_retriever
+from app.traffic import domain as estimates
+from app.traffic import store as rows
+from app.traffic import store as traffic_parts
+from app.traffic.documents import LONGEST, AskedQuery, Grouping, ReadTraffic, normalise_query, read_traffic
+from app.traffic.domain import TrafficSample, guess_segments, is_negative_candidate
+from app.traffic.store import FirstHit, ReachRow, ReceivedQuery, TrafficQuery
+
+_SHOWN_GROUPS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteTraffic:
+    """Traffic of a suite with a retriever, its reach (None = never asked for), and suggestions where wanted."""
+
+    traffic: TrafficView
+    reach: TrafficReachView | None
+    suggestions: Sequence[SuggestionView]
+
+
+def load_reach(store: Store, suite: str, retriever: str) -> TrafficReachView:
+    """Return the reach of a suite over the traffic of a retriever, as far as it is asked. Raises NotFoundError."""
+    sample = _require_sample(store, suite, retriever)
+    return _view(sample, _covered_groups(store, sample))
+
+
+def suggest(store: Store, suite: str, retriever: str, *, limit: int) -> list[SuggestionView]:
+    """Return queries of users that no canary stands for: one of each group, the most traffic first.
+
+    Segments are guesses. Raises NotFoundError.
+    """
+    sample = _require_sample(store, suite, retriever)
+    return _suggestions(store, sample, _covered_groups(store, sample), limit)
+
+
+def load_reaches(store: Store, suite: str, *, suggestions: int = 0) -> list[SuiteTraffic]:
+    """Return the traffic of a suite by retriever, with its reach and so many suggestions. Raises NotFoundError."""
+    found = []
+    for one in load_traffic(store, suite):
+        sample = _find_sample(store, suite, one["retriever"])
+        covered = frozenset[str]() if sample is None else _covered_groups(store, sample)
+        found.append(
+            SuiteTraffic(
+                traffic=one,
+                reach=None if sample is None else _view(sample, covered),
+                suggestions=() if sample is None else _suggestions(store, sample, covered, suggestions),
+            )
+        )
+    return found
+
+
+def _view(sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
+    reach = sample.reach
+    found = estimates.estimate_reach(
+        sample.counts, sample.drawn, {place: group in covered for place, group in sample.groups.items()}
+    )
+    traffic = estimates.group_traffic(sample.counts, sample.drawn, sample.groups)
+    groups: list[GroupView] = [
+        {"group": group, "traffic": shapes.rounded(queries), "covered": group in covered}
+        for group, queries in traffic.items()
+    ]
+    return {
+        "retriever": reach.retriever,
+        "state": ReachState.ASKING if reach.finished_at is None else ReachState.ASKED,
+        "requested_at": shapes.time_text(reach.requested_at),
+        "traffic": found.traffic,
+        "distinct": reach.body["distinct"],
+        "head": reach.body["head_size"],
+        "sample": len(sample.queries),
+        "asked": sample.asked,
+        "answered": len(sample.groups),
+        "value": shapes.number(found.value),
+        "low": shapes.number(found.low),
+        "high": shapes.number(found.high),
+        "covered_groups": sum(one["covered"] for one in groups),
+        "all_groups": len(groups),
+        "groups": groups[:_SHOWN_GROUPS],
+        "too_fine": estimates.are_groups_fine(sample.first_hits) and sample.grouping is None,
+    }
+
+
+def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], limit: int) -> list[SuggestionView]:
+    if not limit:
+        return []
+    texts = [one.query if one is not None else "" for one in sample.queries]
+    taken_up, pending = _taken_up(store, sample)
+    found = estimates.suggest_queries(
+        texts,
+        sample.counts,
+        sample.drawn,
+        sample.groups,
+        covered,
+        taken_up={place for place, text in enumerate(texts) if text in taken_up},
+        pending={place for place, text in enumerate(texts) if text in pending},
+    )
+    place_of = {text: place for place, text in enumerate(texts)}
+    return [
+        {
+            "query": one.query,
+            "group": one.group,
+            "traffic": shapes.rounded(one.traffic),
+            "segments": [*sample.segments(place_of[one.query])],
+            "negative_candidate": is_negative_candidate(sample.top_score(place_of[one.query])),
+        }
+        for one in found[:limit]
+    ]
+
+
+def _taken_up(store: Store, sample: "_Sample") -> tuple[AbstractSet[str], AbstractSet[str]]:
+    """Return the normalised queries of canaries and of tasks, and those of canaries that nothing is decided of yet."""
+    with store.read() as connection:
+        standing = standing_canaries(connection, _suite(connection, sample.reach))
+        return standing.queries | queries_in_tasks(connection, sample.reach.suite_id), standing.pending
+
+
+def _find_sample(store: Store, suite: str, retriever: str) -> "_Sample | None":
+    with store.read() as connection:
+        reach = rows.find_reach(connection, find_suite(connection, suite), retriever)
+        return None if reach is None else _Sample.read(connection, reach)
+
+
+def _require_sample(store: Store, suite: str, retriever: str) -> "_Sample":
+    sample = _find_sample(store, suite, retriever)
+    if sample is None:
+        raise NotFoundError(f"the reach of suite '{suite}' over the traffic of '{retriever}' was not asked for yet")
+    return sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """A sample as rows: its queries by place (None = deleted since), counts, draws and the groups of answered ones."""
+
+    reach: ReachRow
+    queries: Sequence[TrafficQuery | None]
+    counts: Sequence[int]
+    drawn: TrafficSample
+    groups: Mapping[int, str | None]
+    """Of the answered queries; None = no hit."""
+    grouping: Grouping | None
+    asked: int
+
+    @classmethod
+    def read(cls, connection: Connection, reach: ReachRow) -> "_Sample":
+        body: Mapping[str, Any] = reach.body
+        found = rows.read_queries(connection, body["ids"])
+        queries = [found.get(number) for number in body["ids"]]
+        grouping = None if body["grouping"] is None else Grouping.model_validate(body["grouping"])
+        head = body["head"]
+        drawn = TrafficSample(
+            head=tuple(range(head)),
+            rest=tuple((head + place, times) for place, times in enumerate(body["times"])),
+            head_traffic=body["head_traffic"],
+            rest_traffic=body["rest_traffic"],
+            whole=body["whole"],
+        )
+        asked = {
+            place: one
+            for place, one in enumerate(queries)
+            if one is not None and one.asked_at is not None and one.asked_at >= reach.requested_at
+        }
+        groups = {
+            place: None if one.chunk is None else _group(one.document or one.chunk, grouping)
+            for place, one in asked.items()
+            if one.failure is None
+        }
+        return cls(
+            reach=reach,
+            queries=queries,
+            counts=body["counts"],
+            drawn=drawn,
+            groups=groups,
+            grouping=grouping,
+            asked=len(asked),
+        )
+
+    @property
+    def first_hits(self) -> list[tuple[str, str | None]]:
+        """Chunk and document of the first hits."""
+        return [(one.chunk, one.document) for one in self.queries if one is not None and one.chunk is not None]
+
+    def top_score(self, place: int) -> float | None:
+        """Return the relevance of a query's first hit; None = not measured."""
+        one = self.queries[place]
+        return None if one is None else one.relevance
+
+    def segments(self, place: int) -> Sequence[str]:
+        """Guess the segments of a query."""
+        one = self.queries[place]
+        if one is None:
+            return ()
+        times = [other for other in self.queries if other is not None]
+        return guess_segments(
+            one.query,
+            in_head=place < len(self.drawn.head),
+            first_seen=from_us(one.first_seen),
+            log_start=from_us(min(other.first_seen for other in times)),
+            log_end=from_us(max(other.last_seen for other in times)),
+            top_score=one.relevance,
+        )
+
+
+def _group(document: str, grouping: Grouping | None) -> str:
+    return document if grouping is None else grouping.group(document)
+
+
+def _covered_groups(store: Store, sample: _Sample) -> AbstractSet[str]:
+    """Return the groups of expected judgments, and of what passing canaries find first."""
+    with store.read() as connection:
+        standing = standing_canaries(connection, _suite(connection, sample.reach))
+        runs = [found_documents(connection, run) for run in _newest_runs(connection, sample.reach)]
+    documents = set(standing.documents)
+    documents |= {document or chunk for chunk, document in sample.first_hits if chunk in standing.chunks}
+    for run in runs:
+        documents |= run.watched | {run.by_chunk[chunk] for chunk in standing.chunks & run.by_chunk.keys()}
+    return {_group(document, sample.grouping) for document in documents}
+
+
+def _suite(connection: Connection, reach: ReachRow) -> Definition:
+    return definitions.definition_by_id(connection, reach.suite_id)
+
+
+def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
+    """Return the newest ended run of each check of the suite with the retriever."""
+    checks = [
+        row
+        for row in definitions.list_definitions(connection, "check")
+        if row.body["suite"] == reach.suite and row.body["retriever"] == reach.retriever
+    ]
+    found = [results.newest_ended(connection, check.id) for check in checks]
+    return [run for run in found if run is not None and run.suite_version_id is not None]
+
+
+BLOCK: Final = 20
+"""Queries asked and written at a time."""
+_SEED: Final = 0
+
+
+def request_reach(store: Store, suite: str, retriever: str, *, grouping: Grouping | None, now: datetime) -> int:
+    """Draw a sample of the traffic and have it asked; how many queries it has. It takes the place of the one before.
+
+    Raises NotFoundError, and ConflictError where there is no traffic.
+    """
+    with store.write() as connection:
+        suite_id = find_suite(connection, suite)
+        counts = rows.query_counts(connection, suite_id, retriever)
+        if not counts:
+            raise ConflictError(f"suite '{suite}' has no traffic of retriever '{retriever}'; send some first")
+        sample = estimates.draw_sample([count for _, count in counts], np.random.default_rng(_SEED))
+        body = {
+            "ids": [counts[place][0] for place in sample.places],
+            "counts": [counts[place][1] for place in sample.places],
+            "times": [times for _, times in sample.rest],
+            "head": len(sample.head),
+            "head_size": estimates.head_size([count for _, count in counts]),
+            "head_traffic": sample.head_traffic,
+            "rest_traffic": sample.rest_traffic,
+            "whole": sample.whole,
+            "distinct": len(counts),
+            "grouping": None if grouping is None else grouping.data(),
+        }
+        reach_id = rows.save_sample(connection, suite_id, retriever, body, to_us(now))
+        defer(connection, [NewJob(JobKind.REACH, reach_id)])
+    return len(sample.places)
+
+
+def ask_sample(
+    store: Store,
+    vault: Vault,
+    probe: Probe,
+    reach_id: int,
+    *,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Ask the queries of a sample that were not asked since it was drawn; False where it was let go of, stopping.
+
+    Each is asked once; the retriever's own limits hold. Once it stops answering, the others are told as not asked.
+    """
+    with store.read() as connection:
+        reach = rows.read_reach(connection, reach_id)
+        queries = {} if reach is None else rows.read_queries(connection, reach.body["ids"])
+    if reach is None:
+        return True
+    left = [one for one in queries.values() if one.asked_at is None or one.asked_at < reach.requested_at]
+    try:
+        retriever = stored_retriever(store, vault, reach.retriever, {}).to_domain()
+        breaker = CircuitBreaker(limit=retriever.breaker)
+        for start in range(0, len(left), BLOCK):
+            block = left[start : start + BLOCK]
+            hits, breaker = _ask(probe, retriever, block, breaker, stopping)
+            if stopping():
+                return False
+            _save(store, hits, max(to_us(clock()), reach.requested_at))
+    except (NotFoundError, InvalidInputError) as error:
+        _save(store, {one.id: FirstHit(failure=str(error)) for one in left}, max(to_us(clock()), reach.requested_at))
+    with store.write() as connection:
+        rows.finish_sample(connection, reach_id, to_us(clock()), requested_at=reach.requested_at)
+    return True
+
+
+def _ask(
+    probe: Probe,
+    retriever: Retriever,
+    block: Sequence[TrafficQuery],
+    breaker: CircuitBreaker,
+    stopping: Callable[[], bool],
+) -> tuple[dict[int, FirstHit], CircuitBreaker]:
+    """Ask some queries for their first hit."""
+    hits = {one.id: FirstHit(failure="not asked, because queries before it failed") for one in block}
+    if breaker.is_open:
+        return hits, breaker
+    plain = replace(retriever, scorer=_own_scorer(retriever.scorer))
+    context = ProbeContext(retriever=plain, k=1, run_id="reach")
+    queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(block)]
+    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            for position, answer in batch:
+                hits[block[position].id] = _first_hit(plain.scorer, answer)
+            breaker = breaker.after(answer for _, answer in batch)
+            if stopping() or breaker.is_open:
+                break
+    return hits, breaker
+
+
+def _first_hit(scorer: Scorer, answer: Answer) -> FirstHit:
+    ranking = answer.ranking
+    if answer.outcome is not Outcome.OK or ranking is None:
+        return FirstHit(failure=answer.detail or outcome_text(answer.outcome, answer.http_status))
+    if not ranking:
+        return FirstHit()
+    relevance = score_relevance(scorer, ranking.scores[0]) if scorer.kind is ScorerKind.SCORE else None
+    return FirstHit(chunk=ranking.ids[0], document=ranking.documents[0], relevance=relevance)
+
+
+def _own_scorer(scorer: Scorer) -> Scorer:
+    """Return the retriever's own scores, or none: nobody else is asked to score."""
+    return scorer if scorer.kind is ScorerKind.SCORE else Scorer(kind=ScorerKind.JUDGED)
+
+
+def _save(store: Store, hits: Mapping[int, FirstHit], at: int) -> None:
+    with store.write() as connection:
+        rows.save_first_hits(connection, hits, at)
+
+
+def open_task(
+    store: Store, suite: str, retriever: str, *, task: str, queries: Sequence[str], by: str, now: datetime
+) -> TaskDetail:
+    """Add these queries to a suite as canaries that expect nothing yet, and make a task of them with its pool.
+
+    The same query is the same canary. From now on it is a definition, which the retention of traffic does not delete.
+    Raises InvalidInputError, NotFoundError, and ConflictError where there is such a task.
+    """
+    if not queries:
+        raise InvalidInputError([Problem(path="queries", message="choose at least one")])
+    bodies = suites.assign_suite_keys(store, suite, [{"query": query} for query in dict.fromkeys(queries)])
+    documents = parse_document(SuiteDocument, {"slug": suite, "canaries": bodies}).canaries or ()
+    document = parse_document(
+        TaskDocument,
+        {"slug": task, "suite": suite, "retrievers": [retriever], "keys": [one.key for one in documents]},
+    )
+    tasks.put_task(store, document, by=by, now=now, only_new=True)
+    known = {row.key for row in suite_definitions.list_canaries(store, suite)}
+    fresh = [one for one in documents if one.key not in known]
+    if fresh:
+        suite_definitions.put_canaries(store, suite, fresh, now=now)
+    tasks.request_pool(store, task, now=now)
+    return tasks.load_task(store, task)
+
+
+RECEIVED_BEFORE: Final = "Received before with the same Idempotency-Key: not counted again."
+"""Note of an answer to what arrived before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartName:
+    """What a part is known by: keyed hashes, as its `Idempotency-Key` may be made of the queries."""
+
+    key: str
+    content: str
+
+
+def name_part(vault: Vault, key: str, content: str) -> PartName:
+    """Name a part by the key it came with and what it holds."""
+    return PartName(key=vault.fingerprint(key), content=vault.fingerprint(content))
+
+
+def received_part(part: PartName, answer: Mapping[str, Any]) -> ReceivedPart:
+    """Return a part that is arriving, with its answer."""
+    return ReceivedPart(content_hash=part.content, answer=json.dumps(answer))
+
+
+def answer_again(known: ReceivedPart | None, part: PartName) -> dict[str, Any]:
+    """Return the first answer to a part that arrived before, with a note. Raises ConflictError for other content."""
+    if known is None or known.content_hash not in {None, part.content}:
+        raise ConflictError("this Idempotency-Key was used with other queries")
+    answer: dict[str, Any] = json.loads(known.answer)
+    return {**answer, "notes": [*answer["notes"], RECEIVED_BEFORE]}
+
+
+MOST_DISTINCT: Final = 100_000
+"""Distinct queries that are kept of a suite with a retriever."""
+_BLOCK: Final = 2_000
+
+
+def receive_traffic(
+    store: Store,
+    vault: Vault,
+    suite: str,
+    retriever: str,
+    sources: Sequence[Source],
+    *,
+    now: datetime,
+    key: str | None = None,
+) -> ReceivedTraffic:
+    """Add the queries of files to the traffic of a suite with a retriever: all or none.
+
+    Beyond `MOST_DISTINCT` new ones are left out, the least frequent first. What comes with the `key` of what arrived
+    within a day is not added again: the answer is that of the first time, with a note. Raises InvalidInputError for
+    files that cannot be read, ConflictError where the key came with other queries, and NotFoundError.
+    """
+    found = read_traffic(sources, now=now)
+    part = None if key is None else name_part(vault, key, _content(found))
+    return add_traffic(store, suite, retriever, found, now=now, part=part)
+
+
+def add_traffic(
+    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, part: PartName | None = None
+) -> ReceivedTraffic:
+    """Add queries that are read already; see `receive_traffic`."""
+    with store.read() as connection:
+        suite_id = _require(connection, suite, retriever)
+        known = rows.known_digests(connection, suite_id, retriever)
+    fresh = [one for one in found.queries if rows.digest_of(one.query) not in known]
+    fresh.sort(key=lambda one: (-one.count, one.query))
+    room = max(0, MOST_DISTINCT - len(known))
+    left_out = {one.query for one in fresh[room:]}
+    taken = [_received(one) for one in found.queries if one.query not in left_out]
+    full = f"{counted(len(left_out), 'query')} left out: a suite keeps at most {MOST_DISTINCT:,} of a retriever"
+    notes = [*([full] if left_out else ()), *left_out_notes(found)]
+    answer: ReceivedTraffic = {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
+    with store.write() as connection:
+        if part is not None:
+            received = received_part(part, answer)
+            if not traffic_parts.remember_part(connection, suite_id, retriever, part.key, received, at=to_us(now)):
+                before = traffic_parts.find_part(connection, suite_id, retriever, part.key)
+                return cast("ReceivedTraffic", answer_again(before, part))
+        rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
+    return answer
+
+
+def _content(found: ReadTraffic) -> str:
+    """Return what tells two parts apart: queries and counts, for a time that is not given is that of arrival."""
+    return json.dumps(sorted((one.query, one.count) for one in found.queries))
+
+
+def left_out_notes(found: ReadTraffic) -> list[str]:
+    """Return a note for each reason why lines of files were left out."""
+    reasons = ((found.too_long, f"longer than {LONGEST} characters"), (found.empty, "without a text"))
+    return [f"{counted(number, 'query')} {reason} left out" for number, reason in reasons if number]
+
+
+def load_traffic(store: Store, suite: str) -> list[TrafficView]:
+    """Return the traffic of a suite by retriever, without the queries. Raises NotFoundError."""
+    with store.read() as connection:
+        found = rows.summaries(connection, find_suite(connection, suite))
+    return [
+        {
+            "retriever": one.retriever,
+            "distinct": one.distinct,
+            "traffic": one.traffic,
+            "first_seen": shapes.time_text(one.first_seen),
+            "last_seen": shapes.time_text(one.last_seen),
+        }
+        for one in found
+    ]
+
+
+def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, query: str | None = None) -> int:
+    """Delete all traffic of a suite, or of one retriever, or one query of it, at once; how many queries there were.
+
+    A query is found however it is written. What was estimated from deleted traffic goes too, but not for one query.
+    Raises NotFoundError for the suite.
+    """
+    with store.read() as connection:
+        suite_id = find_suite(connection, suite)
+    if query is not None:
+        with store.write() as connection:
+            traffic_parts.forget_contents(connection, suite_id)
+            return rows.forget_query(connection, suite_id, normalise_query(query))
+    with store.write() as connection:
+        traffic_parts.forget_parts(connection, suite_id, retriever)
+        rows.forget_reaches(connection, suite_id, retriever)
+    deleted = 0
+    while True:
+        with store.write() as connection:
+            block = rows.forget_block(connection, suite_id, retriever, _BLOCK)
+        deleted += block
+        if block < _BLOCK:
+            return deleted
+
+
+def _received(one: AskedQuery) -> ReceivedQuery:
+    return ReceivedQuery(query=one.query, count=one.count, first_seen=to_us(one.first), last_seen=to_us(one.last))
+
+
+def find_suite(connection: Connection, slug: str) -> int:
+    """Return the id of a suite. Raises NotFoundError."""
+    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'").id
+
+
+def _require(connection: Connection, suite: str, retriever: str) -> int:
+    """Return the id of a suite. Raises NotFoundError where it or the retriever is not in force."""
+    found = definitions.find_definition(connection, "retriever", retriever)
+    if found is None or found.archived_at is not None:
+        raise NotFoundError(f"there is no retriever '{retriever}'")
+    return find_suite(connection, suite)

@@ -1,0 +1,283 @@
+"""Rows of traffic: the distinct queries of users with their counts, and the sample that was asked of them."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.base.db import engine
+from app.base.db.engine import ReceivedPart, blocks, insert_new, upsert
+from app.base.db.rows import STAGED_ROWS, numbers
+from app.catalog.tables import definitions
+from app.traffic.tables import reaches, traffic_parts, traffic_queries
+
+_SHARED = ("suite_id", "retriever", "digest", "query", "count", "first_seen", "last_seen", "received_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedQuery:
+    """A normalised query with how often and when it was asked."""
+
+    query: str
+    count: int
+    first_seen: int
+    last_seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficQuery(ReceivedQuery):
+    """A stored query, with its first hit where it was asked."""
+
+    id: int
+    asked_at: int | None
+    chunk: str | None
+    document: str | None
+    relevance: float | None
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstHit:
+    """The answer to a query of the sample: its first hit, none, or why there is no answer."""
+
+    chunk: str | None = None
+    document: str | None = None
+    relevance: float | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSummary:
+    """Number and time span of the queries of a suite with a retriever; None = there are none."""
+
+    retriever: str
+    distinct: int
+    traffic: int
+    first_seen: int
+    last_seen: int
+    received_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachRow:
+    """The sample that was drawn last."""
+
+    id: int
+    suite_id: int
+    suite: str
+    retriever: str
+    body: Mapping[str, Any]
+    requested_at: int
+    finished_at: int | None
+
+
+def count_queries(connection: Connection, suite_id: int, retriever: str) -> int:
+    """Count the distinct queries."""
+    statement = sa.select(sa.func.count()).select_from(traffic_queries).where(_of(suite_id, retriever))
+    return int(connection.execute(statement).scalar_one())
+
+
+def known_digests(connection: Connection, suite_id: int, retriever: str) -> dict[bytes, int]:
+    """Return the ids of the stored queries by digest."""
+    statement = sa.select(traffic_queries.c.digest, traffic_queries.c.id).where(_of(suite_id, retriever))
+    return {bytes(digest): number for digest, number in connection.execute(statement)}
+
+
+def digest_of(query: str) -> bytes:
+    """Return the digest by which a query is found again."""
+    return hashlib.sha256(query.encode()).digest()[:16]
+
+
+def add_queries(
+    connection: Connection, suite_id: int, retriever: str, received: Sequence[ReceivedQuery], *, at: int
+) -> None:
+    """Add queries; the counts of those that are there grow. In the order of digests, against deadlocks."""
+    rows = sorted(
+        (suite_id, retriever, digest_of(one.query), one.query, 0, one.first_seen, one.last_seen, at) for one in received
+    )
+    for block in blocks(rows, STAGED_ROWS):
+        insert_new(connection, traffic_queries, _SHARED, block)
+    known = known_digests(connection, suite_id, retriever)
+    grown = sorted((known[digest_of(one.query)], one.count, one.first_seen, one.last_seen) for one in received)
+    for added in blocks(grown, STAGED_ROWS):
+        _grow(connection, added, at)
+
+
+def _grow(connection: Connection, received: Sequence[tuple[int, int, int, int]], at: int) -> None:
+    """Add id, count, first and last time to stored queries."""
+    added = numbers(connection, "added", ["id", "count", "first_seen", "last_seen"], received)
+    first, last = traffic_queries.c.first_seen, traffic_queries.c.last_seen
+    grown = (
+        sa.update(traffic_queries)
+        .where(traffic_queries.c.id == added.c.id)
+        .values(
+            count=traffic_queries.c.count + added.c.count,
+            first_seen=sa.case((added.c.first_seen < first, added.c.first_seen), else_=first),
+            last_seen=sa.case((added.c.last_seen > last, added.c.last_seen), else_=last),
+            received_at=at,
+        )
+    )
+    connection.execute(grown)
+
+
+def summaries(connection: Connection, suite_id: int) -> list[TrafficSummary]:
+    """Return the traffic of a suite by retriever."""
+    statement = (
+        sa.select(
+            traffic_queries.c.retriever,
+            sa.func.count().label("distinct"),
+            sa.func.sum(traffic_queries.c.count).label("traffic"),
+            sa.func.min(traffic_queries.c.first_seen).label("first_seen"),
+            sa.func.max(traffic_queries.c.last_seen).label("last_seen"),
+            sa.func.min(traffic_queries.c.received_at).label("received_at"),
+        )
+        .where(traffic_queries.c.suite_id == suite_id)
+        .group_by(traffic_queries.c.retriever)
+        .order_by(traffic_queries.c.retriever)
+    )
+    return [
+        TrafficSummary(
+            retriever=row.retriever,
+            distinct=row.distinct,
+            traffic=int(row.traffic),
+            first_seen=row.first_seen,
+            last_seen=row.last_seen,
+            received_at=row.received_at,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def query_counts(connection: Connection, suite_id: int, retriever: str) -> list[tuple[int, int]]:
+    """Return id and count of all queries, the most frequent first."""
+    statement = (
+        sa.select(traffic_queries.c.id, traffic_queries.c.count.label("traffic"))
+        .where(_of(suite_id, retriever))
+        .order_by(traffic_queries.c.count.desc(), traffic_queries.c.id)
+    )
+    return [(row.id, row.traffic) for row in connection.execute(statement)]
+
+
+def read_queries(connection: Connection, ids: Sequence[int]) -> dict[int, TrafficQuery]:
+    """Return these queries by id."""
+    named = numbers(connection, "named", ["id"], [(one,) for one in ids])
+    rows = connection.execute(sa.select(traffic_queries).where(traffic_queries.c.id.in_(sa.select(named.c.id))))
+    return {row.id: _query(row) for row in rows}
+
+
+def save_first_hits(connection: Connection, hits: Mapping[int, FirstHit], at: int) -> None:
+    """Store the answers to queries of the sample."""
+    for number, hit in sorted(hits.items()):
+        connection.execute(
+            sa.update(traffic_queries)
+            .where(traffic_queries.c.id == number)
+            .values(asked_at=at, chunk=hit.chunk, document=hit.document, relevance=hit.relevance, failure=hit.failure)
+        )
+
+
+def forget_query(connection: Connection, suite_id: int, query: str) -> int:
+    """Delete a query of a suite, with whatever retriever; how many rows there were."""
+    mine = sa.and_(traffic_queries.c.suite_id == suite_id, traffic_queries.c.digest == digest_of(query))
+    return connection.execute(sa.delete(traffic_queries).where(mine)).rowcount
+
+
+def forget_block(connection: Connection, suite_id: int, retriever: str | None, limit: int) -> int:
+    """Delete up to so many queries of a suite, of one retriever or all; how many there were."""
+    mine = traffic_queries.c.suite_id == suite_id
+    if retriever is not None:
+        mine = sa.and_(mine, traffic_queries.c.retriever == retriever)
+    some = sa.select(traffic_queries.c.id).where(mine).limit(limit)
+    return connection.execute(sa.delete(traffic_queries).where(traffic_queries.c.id.in_(some))).rowcount
+
+
+def forget_reaches(connection: Connection, suite_id: int, retriever: str | None) -> None:
+    """Delete the samples of a suite, of one retriever or all."""
+    mine = reaches.c.suite_id == suite_id
+    if retriever is not None:
+        mine = sa.and_(mine, reaches.c.retriever == retriever)
+    connection.execute(sa.delete(reaches).where(mine))
+
+
+def old_queries(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find queries that were received last before `horizon`."""
+    statement = sa.select(traffic_queries.c.id).where(traffic_queries.c.received_at < horizon).limit(limit)
+    return list(connection.execute(statement).scalars())
+
+
+def drop_queries(connection: Connection, old: Sequence[int]) -> int:
+    """Delete these queries."""
+    return connection.execute(sa.delete(traffic_queries).where(traffic_queries.c.id.in_(old))).rowcount
+
+
+def save_sample(connection: Connection, suite_id: int, retriever: str, body: Mapping[str, Any], at: int) -> int:
+    """Store the sample that is to be asked, in the place of the one before; its id."""
+    values = {"suite_id": suite_id, "retriever": retriever, "body": json.dumps(body), "requested_at": at}
+    upsert(connection, reaches, ["suite_id", "retriever"], **values, finished_at=None)
+    mine = sa.and_(reaches.c.suite_id == suite_id, reaches.c.retriever == retriever)
+    return int(connection.execute(sa.select(reaches.c.id).where(mine)).scalar_one())
+
+
+def finish_sample(connection: Connection, reach_id: int, at: int, *, requested_at: int) -> bool:
+    """Store that a sample is asked; False where another has taken its place."""
+    mine = sa.and_(reaches.c.id == reach_id, reaches.c.requested_at == requested_at)
+    return connection.execute(sa.update(reaches).where(mine).values(finished_at=at)).rowcount == 1
+
+
+def find_reach(connection: Connection, suite_id: int, retriever: str) -> ReachRow | None:
+    """Return the newest sample of a suite with a retriever."""
+    mine = sa.and_(reaches.c.suite_id == suite_id, reaches.c.retriever == retriever)
+    return _one(connection, mine)
+
+
+def read_reach(connection: Connection, reach_id: int) -> ReachRow | None:
+    """Return a sample by its id."""
+    return _one(connection, reaches.c.id == reach_id)
+
+
+def _one(connection: Connection, where: sa.ColumnElement[bool]) -> ReachRow | None:
+    statement = sa.select(reaches, definitions.c.slug.label("suite")).join(
+        definitions, definitions.c.id == reaches.c.suite_id
+    )
+    row = connection.execute(statement.where(where)).one_or_none()
+    if row is None:
+        return None
+    values = {name: getattr(row, name) for name in ReachRow.__dataclass_fields__ if name != "body"}
+    return ReachRow(body=json.loads(row.body), **values)
+
+
+def _of(suite_id: int, retriever: str) -> sa.ColumnElement[bool]:
+    return sa.and_(traffic_queries.c.suite_id == suite_id, traffic_queries.c.retriever == retriever)
+
+
+def _query(row: Any) -> TrafficQuery:
+    return TrafficQuery(**{name: getattr(row, name) for name in TrafficQuery.__dataclass_fields__})
+
+
+def remember_part(
+    connection: Connection, suite_id: int, retriever: str, key: str, part: ReceivedPart, *, at: int
+) -> bool:
+    """Store that a part arrived; False where it had arrived before. On PostgreSQL waits for one that is arriving."""
+    owner = {"suite_id": suite_id, "retriever": retriever}
+    return engine.remember_part(connection, traffic_parts, owner, key, part, at=at)
+
+
+def find_part(connection: Connection, suite_id: int, retriever: str, key: str) -> ReceivedPart | None:
+    """Return the part that arrived with a key."""
+    return engine.find_part(connection, traffic_parts, {"suite_id": suite_id, "retriever": retriever}, key)
+
+
+def forget_parts(connection: Connection, suite_id: int, retriever: str | None) -> None:
+    """Delete the parts of a suite, of one retriever or all: what was deleted may be sent again."""
+    mine = traffic_parts.c.suite_id == suite_id
+    mine = mine if retriever is None else sa.and_(mine, traffic_parts.c.retriever == retriever)
+    connection.execute(sa.delete(traffic_parts).where(mine))
+
+
+def forget_contents(connection: Connection, suite_id: int) -> None:
+    """Delete what the parts of a suite held, so that no hash tells of a deleted query."""
+    mine = traffic_parts.c.suite_id == suite_id
+    connection.execute(sa.update(traffic_parts).where(mine).values(content_hash=None))
