@@ -41,10 +41,9 @@ types:
 tests:
 	$(PYTEST) --numprocesses 3 --dist worksteal -m 'not systems'
 
-# By file: what the tests of one share, such as a server or a walk over the boards, is started once. Three for the same
-# reason as above: two left a third of the cores idle.
+# By file: what the tests of one share, such as a server or a walk over the boards, is started once.
 test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems $(NPM)/node_modules/.installed ## the tests that walk through other programs (retrievers, Prometheus, Alertmanager, image, docs) and through faults
-	$(PYTEST) --numprocesses 3 --dist loadfile -m systems
+	$(PYTEST) --numprocesses 2 --dist loadfile -m systems
 
 faults: $(VENV)/.dev-installed ## try faults on real processes, as often as docs/reliability.md says (hours), and print its table
 	$(BIN)/python -m tests.faults $(FAULTS)
