@@ -14,7 +14,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.alerts.domain.state import OPEN
 from app.alerts.service import details as alert_details
 from app.alerts.service import notifications
-from app.alerts.service import views as alert_lines
 from app.alerts.service import views as alert_views
 from app.alerts.service.details import LatencyCurve, RunLatency
 from app.alerts.store import AlertFilter
@@ -88,11 +87,11 @@ def show_alerts(
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """Show alerts, newest first, with summaries and delivery counts."""
-    lines = alert_lines.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
+    lines = alert_views.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
     return render(
         request,
         "alerts/alerts.html",
-        groups=alert_lines.by_incident(store, lines[:_ALERTS]),
+        groups=alert_views.by_incident(store, lines[:_ALERTS]),
         following=lines[_ALERTS - 1].alert["id"] if len(lines) > _ALERTS else None,
         query=query,
         counts=_counts(store, query.check),

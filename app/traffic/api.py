@@ -21,10 +21,7 @@ from app.base.api.requests import expensive
 from app.base.api.schemas import Page
 from app.base.documents.validation_messages import parse_document
 from app.catalog.api import Limit, body_schema, wake
-from app.traffic import service as reach
-from app.traffic import service as suggesting
 from app.traffic import service as traffic
-from app.traffic import service as traffic_sampling
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -83,9 +80,9 @@ def post_reach(store: StoreDep, request: Request, suite: str, body: Content) -> 
     The 300 most frequent queries of the head are asked, and 300 drawn from all others in proportion to their traffic.
     """
     wish = parse_document(ReachRequest, body)
-    traffic_sampling.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+    traffic.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
     wake(request)
-    return reach.load_reach(store, suite, wish.retriever)
+    return traffic.load_reach(store, suite, wish.retriever)
 
 
 @router.get("/suites/{suite}/reach")
@@ -95,7 +92,7 @@ def get_reach(store: StoreDep, suite: str, retriever: Retriever) -> TrafficReach
     The group of a query is the document of its first hit; it is covered where a canary expects that document, or a
     passing canary finds it first.
     """
-    return reach.load_reach(store, suite, retriever)
+    return traffic.load_reach(store, suite, retriever)
 
 
 @router.post("/suites/{suite}/suggestions", openapi_extra=body_schema(SuggestionsRequest), responses=refusals(409))
@@ -105,7 +102,7 @@ def post_suggestions(store: StoreDep, request: Request, suite: str, body: Conten
     What its annotators agree on becomes what they expect. As canaries they are kept until they are archived.
     """
     wish = parse_document(SuggestionsRequest, body)
-    task = suggesting.open_task(
+    task = traffic.open_task(
         store,
         suite,
         wish.retriever,
@@ -125,4 +122,4 @@ def list_suggestions(store: StoreDep, suite: str, retriever: Retriever, limit: L
 
     They are personal data, so this needs a key that may write.
     """
-    return Page(items=reach.suggest(store, suite, retriever, limit=limit), next=None)
+    return Page(items=traffic.suggest(store, suite, retriever, limit=limit), next=None)

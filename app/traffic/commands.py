@@ -20,7 +20,6 @@ from app.catalog.client.remote_service import Server
 from app.catalog.commands.resources import connect_server, open_database
 from app.catalog.exchange.suite_builder import Source
 from app.catalog.service import definitions
-from app.traffic import service as reach
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic
 
@@ -111,7 +110,7 @@ def show_suggestions(
         with open_database(data_dir) as (_, store):
             suite = suite or _only("suite", _slugs(store, "suite"))
             retriever = retriever or _only("retriever with traffic", _retrievers(traffic.load_traffic(store, suite)))
-            found = reach.suggest(store, suite, retriever, limit=n)
+            found = traffic.suggest(store, suite, retriever, limit=n)
     rows = [(plain(one["query"]), plain(one["group"]), f"{one['traffic']:,.0f}", _guesses(one)) for one in found]
     terminal.show_table(
         Table(title="Suggestions", columns=("query", "group", "traffic", "segment, guessed"), rows=tuple(rows))

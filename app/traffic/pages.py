@@ -19,10 +19,7 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import Form, parse_number, read_form
 from app.base.web.rendering import render
 from app.catalog.api import wake
-from app.traffic import service as reach
-from app.traffic import service as suggesting
 from app.traffic import service as traffic
-from app.traffic import service as traffic_sampling
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -65,7 +62,7 @@ def _measured(request: Request, store: Store, suite: str, form: Form) -> Respons
     group = {"separator": form.stripped("separator"), "parts": parse_number(parts)} if parts else None
     try:
         wish = parse_document(ReachRequest, {"retriever": form.get("retriever"), "group": group})
-        traffic_sampling.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+        traffic.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
     except InvalidInputError as error:
         return _page(request, store, suite, problems=error.problems, status=422)
     except ConflictError as error:
@@ -90,7 +87,7 @@ def _open_task(request: Request, store: Store, suite: str, form: Form) -> TaskDe
     wish = parse_document(SuggestionsRequest, fields)
     name = request.state.identity.name
     now = datetime.now(UTC)
-    return suggesting.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=name, now=now)
+    return traffic.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=name, now=now)
 
 
 def _deleted(request: Request, store: Store, suite: str, form: Form) -> Response:
@@ -120,7 +117,7 @@ def _page(
         "traffic/traffic.html",
         status=status,
         slug=suite,
-        traffic=reach.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0),
+        traffic=traffic.load_reaches(store, suite, suggestions=_SUGGESTIONS if may_write else 0),
         typed=form or Form(),
         problems=problems,
         deleted=deleted,

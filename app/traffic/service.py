@@ -56,7 +56,6 @@ from app.retrievers.domain.retrievers import (
 from app.retrievers.service.trials import stored_retriever
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic import store as traffic_parts
 from app.traffic.documents import LONGEST, AskedQuery, Grouping, ReadTraffic, normalise_query, read_traffic
 from app.traffic.domain import TrafficSample, guess_segments, is_negative_candidate
 from app.traffic.store import FirstHit, ReachRow, ReceivedQuery, TrafficQuery
@@ -496,8 +495,8 @@ def add_traffic(
     with store.write() as connection:
         if part is not None:
             received = received_part(part, answer)
-            if not traffic_parts.remember_part(connection, suite_id, retriever, part.key, received, at=to_us(now)):
-                before = traffic_parts.find_part(connection, suite_id, retriever, part.key)
+            if not rows.remember_part(connection, suite_id, retriever, part.key, received, at=to_us(now)):
+                before = rows.find_part(connection, suite_id, retriever, part.key)
                 return cast("ReceivedTraffic", answer_again(before, part))
         rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     return answer
@@ -540,10 +539,10 @@ def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, qu
         suite_id = find_suite(connection, suite)
     if query is not None:
         with store.write() as connection:
-            traffic_parts.forget_contents(connection, suite_id)
+            rows.forget_contents(connection, suite_id)
             return rows.forget_query(connection, suite_id, normalise_query(query))
     with store.write() as connection:
-        traffic_parts.forget_parts(connection, suite_id, retriever)
+        rows.forget_parts(connection, suite_id, retriever)
         rows.forget_reaches(connection, suite_id, retriever)
     deleted = 0
     while True:

@@ -13,7 +13,6 @@ from app.alerts.domain.conditions import SlowerLimits, default_slower_rule
 from app.alerts.domain.rules import RunFacts, condition, silent_rules
 from app.alerts.domain.telling import AlertFacts, alert_advice, alert_summary
 from app.alerts.service import details as alert_details
-from app.alerts.service import details as latency_curve
 from app.alerts.service import explanations
 from app.base.aggregates import Aggregates
 from app.base.db.engine import Store
@@ -401,8 +400,8 @@ def test_the_page_of_the_alert_draws_the_latency_around_it_with_its_bound(sqlite
 def test_a_long_alert_shows_its_beginning_and_the_newest_runs(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latency_curve, "_BEFORE", 2)
-    monkeypatch.setattr(latency_curve, "_MOST", 7)
+    monkeypatch.setattr(alert_details, "_BEFORE", 2)
+    monkeypatch.setattr(alert_details, "_MOST", 7)
     pages = site(sqlite_store)
     define(pages.world, {"kind": "latency", "percentile": "max", "warning": {"above": "800ms"}})
     run(pages.world, 0.02, 5)

@@ -20,7 +20,6 @@ from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.traffic import service as reach
 from app.traffic import service as traffic
 from app.traffic.documents import read_traffic
 from tests.support import demo_suite
@@ -181,7 +180,7 @@ def test_traffic_that_was_put_in_before_a_crash_is_measured_at_the_next_start(de
     traffic.add_traffic(store, "dataforge", "docs-search", found, now=demo.world.clock())
     demo.seed()
     assert traffic.load_traffic(store, "dataforge")[0]["traffic"] == 1817
-    assert reach.load_reach(store, "dataforge", "docs-search")["sample"] == 55
+    assert traffic.load_reach(store, "dataforge", "docs-search")["sample"] == 55
 
 
 def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app.annotation.service import annotating, results, tasks
-from app.answers import store as calibrations
-from app.answers import store as draws
+from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.service import answering, labels
 from app.base.db.engine import Store
@@ -142,11 +141,11 @@ def test_another_model_has_to_be_confirmed_anew(store: Store) -> None:
     it.draw()
     it.label()
     with store.read() as connection:
-        assert calibrations.confirmed_measures(connection, "reader") == {"faithful"}
+        assert rows.confirmed_measures(connection, "reader") == {"faithful"}
     changed = answers_page(KEYS)
     it.it.world.apply({**changed, "judges": [{**JUDGE, "model": "large"}]})
     with store.read() as connection:
-        assert calibrations.confirmed_measures(connection, "reader") == frozenset()
+        assert rows.confirmed_measures(connection, "reader") == frozenset()
     it.put(slug="again")
     it.draw("again")
     assert tasks.load_task(store, "again")["items"] == 0, "the new model has rated nothing yet"
@@ -163,7 +162,7 @@ def test_a_judge_that_likes_long_answers_is_found_out(store: Store) -> None:
     it.draw()
     labels.calibrate(store, it.task().id, now=it.it.world.clock())
     with store.read() as connection:
-        verdicts = draws.list_verdicts(connection, it.task().id)
+        verdicts = rows.list_verdicts(connection, it.task().id)
     assert {one.padded_outcome for one in verdicts} == {"ok"}
     bias = present(it.calibration()["length_bias"])
     assert bias["shown"]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.answers import store as ratings
 from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.service import answering
@@ -60,7 +59,7 @@ def test_an_unchanged_answer_costs_nothing(store: Store) -> None:
     assert len(it.judge.asked) == 3
     with store.read() as connection:
         judge_id = next(iter(connection.exec_driver_sql("SELECT id FROM definitions WHERE kind = 'judge'")))[0]
-        day = ratings.read_day(connection, judge_id, (START - answering_epoch()).days)
+        day = rows.read_day(connection, judge_id, (START - answering_epoch()).days)
     assert (day.calls, day.cached, day.tokens) == (3, 3, 300)
 
 

@@ -19,7 +19,6 @@ from app.records.service import charts
 from app.records.service import results as result_views
 from app.records.service import runs as run_views
 from app.records.store import rescoring as asked_for
-from app.records.store import rescoring as rescored
 from app.records.tables import (
     idempotency_keys,
     marks,
@@ -632,7 +631,7 @@ def test_a_ranking_is_judged_once_however_many_runs_had_it(world: World) -> None
     _rescored(world)
     assert world.count("scores")["scores"] - before == 3  # of the cat: its own chunk, and two more
     with world.store.read() as connection:
-        newest = rescored.find_run(connection, 1, _run_ids(world)[-1])
+        newest = asked_for.find_run(connection, 1, _run_ids(world)[-1])
     assert newest is not None
     assert (newest.degraded, newest.degraded_reasons is None) == (1, False)
 

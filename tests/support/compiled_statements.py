@@ -8,7 +8,6 @@ from unittest.mock import patch
 from sqlalchemy import Dialect, Engine, event
 
 from app.base.db import engine as drivers
-from app.base.db import engine as stores
 
 _MOST = 5_000  # statements
 _UNCORRELATED = re.compile(r"\bFROM \w+(?: AS \"?\w+\"?)?, (\w+(?: AS \"?\w+\"?)?) +\n?WHERE\b")
@@ -22,7 +21,7 @@ def shared() -> Iterator[None]:
     Its cache goes by the dialect, so they share that too: the first to have been connected, hence initialized.
     """
     connected: dict[str, tuple[Dialect, object]] = {}
-    with patch.object(stores, "create_engine", _sharing(drivers.create_engine, connected)):
+    with patch.object(drivers, "create_engine", _sharing(drivers.create_engine, connected)):
         yield
     compiled = [one.string for _, cache in connected.values() for one in cache.values()]  # type: ignore[attr-defined]
     found = [sql for sql in compiled if is_uncorrelated(sql)]

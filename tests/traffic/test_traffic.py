@@ -25,10 +25,7 @@ from app.catalog.store import suites
 from app.operation.service import retention
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
-from app.traffic import service as reach
-from app.traffic import service as suggesting
 from app.traffic import service as traffic
-from app.traffic import service as traffic_sampling
 from app.traffic import store as rows
 from app.traffic.documents import Grouping, normalise_query, read_traffic
 from app.traffic.service import RECEIVED_BEFORE
@@ -206,7 +203,7 @@ def send(world: World, queries: dict[str, int], retriever: str = "search", key: 
 
 def ask(world: World, shop: Shop | None = None, **more: Any) -> Any:
     now = world.clock.advance(1)
-    traffic_sampling.request_reach(world.store, "suite", "search", grouping=more.pop("grouping", None), now=now)
+    traffic.request_reach(world.store, "suite", "search", grouping=more.pop("grouping", None), now=now)
     return work(world, shop or Shop(), **more)
 
 
@@ -214,7 +211,7 @@ def work(world: World, shop: Shop, **more: Any) -> bool:
     with world.store.read() as connection:
         suite_id = definitions.find_suite(world.store, "suite").id
         one = present(rows.find_reach(connection, suite_id, "search"))
-    return traffic_sampling.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
+    return traffic.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
 
 def test_the_same_query_sent_again_adds_up(world: World) -> None:
@@ -333,12 +330,12 @@ def test_one_query_or_all_are_forgotten_at_once(world: World) -> None:
     assert traffic.forget_traffic(world.store, "suite", query=" FEES monthly ") == 1
     assert traffic.forget_traffic(world.store, "suite", query="fees monthly") == 0
     assert traffic.load_traffic(world.store, "suite")[0]["distinct"] == 4
-    assert reach.load_reach(world.store, "suite", "search")["answered"] == 4
+    assert traffic.load_reach(world.store, "suite", "search")["answered"] == 4
     assert traffic.forget_traffic(world.store, "suite", retriever="other") == 0
     assert traffic.forget_traffic(world.store, "suite") == 4
     assert traffic.load_traffic(world.store, "suite") == []
     with pytest.raises(NotFoundError, match="not asked for yet"):
-        reach.load_reach(world.store, "suite", "search")
+        traffic.load_reach(world.store, "suite", "search")
 
 
 def test_queries_are_kept_for_thirty_days_after_they_came(world: World) -> None:
@@ -360,7 +357,7 @@ def test_queries_are_kept_for_thirty_days_after_they_came(world: World) -> None:
 def test_covered_is_what_canaries_expect_or_find_first(world: World) -> None:
     send(world, QUERIES)
     assert ask(world)
-    found = reach.load_reach(world.store, "suite", "search")
+    found = traffic.load_reach(world.store, "suite", "search")
     assert (found["state"], found["sample"], found["asked"], found["answered"]) == (ReachState.ASKED, 5, 5, 5)
     assert (found["traffic"], found["distinct"], found["head"]) == (100, 5, 2)
     assert (found["value"], found["low"], found["high"]) == (0.6, 0.6, 0.6), "asked whole, so nothing is estimated"
@@ -384,30 +381,30 @@ def test_a_passing_canary_covers_the_document_it_finds_first(world: World) -> No
     )
     world.run()
     ask(world)
-    assert reach.load_reach(world.store, "suite", "search")["value"] == 0.85
+    assert traffic.load_reach(world.store, "suite", "search")["value"] == 0.85
 
 
 def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> None:
     send(world, QUERIES)
     shop = Shop(failing={"fees monthly"})
     ask(world, shop)
-    found = reach.load_reach(world.store, "suite", "search")
+    found = traffic.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"]) == (5, 4)
     assert found["value"] == 0
 
 
 def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic_sampling, "BLOCK", 2)
+    monkeypatch.setattr(traffic, "BLOCK", 2)
     send(world, QUERIES)
     shop, stops = Shop(), iter([False] * 3)
     assert not ask(world, shop, stopping=lambda: next(stops, True))
-    assert reach.load_reach(world.store, "suite", "search")["state"] is ReachState.ASKING
+    assert traffic.load_reach(world.store, "suite", "search")["state"] is ReachState.ASKING
     begun = len(shop.asked)
     assert 0 < begun < 5
     assert work(world, shop)
     assert sorted(set(shop.asked)) == sorted(QUERIES)
     assert len(shop.asked) <= 5 + 2, "the block that was cut short is asked again"
-    assert reach.load_reach(world.store, "suite", "search")["asked"] == 5
+    assert traffic.load_reach(world.store, "suite", "search")["asked"] == 5
     ask(world, shop)
     assert len(shop.asked) >= 10, "a new sample is asked anew"
 
@@ -417,16 +414,16 @@ def test_a_retriever_that_is_gone_answers_nothing(world: World) -> None:
     definitions.archive(world.store, "check", "watch", now=world.clock())
     definitions.archive(world.store, "retriever", "search", now=world.clock())
     assert ask(world)
-    found = reach.load_reach(world.store, "suite", "search")
+    found = traffic.load_reach(world.store, "suite", "search")
     assert (found["asked"], found["answered"], found["value"]) == (5, 0, None)
 
 
 def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -> None:
     send(world, {"fees monthly": 5, "refunds late": 4, "returns by post": 3})
     ask(world)
-    assert reach.load_reach(world.store, "suite", "search")["too_fine"] is True
+    assert traffic.load_reach(world.store, "suite", "search")["too_fine"] is True
     ask(world, grouping=Grouping(separator="/", parts=1))
-    found = reach.load_reach(world.store, "suite", "search")
+    found = traffic.load_reach(world.store, "suite", "search")
     assert [(one["group"], one["covered"]) for one in found["groups"]] == [("shop", True)]
     assert (found["value"], found["too_fine"]) == (1, False)
 
@@ -437,7 +434,7 @@ def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -
 def test_one_suggestion_for_each_group_that_no_canary_stands_for(world: World) -> None:
     send(world, QUERIES)
     ask(world)
-    found = reach.suggest(world.store, "suite", "search", limit=10)
+    found = traffic.suggest(world.store, "suite", "search", limit=10)
     assert [(one["query"], one["traffic"]) for one in found] == [
         ("refunds late", 25),
         ("returns by post", 10),
@@ -447,7 +444,7 @@ def test_one_suggestion_for_each_group_that_no_canary_stands_for(world: World) -
     assert segments["refunds late"] == ["frequent", "edge"]
     assert segments["odd one"] == ["edge"]
     assert [one["query"] for one in found if one["negative_candidate"]] == ["odd one"]
-    assert len(reach.suggest(world.store, "suite", "search", limit=1)) == 1
+    assert len(traffic.suggest(world.store, "suite", "search", limit=1)) == 1
 
 
 def test_canaries_results_and_tasks_are_read_once_until_one_changes(
@@ -456,7 +453,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     send(world, QUERIES)
     world.run()
     ask(world)
-    suggested = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)]
+    suggested = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
     assert suggested == ["refunds late", "returns by post", "odd one"]
     done: list[str] = []
     for module, name in ((suites, "list_canaries"), (results, "read_rankings"), (task_rows, "task_queries")):
@@ -467,43 +464,43 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
             return known(*of, **more)
 
         monkeypatch.setattr(module, name, told)
-    (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
+    (found,) = traffic.load_reaches(world.store, "suite", suggestions=10)
     assert [one["query"] for one in found.suggestions] == suggested
     assert done == [], "a page reads nothing of them again"
     expecting = {"key": "late", "query": "late", "expected_chunks": [{"document": "shop/refunds/page.md"}]}
     edited = parse_document(SuiteDocument, {"slug": "suite", "canaries": [expecting]}).canaries or ()
     definitions.put_canaries(world.store, "suite", edited, now=world.clock.advance(1))
-    (found,) = reach.load_reaches(world.store, "suite", suggestions=10)
+    (found,) = traffic.load_reaches(world.store, "suite", suggestions=10)
     assert [one["query"] for one in found.suggestions] == ["returns by post", "odd one"]
     assert set(done) == {"list_canaries"}
     world.run()
-    reach.load_reach(world.store, "suite", "search")
+    traffic.load_reach(world.store, "suite", "search")
     assert "read_rankings" in done, "a new run may find others"
-    suggesting.open_task(
+    traffic.open_task(
         world.store, "suite", "search", task="gaps", queries=["odd one"], by="Ada", now=world.clock.advance(1)
     )
-    assert [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)] == ["returns by post"]
+    assert [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)] == ["returns by post"]
     assert "task_queries" in done
 
 
 def test_suggestions_become_canaries_without_expectations_and_a_task(world: World) -> None:
     send(world, QUERIES)
     ask(world)
-    chosen = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=2)]
+    chosen = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=2)]
     now = world.clock.advance(1)
-    task = suggesting.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
+    task = traffic.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     assert (task["keys"], task["canaries"]) == (["refunds-late", "returns-by-post"], 2)
     found = definitions.find_canary(world.store, "suite", "refunds-late").body
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
     assert len(definitions.list_canaries(world.store, "suite")) == 4
-    assert [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)] == ["odd one"]
+    assert [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)] == ["odd one"]
     definitions.archive_canary(world.store, "suite", "refunds-late", now=world.clock.advance(1))
-    left = [one["query"] for one in reach.suggest(world.store, "suite", "search", limit=10)]
+    left = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
     assert "refunds late" not in left, "it is in the task"
     with pytest.raises(ConflictError, match="already"):
-        suggesting.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
+        traffic.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     with pytest.raises(InvalidInputError, match="at least one"):
-        suggesting.open_task(world.store, "suite", "search", task="none", queries=[], by="Ada", now=now)
+        traffic.open_task(world.store, "suite", "search", task="none", queries=[], by="Ada", now=now)
 
 
 def test_a_hundred_thousand_queries_go_through(sqlite_store: Store) -> None:
@@ -521,6 +518,6 @@ def test_a_hundred_thousand_queries_go_through(sqlite_store: Store) -> None:
     shop = Shop()
     assert ask(world, shop)
     assert len(shop.asked) <= 600
-    found = reach.load_reach(sqlite_store, "suite", "search")
+    found = traffic.load_reach(sqlite_store, "suite", "search")
     assert found["sample"] == found["answered"] == len(shop.asked)
     assert to_us(world.clock()) > 0

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts import store as incidents
 from app.alerts.domain.evidence import ChangedCanary, StoredEvidence
 from app.alerts.domain.state import NON_REPEATING, OPEN, TRIGGERS, AlertState, TransitionType
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
@@ -281,7 +280,7 @@ def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[Incident
     for line in alert_lines:
         groups.setdefault(line.alert["incident_id"] or f"alert {line.alert['id']}", []).append(line)
     with store.read() as connection:
-        rows = incidents.find_incidents(connection, [int(number) for number in groups if number.isdigit()])
+        rows = alerts.find_incidents(connection, [int(number) for number in groups if number.isdigit()])
     return [
         IncidentLines(incident=rows.get(int(number)) if number.isdigit() else None, lines=one)
         for number, one in groups.items()

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.alerts.domain.views import SilenceState
-from app.alerts.silences import service as silence_preview
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
 from app.alerts.silences.service import Preview
@@ -217,7 +216,7 @@ def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
         request,
         "alerts/silence.html",
         line=_line(row, state),
-        preview=silence_preview.preview(store, document, _now()),
+        preview=silencing.preview(store, document, _now()),
     )
 
 
@@ -293,7 +292,7 @@ def _form_with_preview(request: Request, store: Store, form: Form, *, stored: De
         document = parse_document(SilenceDocument, silence_document(form, slug, _now()))
     except InvalidInputError as error:
         return _form(request, store, form, stored=stored, problems=error.problems if form.get("preview") else ())
-    return _form(request, store, form, stored=stored, preview=silence_preview.preview(store, document, _now()))
+    return _form(request, store, form, stored=stored, preview=silencing.preview(store, document, _now()))
 
 
 def _form(

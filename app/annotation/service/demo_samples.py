@@ -17,7 +17,6 @@ from app.base.errors import ConflictError, NotFoundError
 from app.catalog.exchange.suite_builder import Source
 from app.catalog.store import definitions, suites
 from app.traffic import service as traffic
-from app.traffic import service as traffic_sampling
 from app.traffic.documents import read_traffic
 from app.traffic.store import find_reach
 
@@ -51,7 +50,7 @@ def begin(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
     with store.read() as connection:
         is_asked = find_reach(connection, suite.id, RETRIEVER) is not None
     if not is_asked:
-        traffic_sampling.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
+        traffic.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
     tasks.put_task(store, document, by=_BY, now=now, only_new=True)
     tasks.request_pool(store, TASK, now=now)
     return True

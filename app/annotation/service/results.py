@@ -38,7 +38,6 @@ from app.annotation.service.annotating import require_grade, require_item
 from app.annotation.service.tasks import document_of, find_task, items_by_chunk
 from app.annotation.store import annotations, tasks
 from app.annotation.store import annotations as pair_items
-from app.annotation.store import tasks as rows
 from app.annotation.store.annotations import AnnotationRow, PairItem
 from app.annotation.store.tasks import ItemRow, RecallEstimate, TaskCanary, TaskRow, defer_results
 from app.base.db.engine import Connection, Store, to_us
@@ -100,7 +99,7 @@ def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
             grades[row.item_id][row.annotator] = row.grade
     return TaskGrades(
         task=task,
-        items=rows.list_items(connection, task.id),
+        items=tasks.list_items(connection, task.id),
         annotations=said,
         grades=grades,
         said=Counter(row.item_id for row in said),
@@ -195,7 +194,7 @@ def list_disagreements(store: Store, slug: str, *, may_write: bool = True) -> li
     with store.read() as connection:
         task = find_task(connection, slug)
         found = read_grades(connection, task)
-        canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
+        canaries = {one.canary_id: one for one in tasks.list_task_canaries(connection, task.id)}
         pairs = pair_items.read_pair_items(connection, task.id) if may_write else {}
     differ = are_sides_disputed if task.of_pairs else is_disputed
     disputed = [item for item in found.items if differ([*found.grades.get(item.id, {}).values()])]
@@ -278,7 +277,7 @@ def load_recall(store: Store, slug: str) -> RecallView:
         if task.of_answers or task.of_pairs:
             raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
         found = read_grades(connection, task)
-        canaries = rows.list_task_canaries(connection, task.id)
+        canaries = tasks.list_task_canaries(connection, task.id)
     document = document_of(task)
     decided = _decided_queries(found, canaries)
     estimates = _estimate(document, found, decided)
@@ -292,11 +291,11 @@ def load_recall(store: Store, slug: str) -> RecallView:
 def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
     """Compute the pooled recall of a task anew and store it; nothing happens where the task is gone."""
     with store.read() as connection:
-        task = rows.read_task(connection, task_id)
+        task = tasks.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return
         found = read_grades(connection, task)
-        canaries = rows.list_task_canaries(connection, task.id)
+        canaries = tasks.list_task_canaries(connection, task.id)
     estimates = _estimate(document_of(task), found, _decided_queries(found, canaries))
     with store.write() as connection:
         tasks.replace_recalls(connection, task_id, estimates, to_us(now))
@@ -404,7 +403,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
         if task.of_answers:
             raise ConflictError(f"the labels of task '{slug}' are of answers, and judgments are of chunks")
         found = read_grades(connection, task)
-        canaries = rows.list_task_canaries(connection, task.id)
+        canaries = tasks.list_task_canaries(connection, task.id)
         ids = [one.canary_id for one in canaries]
         now_there = {row.id: row for row in suites.list_canaries(connection, task.suite_id, ids=ids)}
         checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]

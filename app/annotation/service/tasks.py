@@ -22,7 +22,6 @@ from app.annotation.domain.pooling import (
 )
 from app.annotation.domain.views import CorpusView, DrawnAnswersView, StratumView, TaskDetail, TaskView
 from app.annotation.store import annotations, tasks
-from app.annotation.store import tasks as rows
 from app.annotation.store.tasks import CorpusRow, CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -52,12 +51,12 @@ def put_task(
         body = document.data()
         if document.pairs is None:
             del body["pairs"]  # an older release reads this too, and knows no pairs
-        created = rows.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
+        created = tasks.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
         if only_new and not created:
             raise ConflictError(f"there is a task '{document.slug}' already")
         task = find_task(connection, document.slug)
         same = created or document_of(task) == document
-        if not same and not rows.change_task(connection, task.id, suite_id=suite_id, body=body):
+        if not same and not tasks.change_task(connection, task.id, suite_id=suite_id, body=body):
             raise ConflictError(
                 f"the pool of task '{document.slug}' was asked for, so it cannot be changed; create another task"
             )
@@ -74,8 +73,8 @@ def list_tasks(store: Store, *, after: str = "", limit: int) -> list[TaskView]:
     """List tasks by slug, those behind `after`."""
     with store.read() as connection:
         return [
-            view_task(task, rows.count_pool(connection, task.id))
-            for task in rows.list_tasks(connection, after=after, limit=limit)
+            view_task(task, tasks.count_pool(connection, task.id))
+            for task in tasks.list_tasks(connection, after=after, limit=limit)
         ]
 
 
@@ -83,14 +82,14 @@ def archive_task(store: Store, slug: str, *, now: datetime) -> None:
     """Archive a task; what annotators said stays, queries of users in its pairs do not. Raises NotFoundError."""
     with store.write() as connection:
         task = find_task(connection, slug)
-        rows.archive_task(connection, task.id, to_us(now))
+        tasks.archive_task(connection, task.id, to_us(now))
         if task.of_pairs:
             annotations.forget_texts(connection, task.id)
 
 
 def find_task(connection: Connection, slug: str) -> TaskRow:
     """Return a task in force. Raises NotFoundError, also for an archived one."""
-    task = rows.find_task(connection, slug)
+    task = tasks.find_task(connection, slug)
     if task is None:
         raise NotFoundError(f"there is no task '{slug}'")
     return task
@@ -150,9 +149,9 @@ def _view_answers(document: TaskDocument) -> DrawnAnswersView | None:
 
 
 def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
-    canaries = rows.list_task_canaries(connection, task.id)
+    canaries = tasks.list_task_canaries(connection, task.id)
     return {
-        **view_task(task, rows.count_pool(connection, task.id)),
+        **view_task(task, tasks.count_pool(connection, task.id)),
         "failures": [
             {"canary": one.key, "reason": one.failure}
             for one in canaries
@@ -201,20 +200,20 @@ def request_pool(store: Store, slug: str, *, now: datetime) -> PoolCounts:
         task = find_task(connection, slug)
         answers = document_of(task).answers
         if answers is not None:
-            rows.request_draw(connection, task.id, to_us(now))
+            tasks.request_draw(connection, task.id, to_us(now))
             # A judge has one job at a time, by which its budget is counted.
             defer(connection, [NewJob(JobKind.DRAWING, task.id, lock=f"judge:{answers.judge}")])
-            return rows.count_pool(connection, task.id)
+            return tasks.count_pool(connection, task.id)
         if task.of_pairs:
-            rows.request_draw(connection, task.id, to_us(now))
+            tasks.request_draw(connection, task.id, to_us(now))
             defer(connection, [NewJob(JobKind.DRAWING, task.id)])
-            return rows.count_pool(connection, task.id)
-        if not rows.freeze_canaries(connection, task, to_us(now), keys=document_of(task).keys):
+            return tasks.count_pool(connection, task.id)
+        if not tasks.freeze_canaries(connection, task, to_us(now), keys=document_of(task).keys):
             raise ConflictError(f"suite '{task.suite}' has no canaries")
         if task.pooled_at is None:
-            rows.forgive_failures(connection, task.id)
+            tasks.forgive_failures(connection, task.id)
             defer(connection, [NewJob(JobKind.POOL, task.id)])
-        return rows.count_pool(connection, task.id)
+        return tasks.count_pool(connection, task.id)
 
 
 def make_pool(
@@ -231,7 +230,7 @@ def make_pool(
     A canary that a retriever does not answer is tried `MOST_ATTEMPTS` times. The retrievers' own limits hold.
     """
     with store.read() as connection:
-        task = rows.read_task(connection, task_id)
+        task = tasks.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return True
         document = document_of(task)
@@ -252,10 +251,10 @@ def make_pool(
     )
     while not stopping():
         with store.read() as connection:
-            canaries = rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=BLOCK)
+            canaries = tasks.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=BLOCK)
         if not canaries:
             with store.write() as connection:
-                rows.finish_pool(connection, task_id, to_us(clock()))
+                tasks.finish_pool(connection, task_id, to_us(clock()))
             return True
         try:
             _pool_block(store, probe, frame, canaries, stopping)
@@ -268,8 +267,8 @@ def make_pool(
 def _fail(store: Store, task_id: int, reason: str) -> None:
     """Store why no canary without a pool gets one, until somebody asks for it again."""
     with store.write() as connection:
-        for canary in rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=None):
-            rows.note_failure(connection, task_id, canary.canary_id, reason, attempts=MOST_ATTEMPTS)
+        for canary in tasks.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=None):
+            tasks.note_failure(connection, task_id, canary.canary_id, reason, attempts=MOST_ATTEMPTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +307,7 @@ def _pool_block(
             pools[canary.canary_id] = _draw(store, frame, canary, rankings)
     with store.write() as connection:
         for canary_id, pool in pools.items():
-            rows.save_pool(
+            tasks.save_pool(
                 connection,
                 frame.task.id,
                 canary_id,
@@ -317,7 +316,7 @@ def _pool_block(
                 shared_ids=pool.shared_ids,
             )
         for canary_id, failure in failures.items():
-            rows.note_failure(connection, frame.task.id, canary_id, failure)
+            tasks.note_failure(connection, frame.task.id, canary_id, failure)
 
 
 def _ask(
@@ -420,13 +419,13 @@ def add_texts(
     for _ in read_corpus(sources):
         pass
     with store.write() as connection:
-        corpus_id = rows.open_corpus(connection, name, to_us(now))
+        corpus_id = tasks.open_corpus(connection, name, to_us(now))
     texts = read_corpus(sources)
     while block := [
         CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in islice(texts, _BLOCK)
     ]:
         with store.write() as connection:
-            rows.add_texts(connection, corpus_id, block)
+            tasks.add_texts(connection, corpus_id, block)
         added(len(block))
     return load_corpus(store, name)
 
@@ -434,7 +433,7 @@ def add_texts(
 def load_corpus(store: Store, name: str) -> CorpusView:
     """Return a corpus. Raises NotFoundError."""
     with store.read() as connection:
-        found = rows.find_corpus(connection, name)
+        found = tasks.find_corpus(connection, name)
     if found is None:
         raise NotFoundError(f"there is no corpus '{name}'")
     return _view(found)
@@ -443,19 +442,19 @@ def load_corpus(store: Store, name: str) -> CorpusView:
 def list_corpora(store: Store) -> list[CorpusView]:
     """List the corpora by name."""
     with store.read() as connection:
-        return [_view(row) for row in rows.list_corpora(connection)]
+        return [_view(row) for row in tasks.list_corpora(connection)]
 
 
 def delete_corpus(store: Store, name: str) -> None:
     """Delete a corpus; items that tasks drew from it keep their texts. Raises NotFoundError."""
     with store.read() as connection:
-        found = rows.find_corpus(connection, name)
+        found = tasks.find_corpus(connection, name)
     if found is None:
         raise NotFoundError(f"there is no corpus '{name}'")
     while True:
         with store.write() as connection:
-            if rows.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
-                rows.drop_corpus(connection, found.id)
+            if tasks.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
+                tasks.drop_corpus(connection, found.id)
                 return
 
 

@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 
 from app.alerts.service import transitions
-from app.answers import store as feedback
 from app.answers import store as rows
 from app.answers.documents import FeedbackRequest
 from app.answers.domain.judges import (
@@ -287,7 +286,7 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         found.sort(key=lambda one: (_worst(one[1]), one[0].key))
         shown = found[after : after + limit]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
-        said = feedback.count_feedback(connection, run.check_id, versions)
+        said = rows.count_feedback(connection, run.check_id, versions)
         rankings = results.read_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     following = str(after + limit) if len(found) > after + limit else None
     return {

@@ -19,8 +19,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.detection import store as detectors
-from app.detection import store as habit_refusals
+from app.detection import store as rows
 from app.detection.domain.habits import bound_of, is_learned
 from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS
 from app.detection.domain.sentences import warming_note, warming_summary
@@ -55,15 +54,15 @@ def show(store: Store, slug: str) -> BaselineView:
     """Say what a check is compared with, what was learned of it, and how its detector stands. Raises NotFoundError."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        choices = detectors.list_choices(connection, check.id)
-        row = detectors.find_detector(connection, check.id)
-        detection = None if row is None else detectors.detections_of(connection, [row.run_id]).get(row.run_id)
+        choices = rows.list_choices(connection, check.id)
+        row = rows.find_detector(connection, check.id)
+        detection = None if row is None else rows.detections_of(connection, [row.run_id]).get(row.run_id)
         newest = choices[0] if choices else None
         detector = None if row is None else Detector.unpacked(row.body, lambda _open: None)
         baseline_id = None if row is None else row.baseline_id
         accepted = next((choice for choice in choices if choice.action == Action.ACCEPTED), None)
         pinned = newest is not None and newest.action == Action.PINNED
-        waits = _waits(detectors.alerted_rules(connection, check.id), detection)
+        waits = _waits(rows.alerted_rules(connection, check.id), detection)
         return BaselineView(
             check=slug,
             mode="pinned" if pinned else "moving",
@@ -89,7 +88,7 @@ def pin(store: Store, slug: str, run_id: str, *, by: str, note: str | None, now:
     with store.write() as connection:
         check = _held(connection, slug)
         run = _comparable(connection, check, run_id)
-        newest = detectors.newest_choice(connection, check.id)
+        newest = rows.newest_choice(connection, check.id)
         if newest is None or (newest.action, newest.run_id) != (Action.PINNED, run.id):
             _choose(connection, check, Action.PINNED, run.id, by=by, note=note, now=now, means=means)
 
@@ -106,7 +105,7 @@ def accept(store: Store, slug: str, *, by: str, note: str | None, now: datetime)
         if not newest:
             raise ConflictError(f"check '{slug}' has no ended run yet, so there is no present to accept")
         _choose(connection, check, Action.ACCEPTED, newest, by=by, note=note, now=now)
-        detectors.forget_detector(connection, check.id)
+        rows.forget_detector(connection, check.id)
         transitions.accept_baseline(connection, check, now=now)
 
 
@@ -114,7 +113,7 @@ def follow(store: Store, slug: str, *, by: str, now: datetime) -> None:
     """Let the baseline move along with the runs again. Raises NotFoundError, ConflictError for an archived check."""
     with store.write() as connection:
         check = _held(connection, slug)
-        newest = detectors.newest_choice(connection, check.id)
+        newest = rows.newest_choice(connection, check.id)
         if newest is not None and newest.action == Action.PINNED:
             _choose(connection, check, Action.MOVING, None, by=by, note=None, now=now)
 
@@ -139,7 +138,7 @@ def _choose(
     now: datetime,
     means: bytes | None = None,
 ) -> None:
-    detectors.append_choice(
+    rows.append_choice(
         connection,
         check_id=check.id,
         action=action,
@@ -194,7 +193,7 @@ def _choice(choice: ChoiceRow) -> BaselineChoice:
 
 
 def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None:
-    row = detectors.find_baseline(connection, baseline_id)
+    row = rows.find_baseline(connection, baseline_id)
     if row is None:
         return None
     return LearnedBaseline(
@@ -332,7 +331,7 @@ def habit_views(connection: Connection, check_id: int, row: DetectorRow) -> list
         return []
     versions = {int(key) for habit in known for key in habit.answers}
     names = suites.keys_of(connection, versions)
-    refusals = {one.habit: one for one in habit_refusals.list_refusals(connection, check_id)}
+    refusals = {one.habit: one for one in rows.list_refusals(connection, check_id)}
     return [_view(habit, names, refusals.get(habit.id)) for habit in reversed(known)]
 
 
@@ -346,14 +345,14 @@ def refuse(store: Store, slug: str, habit_id: str, *, by: str, note: str | None,
         if check.archived_at is not None:
             raise ConflictError(f"check '{slug}' is archived, so nothing of it is a habit any more")
         definitions.lock_definition(connection, check.id)
-        row = detectors.find_detector(connection, check.id)
+        row = rows.find_detector(connection, check.id)
         known = () if row is None else Detector.habits_of(row.body).known
         if row is None or habit_id not in {habit.id for habit in known}:
             raise NotFoundError(f"check '{slug}' has no habit '{habit_id[:40]}'")
         newest = results.newest_ended(connection, check.id)
         after_run = newest.id if newest is not None else row.run_id
         refusal = RefusalRow(habit=habit_id, after_run=after_run, at=to_us(now), by=by, note=note)
-        habit_refusals.refuse(connection, check.id, refusal)
+        rows.refuse(connection, check.id, refusal)
 
 
 def _view(habit: Habit, names: dict[int, str], refusal: RefusalRow | None) -> HabitView:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.conditions import FirstRun, first_run
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import RuleKind
-from app.detection import store as detectors
-from app.detection import store as habit_refusals
+from app.detection import store as rows
 from app.detection.domain.serialization import pack_baseline, unpack_baseline
 from app.detection.domain.values import Baseline, Key, Observation, Reading
 from app.detection.domain.views import Action, IndexChange, StoredDrift
@@ -85,15 +84,15 @@ def save_detection(connection: Connection, step: DetectorStep | None, *, now: da
     if step is None:
         return None
     check_id, row = step.row.check_id, step.row
-    if not detectors.is_at(connection, check_id, step.before, step.choice):
+    if not rows.is_at(connection, check_id, step.before, step.choice):
         raise OvertakenError
     if step.refusals is not None and step.refusals != _refused(connection, check_id):
         raise OvertakenError
     if step.pinned is not None:
         row = replace(row, baseline_id=_save(connection, check_id, step.pinned, step, now))
-    detectors.save_detection(connection, row)
+    rows.save_detection(connection, row)
     if row.since_run is not None:
-        detectors.unlearn(connection, check_id, row.since_run)
+        rows.unlearn(connection, check_id, row.since_run)
     return row.baseline_id
 
 
@@ -104,20 +103,20 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
     check_id, run_id = step.row.check_id, step.row.run_id
     detector = step.otherwise
     if step.well is not None:
-        if reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body):
+        if reports.withholding(rows.alerted_rules(connection, check_id), step.row.body):
             # For replays, which have no alerts: other runs were learned of until an alarm reached back.
-            detectors.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
+            rows.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
         else:
             detector, learned = step.well
             if learned is not None:
                 baseline_id = _save(connection, check_id, learned, step, now)
-    detectors.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
+    rows.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
 
 
 def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     check_id, run_id, inputs, panel = run.check_id, run.id, run.inputs, run.inputs.panel
-    before = detectors.find_detector(connection, check_id)
-    choice = detectors.newest_choice(connection, check_id)
+    before = rows.find_detector(connection, check_id)
+    choice = rows.newest_choice(connection, check_id)
     held = None if before is None else _unpacked(connection, before)
     refusals = _refusals(connection, check_id, held)
     measured_run = _measured_run(connection, run, choice, refusals)
@@ -184,7 +183,7 @@ def _first_run(
     now = FirstRun(run_id=measured_run.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
     if before is None or held is None or held.measures != measured_run.measures:
         return now
-    last = detectors.detections_of(connection, [before.run_id]).get(before.run_id)
+    last = rows.detections_of(connection, [before.run_id]).get(before.run_id)
     stored = None if last is None else reports.first_run_of(last.body)
     return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
 
@@ -194,7 +193,7 @@ def _refusals(connection: Connection, check_id: int, held: Detector | None) -> f
 
 
 def _refused(connection: Connection, check_id: int) -> frozenset[str]:
-    return frozenset(row.habit for row in habit_refusals.list_refusals(connection, check_id))
+    return frozenset(row.habit for row in rows.list_refusals(connection, check_id))
 
 
 def _names(run: EndingRun) -> dict[Key, str]:
@@ -245,7 +244,7 @@ def _unpacked(connection: Connection, row: DetectorRow) -> Detector:
 
 def _baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[Baseline, int]:
     """Return a baseline and its size in bytes."""
-    baseline = unpack_baseline(*detectors.body_of_baseline(connection, baseline_id, failures=failures))
+    baseline = unpack_baseline(*rows.body_of_baseline(connection, baseline_id, failures=failures))
     size = len(baseline.keys) * _BASELINE_BYTES + (0 if baseline.failures is None else baseline.failures.nbytes)
     return baseline, size
 
@@ -262,13 +261,13 @@ def _since(connection: Connection, check_id: int, run_id: int, reading: Reading)
         return None
     if reading.since <= 1:
         return run_id
-    return detectors.nth_newest_run(connection, check_id, reading.since - 1) or run_id
+    return rows.nth_newest_run(connection, check_id, reading.since - 1) or run_id
 
 
 def _index_change(connection: Connection, run: EndingRun, since_run: int | None) -> IndexChange | None:
     if since_run is None:
         return None
-    marks = detectors.marks_since(connection, run.check_id, since_run)
+    marks = rows.marks_since(connection, run.check_id, since_run)
     return reports.index_change_of(marks, since_run, run.id, run.index_version)
 
 
@@ -291,7 +290,7 @@ def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> S
 
 
 def _baseline_row(connection: Connection, baseline_id: int) -> tuple[BaselineRow | None, int]:
-    return detectors.find_baseline(connection, baseline_id), _ROW_BYTES
+    return rows.find_baseline(connection, baseline_id), _ROW_BYTES
 
 
 def _before(
@@ -304,15 +303,13 @@ def _before(
     if not any(rule.kind is RuleKind.DROP for rule in inputs.yardstick.rules):
         return None, NO_BASELINE
     if choice is not None and choice.action == Action.PINNED:
-        kept = cached(
-            connection, ("pinned", choice.id), lambda: _means(detectors.means_of_choice(connection, choice.id))
-        )
+        kept = cached(connection, ("pinned", choice.id), lambda: _means(rows.means_of_choice(connection, choice.id)))
         if kept is None:
             return None, "the pinned run has been forgotten"
         if (kept.k, kept.measures_version) != (inputs.yardstick.k, MEASURES_VERSION):
             return None, f"the pinned run was judged otherwise (k {kept.k}, measures {kept.measures_version})"
     elif baseline_id is not None:
-        kept = cached(connection, ("means", baseline_id), lambda: _means(detectors.means_of(connection, baseline_id)))
+        kept = cached(connection, ("means", baseline_id), lambda: _means(rows.means_of(connection, baseline_id)))
     else:
         kept = None
     return (None, NO_BASELINE) if kept is None else (kept.column_of(inputs.version_ids), "")
@@ -320,7 +317,7 @@ def _before(
 
 def _save(connection: Connection, check_id: int, learned: Learned, step: DetectorStep, now: datetime) -> int:
     body, failures = pack_baseline(learned.baseline)
-    return detectors.save_baseline(
+    return rows.save_baseline(
         connection,
         check_id=check_id,
         first_run=learned.run_ids[0],

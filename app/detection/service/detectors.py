@@ -18,7 +18,6 @@ from app.alerts.domain.conditions import SLOWER_QUANTILE
 from app.base.db.engine import Connection
 from app.base.values import Percentile, Rule, RuleKind
 from app.detection import store as detectors
-from app.detection import store as ranking_heads
 from app.detection.domain.evidence import realign
 from app.detection.domain.habits import answer_fingerprint
 from app.detection.domain.learning import FULL_RUNS, IDENTICAL_RUNS, learn
@@ -304,7 +303,7 @@ def lost_of(hits: Floats) -> Fails:
 
 def answer_fingerprints(connection: Connection, ranking_ids: Sequence[int | None], depth: int) -> list[int | None]:
     """Return identities of stored answers, of their first `depth` chunks; None = there is none."""
-    heads = ranking_heads.heads(connection, [one for one in ranking_ids if one is not None], depth)
+    heads = detectors.heads(connection, [one for one in ranking_ids if one is not None], depth)
     return [None if one is None else answer_fingerprint(heads[one].ids) for one in ranking_ids]
 
 

@@ -52,7 +52,6 @@ from app.experiments.domain.views import (
     ReceivedOutcomes,
 )
 from app.experiments.store import experiments
-from app.experiments.store import experiments as rows
 from app.experiments.store.experiments import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
 from app.records import documents as shapes
 
@@ -70,16 +69,16 @@ def put_experiment(
     with store.write() as connection:
         body, at = document.data(), to_us(now)
         salt = secrets.token_bytes(_SALT_BYTES)
-        made = rows.insert_experiment(connection, slug=document.slug, salt=salt, at=at, by=by)
+        made = experiments.insert_experiment(connection, slug=document.slug, salt=salt, at=at, by=by)
         if made is not None:
-            rows.begin_epoch(connection, made, 1, body, at)
+            experiments.begin_epoch(connection, made, 1, body, at)
             return True
         if only_new:
             raise ConflictError(f"there is an experiment '{document.slug}' already")
         experiment = find_experiment(connection, document.slug, lock=True)
-        current = rows.list_epochs(connection, experiment.id)[0]
+        current = experiments.list_epochs(connection, experiment.id)[0]
         if current.body != body:
-            rows.begin_epoch(connection, experiment.id, current.epoch + 1, body, at)
+            experiments.begin_epoch(connection, experiment.id, current.epoch + 1, body, at)
         return False
 
 
@@ -87,8 +86,8 @@ def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
     """Archive an experiment and delete its units at once; its totals stay. Raises NotFoundError."""
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
-        rows.archive_experiment(connection, experiment.id, to_us(now))
-        epoch_ids = [epoch.id for epoch in rows.list_epochs(connection, experiment.id)]
+        experiments.archive_experiment(connection, experiment.id, to_us(now))
+        epoch_ids = [epoch.id for epoch in experiments.list_epochs(connection, experiment.id)]
     while True:
         with store.write() as connection:
             gone = experiments.units_of(connection, epoch_ids, _BLOCK)
@@ -99,7 +98,7 @@ def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
 
 def find_experiment(connection: Connection, slug: str, *, lock: bool = False) -> ExperimentRow:
     """Return an experiment in force. Raises NotFoundError, also for an archived one."""
-    experiment = rows.find_experiment(connection, slug, lock=lock)
+    experiment = experiments.find_experiment(connection, slug, lock=lock)
     if experiment is None:
         raise NotFoundError(f"there is no experiment '{slug}'")
     return experiment
@@ -219,7 +218,7 @@ def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, _Epoch
 
 
 def _epochs(connection: Connection, experiment_id: int) -> list[_Epoch]:
-    return [_Epoch(row=row, document=document_of(row)) for row in rows.list_epochs(connection, experiment_id)]
+    return [_Epoch(row=row, document=document_of(row)) for row in experiments.list_epochs(connection, experiment_id)]
 
 
 def unit_hasher(salt: bytes) -> Callable[[str], int]:
@@ -254,8 +253,8 @@ def list_experiments(store: Store, *, after: str = "", limit: int, now: datetime
     """List experiments by slug, those behind `after`."""
     with store.read() as connection:
         return [
-            _experiment_view(one, _load_epoch(connection, rows.list_epochs(connection, one.id)[0], now))
-            for one in rows.list_experiments(connection, after=after, limit=limit)
+            _experiment_view(one, _load_epoch(connection, experiments.list_epochs(connection, one.id)[0], now))
+            for one in experiments.list_experiments(connection, after=after, limit=limit)
         ]
 
 
@@ -263,7 +262,7 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
     """Return an experiment with its interval over time and its earlier epochs. Raises NotFoundError."""
     with store.read() as connection:
         experiment = find_experiment(connection, slug)
-        current, *earlier = rows.list_epochs(connection, experiment.id)
+        current, *earlier = experiments.list_epochs(connection, experiment.id)
         totals = experiments.read_counts(connection, current.id)
         document = document_of(current)
         looks = _looks(totals, document, now)
@@ -282,7 +281,7 @@ def decide_current(
     connection: Connection, slug: str, *, now: datetime
 ) -> tuple[ExperimentDocument, ExperimentDecision]:
     """Return the decision of the current epoch of an experiment, with its document. Raises NotFoundError."""
-    current = rows.list_epochs(connection, find_experiment(connection, slug).id)[0]
+    current = experiments.list_epochs(connection, find_experiment(connection, slug).id)[0]
     document, totals = document_of(current), experiments.read_counts(connection, current.id)
     return document, decide_experiment(_looks(totals, document, now), count_exposed(totals), document.plan)
 
@@ -376,13 +375,13 @@ def put_interleaving(
     with store.write() as connection:
         body, at = document.data(), to_us(now)
         salt = secrets.token_bytes(_SALT_BYTES)
-        if rows.insert_interleaving(connection, document.slug, body, salt=salt, at=at, by=by):
+        if experiments.insert_interleaving(connection, document.slug, body, salt=salt, at=at, by=by):
             return True
         if only_new:
             raise ConflictError(f"there is an interleaving '{document.slug}' already")
         row = _find(connection, document.slug, lock=True)
         if row.body != body:
-            rows.begin_interleaving_epoch(connection, row, body, at)
+            experiments.begin_interleaving_epoch(connection, row, body, at)
         return False
 
 
@@ -401,20 +400,20 @@ def receive_clicks(store: Store, slug: str, clicks: Sequence[Click], *, now: dat
         digest = unit_hasher(row.salt)
         came = [ClickRow(digest(one.unit), digest(one.event_id), _CREDIT[one.team]) for one in clicks]
         units = {one.unit for one in came}
-        before = rows.read_credits(connection, row.id, units)
-        rows.insert_clicks(connection, row.id, came)
-        after = rows.read_credits(connection, row.id, units)
+        before = experiments.read_credits(connection, row.id, units)
+        experiments.insert_clicks(connection, row.id, came)
+        after = experiments.read_credits(connection, row.id, units)
         found, ties = _recount(row, before, after)
-        rows.save_counts(connection, row.id, found, ties)
+        experiments.save_counts(connection, row.id, found, ties)
         if row.decided_at is None and _decide(row, found, ties).ended:
-            rows.save_decision(connection, row.id, found, to_us(now))
+            experiments.save_decision(connection, row.id, found, to_us(now))
     return {"received": len(clicks), "units": len(units)}
 
 
 def list_interleavings(store: Store, *, after: str = "", limit: int) -> list[InterleavingView]:
     """List interleavings by slug, those behind `after`."""
     with store.read() as connection:
-        return [_view(row) for row in rows.list_interleavings(connection, after=after, limit=limit)]
+        return [_view(row) for row in experiments.list_interleavings(connection, after=after, limit=limit)]
 
 
 def load_interleaving(store: Store, slug: str) -> InterleavingView:
@@ -427,8 +426,8 @@ def delete_interleaving(store: Store, slug: str) -> None:
     """Delete an interleaving and its clicks. Raises NotFoundError."""
     with store.write() as connection:
         row = _find(connection, slug, lock=True)
-        rows.delete_clicks(connection, row.id)
-        rows.delete_interleaving(connection, row.id)
+        experiments.delete_clicks(connection, row.id)
+        experiments.delete_interleaving(connection, row.id)
 
 
 def _recount(row: InterleavingRow, before: dict[int, int], after: dict[int, int]) -> tuple[Preferences, int]:
@@ -447,7 +446,7 @@ def _sign(credit: int) -> int:
 
 
 def _find(connection: Connection, slug: str, *, lock: bool = False) -> InterleavingRow:
-    row = rows.find_interleaving(connection, slug, lock=lock)
+    row = experiments.find_interleaving(connection, slug, lock=lock)
     if row is None:
         raise NotFoundError(f"there is no interleaving '{slug}'")
     return row

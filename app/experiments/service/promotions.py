@@ -40,7 +40,6 @@ from app.experiments.domain.promotion import (
 from app.experiments.domain.views import ComparisonView, CriticalAlert, GateView, PromotionView, WaiverView
 from app.experiments.service.experiments import decide_current
 from app.experiments.store import experiments, shadows
-from app.experiments.store import experiments as rows
 from app.experiments.store.experiments import PromotionRow, WaiverRow
 from app.experiments.store.shadows import DefinedShadow, PairRow
 from app.records import documents as shapes
@@ -54,13 +53,13 @@ def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: da
     with store.write() as connection:
         _require_references(connection, document)
         body = document.data()
-        if rows.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
+        if experiments.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
             return True
         if only_new:
             raise ConflictError(f"there is a promotion '{document.slug}' already")
         promotion = _find(connection, document.slug)
         if promotion.body != body:
-            rows.change_promotion(connection, promotion.id, body)
+            experiments.change_promotion(connection, promotion.id, body)
         return False
 
 
@@ -68,7 +67,7 @@ def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
     """Return a promotion with its gates. Raises NotFoundError."""
     with store.read() as connection:
         promotion = _find(connection, slug)
-        waivers = rows.list_waivers(connection, promotion.id)
+        waivers = experiments.list_waivers(connection, promotion.id)
     return _view(store, promotion, waivers, now=now)
 
 
@@ -76,8 +75,8 @@ def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime)
     """List promotions by slug, those behind `after`, each with its gates."""
     with store.read() as connection:
         found = [
-            (one, rows.list_waivers(connection, one.id))
-            for one in rows.list_promotions(connection, after=after, limit=limit)
+            (one, experiments.list_waivers(connection, one.id))
+            for one in experiments.list_promotions(connection, after=after, limit=limit)
         ]
     return [_view(store, promotion, waivers, now=now) for promotion, waivers in found]
 
@@ -85,24 +84,24 @@ def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime)
 def delete_promotion(store: Store, slug: str) -> None:
     """Delete a promotion. Raises NotFoundError."""
     with store.write() as connection:
-        rows.delete_promotion(connection, _find(connection, slug).id)
+        experiments.delete_promotion(connection, _find(connection, slug).id)
 
 
 def waive_gate(store: Store, slug: str, gate: GateName, *, reason: str, by: str, now: datetime) -> None:
     """Waive a gate, whatever it says. Raises NotFoundError."""
     with store.write() as connection:
-        rows.save_waiver(connection, _find(connection, slug).id, gate, reason=reason, by=by, at=to_us(now))
+        experiments.save_waiver(connection, _find(connection, slug).id, gate, reason=reason, by=by, at=to_us(now))
 
 
 def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
     """Withdraw the waiver of a gate. Raises NotFoundError where there is none."""
     with store.write() as connection:
-        if not rows.delete_waiver(connection, _find(connection, slug).id, gate):
+        if not experiments.delete_waiver(connection, _find(connection, slug).id, gate):
             raise NotFoundError(f"gate '{gate}' of promotion '{slug}' is not waived")
 
 
 def _find(connection: Connection, slug: str) -> PromotionRow:
-    promotion = rows.find_promotion(connection, slug)
+    promotion = experiments.find_promotion(connection, slug)
     if promotion is None:
         raise NotFoundError(f"there is no promotion '{slug}'")
     return promotion

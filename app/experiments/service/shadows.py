@@ -21,7 +21,6 @@ from app.experiments.domain.promotion import Hits, ShadowHit, compare_pair, cut_
 from app.experiments.domain.views import DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
 from app.experiments.service.promotions import load_comparisons
 from app.experiments.store import shadows
-from app.experiments.store import shadows as rows
 from app.experiments.store.shadows import DefinedShadow, NewPair, NewQuestion, Question, ShadowRow, ShadowSums
 from app.records import documents as shapes
 from app.retrievers.domain.probe_failures import CircuitBreaker
@@ -46,18 +45,18 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
                 reason = f"there is no retriever '{document.candidate}'"
                 raise InvalidInputError([Problem(path="candidate", message=reason)])
         body = document.data()
-        if rows.insert_shadow(connection, document.slug, body, at=to_us(now), by=by) is not None:
+        if shadows.insert_shadow(connection, document.slug, body, at=to_us(now), by=by) is not None:
             return True
         if only_new:
             raise ConflictError(f"there is a shadow '{document.slug}' already")
-        shadow = rows.find_shadow(connection, document.slug, lock=True)
+        shadow = shadows.find_shadow(connection, document.slug, lock=True)
         assert shadow is not None  # noqa: S101 - it has the slug
         if document_of(shadow).candidate != document.candidate:
             raise ConflictError(
                 f"the candidate of shadow '{document.slug}' cannot be changed: its figures are of it; create "
                 "another shadow, or delete this one first"
             )
-        rows.change_shadow(connection, shadow.id, body)
+        shadows.change_shadow(connection, shadow.id, body)
         shadows.keep_pairs(connection, shadow.id, (), most=document.keep, at=to_us(now))
         return False
 
@@ -65,19 +64,19 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
 def list_shadows(store: Store, *, after: str = "", limit: int) -> list[ShadowView]:
     """List shadows by slug, those behind `after`."""
     with store.read() as connection:
-        slugs = rows.list_slugs(connection, after=after, limit=limit)
-        sums = rows.sum_hours(connection, slugs)
-        return [_view(slug, sums.get(slug), rows.find_shadow(connection, slug)) for slug in slugs]
+        slugs = shadows.list_slugs(connection, after=after, limit=limit)
+        sums = shadows.sum_hours(connection, slugs)
+        return [_view(slug, sums.get(slug), shadows.find_shadow(connection, slug)) for slug in slugs]
 
 
 def load_shadow(store: Store, slug: str) -> ShadowDetail:
     """Return a shadow over time. Raises NotFoundError."""
     with store.read() as connection:
-        shadow = rows.find_shadow(connection, slug)
-        sums = rows.sum_hours(connection, [slug]).get(slug)
+        shadow = shadows.find_shadow(connection, slug)
+        sums = shadows.sum_hours(connection, [slug]).get(slug)
         if shadow is None and sums is None:
             raise NotFoundError(f"there is no shadow '{slug}'")
-        hours = rows.newest_hours(connection, slug, MOST_HOURS)
+        hours = shadows.newest_hours(connection, slug, MOST_HOURS)
         return {
             **_view(slug, sums, shadow),
             "waiting": 0 if shadow is None else shadows.count_questions(connection, shadow.id),
@@ -97,12 +96,12 @@ def list_pairs(store: Store, slug: str, *, limit: int) -> list[DifferentPair]:
 def delete_shadow(store: Store, slug: str) -> None:
     """Delete a shadow with its figures, and what is kept of queries; tasks stay. Raises NotFoundError."""
     with store.write() as connection:
-        shadow = rows.find_shadow(connection, slug, lock=True)
+        shadow = shadows.find_shadow(connection, slug, lock=True)
         if shadow is not None:
             shadows.forget_questions(connection, shadow.id)
             shadows.forget_pairs(connection, shadow.id)
         shadows.forget_parts(connection, slug)
-        if not rows.delete_shadow(connection, slug):
+        if not shadows.delete_shadow(connection, slug):
             raise NotFoundError(f"there is no shadow '{slug}'")
 
 
@@ -113,7 +112,7 @@ def document_of(shadow: DefinedShadow) -> ShadowDocument:
 
 def require_shadow(connection: Connection, slug: str) -> DefinedShadow:
     """Return a shadow that somebody defined. Raises NotFoundError."""
-    shadow = rows.find_shadow(connection, slug)
+    shadow = shadows.find_shadow(connection, slug)
     if shadow is None:
         raise NotFoundError(f"there is no shadow '{slug}'")
     return shadow
@@ -169,7 +168,7 @@ class AnsweredPair:
 def count_pairs(connection: Connection, slug: str, pairs: Sequence[AnsweredPair], at: int) -> None:
     """Add pairs to the sums of the hour of `at`."""
     if pairs:
-        rows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
+        shadows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
 
 
 def keep_different(
@@ -236,7 +235,7 @@ def ask_candidate(
     breaker: CircuitBreaker | None = None
     for _ in range(BLOCKS):
         with store.read() as connection:
-            shadow = rows.read_shadow(connection, shadow_id)
+            shadow = shadows.read_shadow(connection, shadow_id)
             waiting = [] if shadow is None else shadows.next_questions(connection, shadow_id, BLOCK)
         if shadow is None or not waiting:
             return None
@@ -255,7 +254,7 @@ def ask_candidate(
         at = to_us(clock())
         with store.write() as connection:
             # First, as intake and deletion do: whoever holds it waits for no row of this.
-            if rows.read_shadow(connection, shadow_id, lock=True) is None:
+            if shadows.read_shadow(connection, shadow_id, lock=True) is None:
                 return None
             taken = shadows.take_questions(connection, sorted(pairs))
             counted = [pair for number, pair in pairs.items() if number in taken]
@@ -263,7 +262,7 @@ def ask_candidate(
             keep_different(connection, shadow.id, counted, most=document.keep, at=at)
             if breaker.is_open:
                 wish = timedelta(seconds=breaker.retry_after_seconds or 0)
-                rows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
+                shadows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
         if stopping():
             return clock()
     return clock() + _TURN
@@ -323,7 +322,7 @@ def receive_pairs(
     answered = [_answered(pair) for pair in pairs if not pair.waits]
     at = to_us(now)
     with store.write() as connection:
-        shadow = rows.find_shadow(connection, slug, lock=True)  # held: what waits is counted, and grows
+        shadow = shadows.find_shadow(connection, slug, lock=True)  # held: what waits is counted, and grows
         chosen = _choose(shadow, slug, pairs)
         room = _room(connection, shadow) if chosen else 0
         answer: ReceivedPairs = {

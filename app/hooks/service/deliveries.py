@@ -12,8 +12,7 @@ from datetime import datetime
 from random import SystemRandom
 from typing import Final
 
-from app.alerts import store as alerts
-from app.alerts import store as incidents
+from app.alerts import store as rows
 from app.alerts.domain.evidence import ChangedCanary, Degradation, all_lost_text
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
 from app.alerts.service.evidence import Explanation, explain, facts_of, run_ids_of, since
@@ -139,7 +138,7 @@ def send_prepared(
 def _adopt(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
     """Add a delivery of an older release to the incident of its alert."""
     with store.write() as connection:
-        alert = alerts.find_alert(connection, alert_id)
+        alert = rows.find_alert(connection, alert_id)
         assert alert is not None  # noqa: S101 - the delivery's foreign key
         definitions.lock_definition(connection, alert.check_id)
         number = adopt_announced(connection, alert.check_id, [alert_id]).get(alert_id, claimed.incident_id)
@@ -236,7 +235,7 @@ def _recipients(delivery: DeliveryRow) -> list[str]:
 
 def resend_at(connection: Connection, delivery: DeliveryRow, hook: Definition, at: datetime) -> int | None:
     """Return the moment `at`, if the receiver needs a resend then; None = it does not."""
-    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    incident = rows.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
     if incident is None or unreachable_reason(hook) is not None:
         return None
     first = replays.delivered_at(connection, delivery.id)
@@ -344,12 +343,12 @@ def _report_data(connection: Connection, report_id: int, links: Links) -> Notice
 
 def _alert_data(connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links) -> NoticeData:
     """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
-    incident = incidents.find_incident(connection, incident_id)
+    incident = rows.find_incident(connection, incident_id)
     assert incident is not None  # noqa: S101 - it goes with its deliveries
-    transition = alerts.find_transition(connection, transition_id)
-    alert = alerts.find_alert(connection, transition.alert_id)
+    transition = rows.find_transition(connection, transition_id)
+    alert = rows.find_alert(connection, transition.alert_id)
     assert alert is not None  # noqa: S101 - the transition's foreign key
-    members = alerts.alerts_of_incident(connection, incident_id)
+    members = rows.alerts_of_incident(connection, incident_id)
     # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
     check = definitions.definition_by_id(connection, alert.check_id)

@@ -7,9 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.answers import store as answers
-from app.answers import store as feedback
-from app.answers import store as ratings
+from app.answers import store as rows
 from app.base.db import engine
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
@@ -79,9 +77,9 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
     return (
         (partial(pruning.old_runs, horizon=horizon), pruning.drop_runs),
         (pruning.old_states, pruning.drop_states),
-        (answers.old_answers, answers.drop_answers),
-        (partial(ratings.old_ratings, horizon=horizon), ratings.drop_ratings),
-        (partial(feedback.old_feedback, horizon=horizon), feedback.drop_feedback),
+        (rows.old_answers, rows.drop_answers),
+        (partial(rows.old_ratings, horizon=horizon), rows.drop_ratings),
+        (partial(rows.old_feedback, horizon=horizon), rows.drop_feedback),
         (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),

@@ -19,8 +19,6 @@ from app.records import documents as shapes
 from app.records.domain import ResultView, RunResults, RunView
 from app.records.service import score_details
 from app.records.service.runs import run
-from app.records.store import results as canary_states
-from app.records.store import results as history
 from app.records.store import results as result_rows
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
@@ -158,19 +156,19 @@ def _load_results(
     """Load a run; with verdicts of all canaries, or with `only_degraded` of those alone: others are unknown."""
     row, rescored = score_details.load_version(connection, row, version)
     inputs = score_details.inputs_of_run(connection, row, rescored)
-    latencies, failures = history.probes_of(connection, row.id)
+    latencies, failures = result_rows.probes_of(connection, row.id)
     states, reasons_by_canary = None, None
     if rescored is not None:
         states = score_details.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
-        reasons_by_canary = canary_states.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
+        reasons_by_canary = result_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
     return _LoadedRun(
         row=row,
         inputs=inputs,
         latencies=latencies,
         failures=failures,
-        unscored=frozenset(history.unscored_at(connection, row.id)),
+        unscored=frozenset(result_rows.unscored_at(connection, row.id)),
         reasons_by_canary=reasons_by_canary,
         states=states,
     )
@@ -182,7 +180,7 @@ def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]
     if judged.states is not None:
         return [judged.states.get(member.canary_id) for member in members]
     row = judged.row
-    states = canary_states.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
+    states = result_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
         score_details.without_relevance(state) if state is not None and position in judged.unscored else state
@@ -194,8 +192,8 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
     """Return the views of the results at these positions, with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
-    rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
-    names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
+    rankings = result_rows.read_rankings(connection, [state.ranking_id for state in found if state])
+    names = {layout: result_rows.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
     views: list[ResultView] = []
     for position, state in zip(positions, found, strict=True):

@@ -22,7 +22,6 @@ from app.records.domain import PooledRecallView, RunDetails, RunDocument, RunPro
 from app.records.service import score_details
 from app.records.service.aggregates import run_body, slice_view, stored_aggregates, stored_probes
 from app.records.store import queue, rescoring, results
-from app.records.store import results as history
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.runs.service.plans import asked_in
@@ -45,10 +44,10 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
             if rescored_run is None:
                 raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {rescored.name} yet")
             return full_run(connection, find_run(connection, str(rescored_run)), version)
-        newest = history.latest_body(connection, check.id)
+        newest = results.latest_body(connection, check.id)
         if newest is None:
             raise NotFoundError(f"check '{slug}' has no ended run yet")
-        run = history.find_run(connection, newest[0])
+        run = results.find_run(connection, newest[0])
         if run is None:
             raise NotFoundError(f"check '{slug}' has no ended run any more")
         return {**_full(connection, run, newest[1]), "progress": None}
@@ -63,7 +62,7 @@ def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Return a run in full; the details are stored for the newest run and computed for older ones."""
     row, rescored = score_details.load_version(connection, row, version)
-    newest = history.latest_body(connection, row.check_id)
+    newest = results.latest_body(connection, row.check_id)
     if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
@@ -98,13 +97,13 @@ def list_runs(
         if rescored is not None:
             rows = score_details.runs_in_version(connection, rescored, before=before, limit=limit)
         else:
-            rows = history.list_runs(connection, check.id, before=before, limit=limit)
+            rows = results.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
         suites_by_version = load_suites(connection, degraded)
         checks = _check_bodies(connection, rows)
         views: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
-        by_run = history.probes_of_runs(connection, [row.id for row in unsummarised])
+        by_run = results.probes_of_runs(connection, [row.id for row in unsummarised])
         older = {row.id: stored_probes(row, *by_run[row.id]) for row in unsummarised if row.id in by_run}
         for row in rows:
             suite = suites_by_version.get(row.suite_version_id or 0)
@@ -171,7 +170,7 @@ def _recompute_body(
     connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
 ) -> RunDetails:
     """Return the details of an older run from its states: categories, tags, probes and latency."""
-    latencies, failures = history.probes_of(connection, row.id)
+    latencies, failures = results.probes_of(connection, row.id)
     views = [states.get(canary_id) for canary_id in inputs.canary_ids]
     ended = {**{place: _NOT_MEASURED for place, state in enumerate(views) if state is None}, **failures}
     arranged = _reorder_vectors(connection, inputs.yardstick, views)
@@ -189,7 +188,7 @@ def _reorder_vectors(
 ) -> list[StateRow | None]:
     """Return states with vectors in the present order of measures: an older release may have had fewer."""
     names = {
-        layout: history.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
+        layout: results.layout_names(connection, layout) for layout in {state.layout_id for state in views if state}
     }
     today = [str(measure) for measure in yardstick.measures]
     return [
