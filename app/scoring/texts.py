@@ -1,6 +1,6 @@
-"""Decides whether edits between an expected text and a hit are damage (OCR, extraction) or make it another text.
+"""Whether a hit holds the expected text: normalised, aligned, a quote within it, or damaged.
 
-Both are normalised. Another number or a "not" makes another version; scattered wrong letters are damage.
+Another number or a "not" makes another version; scattered wrong letters are damage (OCR, extraction).
 """
 
 import re

@@ -1,4 +1,7 @@
-"""One HTTP request through libcurl: a reusable easy handle, its options, and the meaning of its failures."""
+"""One HTTP request through libcurl: a reusable easy handle, its options and bytes, and the meaning of its failures.
+
+Beside it the limits of this process that a failure may come from: open files and memory.
+"""
 
 import ctypes
 import errno

@@ -1,4 +1,7 @@
-"""Security and caching headers of every response. Scripts and styles are files of ours."""
+"""What every page and file is answered with: security and caching headers, compression, problem pages, event streams.
+
+Scripts and styles are files of ours.
+"""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A suite version as an immutable value: its canaries, their judgments and their matcher."""
+"""A suite version as an immutable value: canaries, judgments, matcher, groups, and how small a loss it can notice."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Error messages of servers, taken out of response bodies: one line, without control characters, of at most 300."""
+"""What may be shown of others' answers: decoded by their charset, secrets masked, error messages in one line of 300."""
 
 import codecs
 import json
