@@ -80,7 +80,10 @@ def set_up(page: Page, preset: Preset, typed: Typed, first: str) -> None:
     page.get_by_label("Hits", exact=True).fill(str(K))
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#preview table")).to_contain_text(first)
-    page.get_by_role("button", name="Save the retriever").click()
+    page.wait_for_load_state("networkidle")  # a click upon a page that still moves may go beside the button
+    with page.expect_response(lambda answer: answer.request.method == "POST") as saving:
+        page.get_by_role("button", name="Save the retriever").click()
+    assert saving.value.ok, saving.value.text()
     expect(page.get_by_role("heading", level=1)).to_have_text(preset.name)
 
 
