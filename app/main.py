@@ -23,23 +23,24 @@ from app import __version__
 from app.base.addresses import LookUp
 from app.base.api import deps, keys
 from app.base.api.bodies import Gate
-from app.base.api.openapi import install_openapi
 from app.base.api.problems import install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db.engine import Store
 from app.base.documents.texts import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
+from app.base.vault import Vault
 from app.base.web.responses import Compression
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.service import applying
 from app.catalog.service.references import FILE
-from app.catalog.service.vault import Vault, open_vault
+from app.catalog.service.vault import open_vault
 from app.config import Settings
 from app.diagnosis.service.diagnoses import OnDemand
 from app.hooks.client.name_lookup import addresses_of
 from app.hooks.domain import Send
 from app.hooks.service.hooks import notes_on_hooks
 from app.operation.api import service
+from app.operation.api.openapi import install_openapi
 from app.operation.api.routes import ROUTERS
 from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker

@@ -4,19 +4,25 @@ from fastapi import FastAPI
 
 from app.alerts import pages as alerts
 from app.alerts.silences import pages as silences
+from app.alerts.words import FILTERS, bound
 from app.annotation import pages as annotation
 from app.answers import pages as answers
-from app.base.web import signing_in
+from app.base.web import rendering, signing_in
 from app.base.web.rendering import STATIC
 from app.base.web.responses import CompressedFiles, SecurityHeaders, install_problem_pages
+from app.catalog.domain.judgments import recall_label
 from app.catalog.pages import canary_editor, check_editor, importing, suites
 from app.comparison import pages as comparisons
 from app.diagnosis import pages as reanchors
 from app.diagnosis.quality import pages as quality
 from app.experiments import pages as experiments
 from app.hooks import pages as hooks
+from app.records.documents import starter
+from app.reports.documents.report_measures import ERR_SCALE
 from app.reports.pages import badges, canaries, checks, overviews
+from app.reports.pages.overviews import grave_issues
 from app.retrievers.pages import retrievers, wizard
+from app.runs.documents import first_expected, not_returned, why_degraded
 from app.runs.pages import rescorings, run_now
 from app.traffic import pages as traffic
 
@@ -49,6 +55,21 @@ PAGES = tuple(
     )
 )
 """Routers of the pages, in matching order."""
+
+
+rendering.add_words(
+    filters={
+        **FILTERS,
+        "bound": bound,
+        "why": why_degraded,
+        "rank": first_expected,
+        "absent": not_returned,
+        "starter": starter,
+        "recall_label": lambda measure, own: recall_label(measure, self_judged=own),
+    },
+    constants={"err_scale": ERR_SCALE},
+    values={"issues": grave_issues},
+)
 
 
 def install_pages(app: FastAPI) -> None:

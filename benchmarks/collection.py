@@ -25,12 +25,12 @@ from app.base.db.engine import Store
 from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Trigger
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 from app.demo.corpus import read_corpus
 from app.records.service import results
 from app.records.service import runs as run_views

@@ -45,9 +45,9 @@ def measure() -> None:
     """Print what runs cost in the checkout that this process was started in."""
     from app.base.db.engine import Store  # noqa: PLC0415 - as above
     from app.base.db.files import migrate  # noqa: PLC0415 - as above
+    from app.base.vault import Vault  # noqa: PLC0415 - as above
     from app.catalog.service import applying  # noqa: PLC0415 - those of the checkout, found by PYTHONPATH
     from app.catalog.service.references import API  # noqa: PLC0415 - as above
-    from app.catalog.service.vault import Vault  # noqa: PLC0415 - as above
     from app.runs.service.plans import Planner  # noqa: PLC0415 - as above
     from benchmarks import throughput  # noqa: PLC0415 - as above
     from benchmarks.stub import stub  # noqa: PLC0415 - as above

@@ -30,11 +30,11 @@ from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, Ranking
+from app.base.vault import Vault
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 from app.config import Settings
 from app.hooks.documents import HookDocument
 from app.hooks.domain import Hook, Message, Receipt

@@ -28,12 +28,12 @@ from app.base.db.engine import Store
 from app.base.db.files import migrate
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Trigger
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import due_checks, runs

@@ -17,14 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.alerts.domain.conditions import (
-    ANSWER_MEASURES,
-    GUARD_BOUNDS,
-    SLOWER_MEASURE,
-    SLOWER_OPEN,
-    SLOWER_RISE,
-    SlowerLimits,
-)
+from app.alerts.domain.conditions import GUARD_BOUNDS, SLOWER_MEASURE, SLOWER_OPEN, SLOWER_RISE, SlowerLimits
 from app.alerts.domain.rules import (
     ANSWERED_RATIO,
     COVERAGE,
@@ -57,7 +50,7 @@ from app.base.documents.schedule_documents import MaxLatency
 from app.base.documents.yaml_source import escape_dollars, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted, percent_text
-from app.base.values import ROUNDING, Bound, Category, Percentile, Rule, RuleKind, Severity
+from app.base.values import ANSWER_MEASURES, ROUNDING, Bound, Category, Percentile, Rule, RuleKind, Severity
 from app.detection.domain.views import WarmUpView
 from app.scoring.measures import mean_name, parse_measure
 

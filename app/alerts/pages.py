@@ -11,6 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts import words
 from app.alerts.domain.state import OPEN
 from app.alerts.service import details as alert_details
 from app.alerts.service import notifications
@@ -26,7 +27,6 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, seconds_text
 from app.base.values import RuleKind, Severity
-from app.base.web import wording
 from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import render
 from app.catalog.api import wake
@@ -97,10 +97,10 @@ def show_alerts(
         counts=_counts(store, query.check),
         states=STATES,
         severities=list(Severity),
-        kinds=wording.RULE_KINDS,
+        kinds=words.RULE_KINDS,
         within=WITHIN,
         checks=[check.slug for check in definitions.list_all(store, "check")],
-        meanings=wording.ALERT_STATES,
+        meanings=words.ALERT_STATES,
         first=after is None,
     )
 
@@ -157,8 +157,8 @@ def _alert(
         confirmed=answering.confirmed_of_check(store, details.alert["check"]),
         is_open=details.alert["state"] in OPEN,
         silence=_silence_form(details.alert),
-        meanings=wording.ALERT_STATES,
-        delivery_meanings=wording.DELIVERY_STATES,
+        meanings=words.ALERT_STATES,
+        delivery_meanings=words.DELIVERY_STATES,
         refused=refused,
         note=note,
         problems=problems or {},

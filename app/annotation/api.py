@@ -33,10 +33,10 @@ from app.base.api.keys import Identity, Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page, TextFiles
 from app.base.documents.fields import SLUG
+from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
 from app.catalog.api import After, Limit, body_schema, wake, with_name
-from app.catalog.exchange.suite_builder import Source
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 

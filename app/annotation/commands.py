@@ -15,12 +15,11 @@ from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.documents.fields import SLUG
-from app.base.documents.texts import plain
+from app.base.documents.texts import Source, plain
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.client.remote_service import Server
 from app.catalog.commands.resources import connect_server, open_database
-from app.catalog.exchange.suite_builder import Source
 
 app = typer.Typer(rich_markup_mode=None)
 

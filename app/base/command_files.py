@@ -3,28 +3,15 @@
 import codecs
 import gzip
 import io
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from app.base.documents.texts import UTF_16_MARKS, canary_texts, not_utf_8, read_secret
+from app.base.documents.texts import UTF_16_MARKS, Source, not_utf_8
 from app.base.errors import InvalidInputError, Problem
-from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.exchange.suite_builder import Source
 
 _PACKED = ".gz"
 _READ_AT_ONCE = 65_536
 _BLOCK = 1_000  # lines between two moves of a progress bar
-
-
-def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False, sends: bool = True) -> Documents:
-    """Read canary files and folders of them, or the retrievers in them. Raises InvalidInputError with every problem.
-
-    Commands that send nothing say so: a variable of a hook may then be unset.
-    """
-    texts = {name: text for path in paths for name, text in canary_texts(path)}  # a file once, however often named
-    files = list(texts.items())
-    return read_canary_files(files, os.environ, read_secret, retrievers_alone=retrievers_alone, sends=sends)
 
 
 def file_source(path: Path, advance: Callable[[int], None] = lambda _: None) -> Source:

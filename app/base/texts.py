@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
-from app.base.values import Percentile
+from app.base.values import Outcome, Percentile
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -122,3 +122,8 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return noun
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+
+
+def outcome_word(outcome: str) -> str:
+    """Name of an outcome on pages: `error response`, `timeout`."""
+    return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")

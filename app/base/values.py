@@ -3,11 +3,13 @@
 Decisions about them are made in the areas' modules: matching, measures, verdicts, alerts, schedules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+
+from typing_extensions import TypedDict
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -386,3 +388,39 @@ ROUNDING: Final = 1e-9
 
 TimeText: TypeAlias = str
 """A time as RFC 3339 in UTC."""
+
+
+class LatencyView(TypedDict):
+    """Latency of measured probes in seconds; null where nothing was measured."""
+
+    p50: float | None
+    p95: float | None
+    max: float | None
+
+
+class ProbeSummary(TypedDict):
+    """How the probes of a run ended: by outcome, failures before the retriever by step, and the latency."""
+
+    probes: dict[str, int]
+    probes_by_step: dict[str, dict[str, int]]
+    latency_seconds: LatencyView
+
+
+ReportProgress = Callable[[int, int], None]
+"""Called with the number of answered questions and of all; at first with 0."""
+
+
+GROUNDING: Final = ("utilisation", "chunks_used")
+"""Measured without a judge."""
+
+
+JUDGED: Final = ("faithful", "faithfulness", "answer_relevance", "correctness")
+"""What a judge says."""
+
+
+ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
+
+
+def marked_name(measure: str, confirmed: Collection[str]) -> str:
+    """Return the name of a measure, marked where a judge says it that people have not confirmed."""
+    return f"{measure} (uncalibrated)" if measure in JUDGED and measure not in confirmed else measure

@@ -18,6 +18,7 @@ from app.base.api.requests import expensive
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
+from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.api import only_reads, reference, wake
@@ -27,7 +28,7 @@ from app.catalog.documents.warnings import find_warnings
 from app.catalog.domain.views import ExportedFiles, ImportOutcome
 from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import parse_columns
-from app.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder, parse_grades
+from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades
 from app.catalog.service import applying, definitions
 from app.catalog.service import suites as suite_power
 from app.catalog.service.references import API

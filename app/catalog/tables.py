@@ -70,24 +70,3 @@ suite_versions = Table(
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("suite_id", "revision"),
 )
-
-# Sessions that were signed out of before their time: a cookie is encrypted, so only a row can take it back.
-ended_sessions = Table(
-    "ended_sessions",
-    metadata,
-    Column("digest", LargeBinary, primary_key=True),  # of what is random in the cookie
-    Column("expires_at", BigInteger, nullable=False),  # from then on the cookie holds no more by itself
-)
-
-api_keys = Table(
-    "api_keys",
-    metadata,
-    id_column(),
-    Column("name", Text, nullable=False),
-    Column("prefix", Text, nullable=False, unique=True),  # shown in lists, finds the row
-    Column("hash", LargeBinary, nullable=False),
-    Column("scope", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("last_used_at", BigInteger),
-    Column("revoked_at", BigInteger),  # rows stay: "was a key ever created" decides whether we are open
-)

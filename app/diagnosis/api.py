@@ -13,12 +13,12 @@ from app.base.api.requests import expensive
 from app.base.api.schemas import Before, Page, Proposals, ReanchorRequest
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.base.values import ReportProgress
 from app.catalog.api import Limit, body_schema
 from app.diagnosis.domain.views import DiagnosisView, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.service.reanchoring import ProposalIds
-from app.retrievers.service.embedders import ReportProgress
 from app.runs.service.plans import Planner
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])

@@ -17,12 +17,11 @@ import yaml
 from app.alerts.domain.telling import CAUSE_ADVICE
 from app.base.documents.fields import parse_scalar
 from app.base.documents.yaml_source import escape_dollars
-from app.base.texts import counted, percent_text
+from app.base.texts import counted, outcome_word, percent_text
 from app.base.values import Cause
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.diagnosis.domain.values import Kind
 from app.diagnosis.domain.views import DiagnosisEvidence
-from app.retrievers.domain.probe_failures import outcome_word
 
 _CONTEXT = 3
 

@@ -10,6 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts import words
 from app.alerts.service import views as alert_views
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.keys import Scope
@@ -17,7 +18,7 @@ from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.base.values import DeliveryState
-from app.base.web import wording
+from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     FormField,
@@ -38,7 +39,6 @@ from app.catalog.documents.secret_fields import secret_names
 from app.catalog.pages.suites import list_setup_steps
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE
-from app.catalog.service.vault import Vault
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
 from app.hooks.domain import DeliveryView
 from app.hooks.service import deliveries, hooks
@@ -264,7 +264,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
         recent=recent,
         test=tested,
         refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], _now()),
-        meanings=wording.DELIVERY_STATES,
+        meanings=words.DELIVERY_STATES,
         refused=refused,
         unended=unended,
         warnings=hooks.hook_warnings(state.hook_policy, line.definition.body, state.look_up if saved else None),
@@ -411,7 +411,7 @@ def _deliveries(
         here="/deliveries?" + urlencode({**filters, **({"state": state} if state else {})}),
         states=list(DeliveryState),
         hooks=[one.slug for one in definitions.list_all(store, hooks.KIND)],
-        meanings=wording.DELIVERY_STATES,
+        meanings=words.DELIVERY_STATES,
         first=after is None,
         refused=refused,
     )

@@ -19,7 +19,7 @@ from app.base.db.engine import Store
 from app.base.errors import LocalResourceError, StoreUnavailableError
 from app.base.jobs.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind
-from app.catalog.service.vault import Vault
+from app.base.vault import Vault
 from app.diagnosis.service import diagnoses
 from app.experiments.service import promotions, shadows
 from app.hooks.domain import Send

@@ -13,15 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from app.base.values import Category, Level, Outcome, Reason, RunStatus, Severity, Step, TimeText, Trigger, Verdict
+from app.base.schedules import EPOCH, TICK, Schedule, next_due
+from app.base.values import (
+    Category,
+    LatencyView,
+    Level,
+    Outcome,
+    Reason,
+    RunStatus,
+    Severity,
+    Step,
+    TimeText,
+    Trigger,
+    Verdict,
+)
 from app.catalog.domain.judgments import MeasureGuideView
-from app.catalog.domain.schedules import EPOCH, TICK, Schedule, next_due
 from app.catalog.domain.views import CompositionView
 from app.comparison.domain.significance import mean_interval
 from app.comparison.domain.views import ComparisonDecision, Sides
 from app.detection.domain.views import BoundLine, NormalRange
 from app.reports.domain import MeanIntervalsView, MeanIntervalView, ReportChange
-from app.retrievers.domain.views import LatencyView, StoredFinding, UnmeasuredView
+from app.retrievers.domain.views import StoredFinding, UnmeasuredView
 from app.scoring.measures import mean_name, parse_measure
 
 

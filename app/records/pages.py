@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.base.texts import outcome_word
 from app.base.values import Verdict
 from app.records.domain import CanaryState
 from app.records.service.canary_views import FailedRuns
-from app.retrievers.domain.probe_failures import outcome_word
 
 _LEAST = 1.2
 _FOR_ALL = 50.0

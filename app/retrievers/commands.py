@@ -11,19 +11,18 @@ from uuid import uuid4
 import typer
 
 from app.base import terminal
-from app.base.command_files import read_files
 from app.base.commands import ServerUrl, examples
 from app.base.documents.fields import did_you_mean
 from app.base.documents.texts import Table, plain, shorten, shown_json
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import counted, plural
+from app.base.texts import counted, outcome_word, plural
 from app.base.values import Outcome
+from app.catalog.commands.canary_files import read_files
 from app.catalog.commands.resources import connect_server
 from app.config import load_settings
 from app.probe_wiring import build_probe
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.probe_failures import outcome_word
 from app.retrievers.domain.retrievers import Scale, ScorerKind
 from app.retrievers.service import trials
 

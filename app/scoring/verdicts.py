@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, NO_FACTS, RunFacts, condition
 from app.base.aggregates import Aggregates, Slice
-from app.base.texts import counted
+from app.base.texts import counted, outcome_word
 from app.base.values import ROUNDING, Canary, Category, Outcome, Reason, Rule, RuleKind, Verdict
-from app.retrievers.domain.probe_failures import FailureSummary, outcome_word
+from app.retrievers.domain.probe_failures import FailureSummary
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

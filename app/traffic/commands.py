@@ -13,12 +13,11 @@ from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.db.engine import Store
-from app.base.documents.texts import Table, plain
+from app.base.documents.texts import Source, Table, plain
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
 from app.base.texts import counted
 from app.catalog.client.remote_service import Server
 from app.catalog.commands.resources import connect_server, open_database
-from app.catalog.exchange.suite_builder import Source
 from app.catalog.service import definitions
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic

@@ -26,18 +26,18 @@ from app.annotation.domain.views import (
 from app.annotation.service import tasks
 from app.annotation.service.standing_canaries import found_documents, queries_in_tasks, standing_canaries
 from app.base.db.engine import Connection, ReceivedPart, Store, from_us, to_us
+from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Outcome
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange.suite_builder import Source
 from app.catalog.service import definitions as suite_definitions
 from app.catalog.service import suites
 from app.catalog.service.references import require
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.records import documents as shapes

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from app.alerts.words import limits
 from app.base.db.engine import Store
-from app.base.web.wording import limits
 from app.detection.service import baselines
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import answered, hits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.catalog.domain.schedules import Schedule
+from app.base.schedules import Schedule
 from app.records.domain import Gap, GapReason, Span, find_gaps
 
 MINUTE = 60_000_000

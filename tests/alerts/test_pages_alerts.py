@@ -12,10 +12,10 @@ from app.alerts.service import details
 from app.alerts.service import views as alert_lines
 from app.alerts.service.views import Links
 from app.alerts.store import AlertFilter
+from app.alerts.words import by_cause
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.values import Outcome
-from app.base.web.wording import by_cause
 from app.catalog.service import definitions
 from app.hooks.domain import Receipt
 from app.runs.service import due_checks

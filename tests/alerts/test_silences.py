@@ -21,10 +21,10 @@ from app.alerts.silences.domain import Silence, Subject, Window, active_until, f
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
+from app.base.schedules import Schedule, parse_schedule
 from app.base.values import Severity
 from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.schedules import Schedule, parse_schedule
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import API, FILE
 from app.hooks.domain import Receipt

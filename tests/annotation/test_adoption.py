@@ -14,9 +14,9 @@ from app.annotation.documents import GradedItem, adopt_judgments
 from app.annotation.domain.pooling import text_key
 from app.annotation.service import annotating, results, tasks
 from app.base.db.engine import Store
+from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.exchange.suite_builder import Source
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE
 from tests.support.annotation_tasks import Desk

@@ -13,9 +13,9 @@ from app.annotation.documents import TaskDocument, read_annotations
 from app.annotation.service import demo_samples, results, tasks
 from app.annotation.store import tasks as rows
 from app.base.db.engine import Store
+from app.base.documents.texts import Source
 from app.base.values import Answer, Category, Outcome, Ranking, Segment
 from app.catalog.domain.suites import SEGMENT_TARGETS, CanaryKind, compose
-from app.catalog.exchange.suite_builder import Source
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo

@@ -19,10 +19,11 @@ from app.answers.domain.judges import (
     build_prompt,
 )
 from app.base.addresses import retriever_policy
+from app.base.endpoints import Bearer, Endpoint
 from app.base.values import Outcome
 from app.config import load_settings
 from app.retrievers.client.credentials import EndpointClient, Keyring
-from app.retrievers.domain.retrievers import AnswerSource, Bearer, Endpoint
+from app.retrievers.domain.retrievers import AnswerSource
 from app.wiring import build_judge_calls
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
 from tests.support.proxies import forward_proxy

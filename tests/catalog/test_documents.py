@@ -9,11 +9,11 @@ from app.alerts.documents import rules_in_force
 from app.base.documents.fields import CANARY_KEY, SLUG, Document, format_duration, parse_duration, suggest_name
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
+from app.base.schedules import Schedule
 from app.base.values import Bound, Canary, Category, Judgment, Rule, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash, join_secrets, public_json, split_secrets
-from app.catalog.domain.schedules import Schedule
 from app.hooks.documents import HookDocument
 from app.hooks.domain import Hook
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -8,10 +8,10 @@ import pytest
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError
+from app.base.vault import Vault
 from app.catalog.service import definitions
 from app.catalog.service.changes import definition_content
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as catalog
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.blocking import overtaken

@@ -11,11 +11,11 @@ from app.base.db.engine import Connection, Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import API, FILE
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as rows
 from app.hooks.documents import HookDocument
 from tests.support.blocking import begin, overtaken

@@ -18,6 +18,7 @@ from app.base.db.engine import Store
 from app.base.db.files import lock_for_serving, lock_for_work
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConfigurationError, InvalidInputError
+from app.base.vault import Vault
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.secret_fields import (
@@ -29,7 +30,7 @@ from app.catalog.documents.secret_fields import (
     with_placeholders,
 )
 from app.catalog.service import definitions
-from app.catalog.service.vault import KEY_FILE, Vault, open_vault, rotate, rotate_key_file
+from app.catalog.service.vault import KEY_FILE, open_vault, rotate, rotate_key_file
 from app.catalog.tables import definition_versions
 from app.cli import app
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -13,13 +13,13 @@ from fastapi import FastAPI
 
 from app.base.db.engine import Store
 from app.base.db.files import migrate
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.documents import CheckDocument, read_body
 from app.catalog.domain.suites import suite_hash
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import FILE
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as catalog
 from app.catalog.store import suites
 from app.config import Settings

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.exchange import FORMATS
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, parse_grades
+from app.catalog.exchange.suite_builder import SuiteBuilder, parse_grades
 from app.cli import app
 from app.reports.documents.report_measures import cutoff_table
 from tests.support.api_service import RETRIEVER, api

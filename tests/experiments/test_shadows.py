@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError
-from app.catalog.service.vault import Vault
+from app.base.vault import Vault
 from app.experiments.documents import HitDocument, ShadowPair
 from app.experiments.domain.promotion import compare_pair, is_asked
 from app.experiments.service import shadows

@@ -23,10 +23,10 @@ from app.base.api import keys
 from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
 from app.base.api.keys import Scope
 from app.base.api.requests import Attempts
+from app.base.db.api_keys import ended_sessions
 from app.base.db.engine import from_us
 from app.base.errors import ConfigurationError
 from app.catalog.service import definitions
-from app.catalog.tables import ended_sessions
 from app.config import Settings
 from app.hooks.domain import Receipt
 from app.main import open_service

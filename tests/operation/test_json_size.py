@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 from app.base.db.engine import Store
 from app.base.documents import texts
+from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.documents.yaml_source import NodeBudget
 from app.base.errors import InvalidInputError, StoreUnavailableError
 from app.base.json_size import REQUEST_LIMITS, JsonLimits, excess_of
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.secret_fields import content_hash
 from app.catalog.exchange import FORMATS
-from app.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder
+from app.catalog.exchange.suite_builder import Limits, SuiteBuilder
 from app.catalog.service import applying, suites
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 from tests.support.api_service import api
 from tests.support.fakes import START
 

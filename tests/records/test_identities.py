@@ -12,26 +12,14 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import pytest
 
 from app.base.addresses import retriever_policy
+from app.base.endpoints import ApiKey, Auth, Basic, Bearer, SigV4, Tls
 from app.base.errors import InvalidInputError
 from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange, send_one
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.messages import MASK
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.retrievers import (
-    ApiKey,
-    Auth,
-    Basic,
-    Bearer,
-    ProbeContext,
-    ProbeQuery,
-    ResponseMapping,
-    Retriever,
-    Scorer,
-    ScorerKind,
-    SigV4,
-    Tls,
-)
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import Reply, Seen, peer, reply
 

@@ -19,6 +19,7 @@ import app.retrievers.client.mcp_session  # noqa: F401 - before memory is measur
 from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.judges import AnswerRequest, AnswerToJudge, Judge, Question, build_prompt
 from app.base.addresses import retriever_policy
+from app.base.endpoints import Endpoint, OAuth2
 from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
@@ -30,9 +31,7 @@ from app.retrievers.domain.retrievers import (
     AnswerSource,
     Dialect,
     Embedder,
-    Endpoint,
     Lookup,
-    OAuth2,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,

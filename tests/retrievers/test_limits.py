@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from app.base.addresses import retriever_policy
+from app.base.endpoints import Endpoint
 from app.base.net.limits import Limits, Peer, Share
 from app.base.values import Answer, Outcome
 from app.retrievers.client.async_lanes import query_in_lanes
@@ -23,7 +24,6 @@ from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,
-    Endpoint,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from app.base.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.base.endpoints import Bearer, OAuth2
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import Keyring
@@ -21,9 +22,7 @@ from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.messages import MASK
 from app.retrievers.client.requests import traceparent
 from app.retrievers.domain.retrievers import (
-    Bearer,
     Dialect,
-    OAuth2,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,

@@ -9,6 +9,7 @@ import pytest
 from app.alerts.domain.telling import AlertFacts, alert_advice
 from app.base.addresses import retriever_policy
 from app.base.documents.validation_messages import parse_document
+from app.base.endpoints import Bearer
 from app.base.values import Answer, Outcome, RuleKind
 from app.retrievers.client.columns import MalformedError
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
@@ -16,15 +17,7 @@ from app.retrievers.client.requests import Reader
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import suggest_signs
 from app.retrievers.domain.probe_failures import ProbeFailure, summarize_failures
-from app.retrievers.domain.retrievers import (
-    Bearer,
-    ProbeContext,
-    ProbeQuery,
-    ResponseMapping,
-    Retriever,
-    Scorer,
-    ScorerKind,
-)
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import suggestion_views, try_answer
 from tests.support.http_servers import Reply, peer, reply
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import Basic, SigV4
 from app.base.net.transfer import Request, Response
 from app.base.values import Outcome
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.http import read_answer
 from app.retrievers.client.requests import Plan, build_requests, compile_reader, compile_retriever
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import Basic, Dialect, ProbeContext, ProbeQuery, Retriever, SigV4, score_relevance
+from app.retrievers.domain.retrievers import Dialect, ProbeContext, ProbeQuery, Retriever, score_relevance
 from app.retrievers.presets import PRESETS
 from tests.support.preset_shapes import QUERY, VECTOR, K, Shape
 from tests.support.shapes_of_frameworks import FRAMEWORKS

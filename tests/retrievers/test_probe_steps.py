@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from app.base.addresses import retriever_policy
+from app.base.endpoints import ApiKey, Bearer
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome, Step
 from app.retrievers.client.messages import Redaction
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
-    ApiKey,
-    Bearer,
     Lookup,
     ProbeContext,
     ProbeQuery,

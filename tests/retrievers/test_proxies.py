@@ -9,22 +9,14 @@ from typing import Any
 import pytest
 
 from app.base.addresses import Proxy, hook_policy, parse_allow, parse_direct
+from app.base.endpoints import OAuth2, Tls
 from app.base.values import Answer, Outcome
 from app.config import load_settings
 from app.hooks.client.receiver_answers import HookError
 from app.hooks.client.webhook import Sender
 from app.hooks.domain import Hook, HookKind, Message, Receipt
 from app.probe_wiring import build_probe
-from app.retrievers.domain.retrievers import (
-    OAuth2,
-    ProbeContext,
-    ProbeQuery,
-    ResponseMapping,
-    Retriever,
-    Scorer,
-    ScorerKind,
-    Tls,
-)
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.wiring import build_ping, build_sender
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import closed_port, peer, reply

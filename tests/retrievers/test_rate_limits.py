@@ -13,6 +13,7 @@ import pytest
 
 from app.base import rate_control
 from app.base.addresses import retriever_policy
+from app.base.endpoints import Endpoint, OAuth2
 from app.base.net.transport import POSTPONED_REFUSALS
 from app.base.rate_control import merge_slowings, slowing_text
 from app.base.values import Answer, Outcome
@@ -21,10 +22,8 @@ from app.retrievers.domain.probe_failures import CircuitBreaker
 from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,
-    Endpoint,
     Lane,
     Lookup,
-    OAuth2,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,

@@ -9,22 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.documents.validation_messages import parse_document
+from app.base.endpoints import ApiKey, Basic, Bearer, OAuth2, SigV4
 from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_export import exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.retrievers import (
-    ApiKey,
-    Basic,
-    Bearer,
-    Dialect,
-    EmbeddingCanary,
-    Lookup,
-    OAuth2,
-    Scale,
-    ScorerKind,
-    SigV4,
-)
+from app.retrievers.domain.retrievers import Dialect, EmbeddingCanary, Lookup, Scale, ScorerKind
 from app.retrievers.presets import PRESETS
 
 NEEDS_VECTORS = "needs query vectors: set an embeddings endpoint (OpenAI-compatible): url and model"

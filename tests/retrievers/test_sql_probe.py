@@ -14,23 +14,20 @@ from typing import Any, cast
 import pytest
 
 from app.base.addresses import hook_policy, parse_allow, retriever_policy
+from app.base.endpoints import Basic, Bearer, Endpoint, Tls
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.messages import MASK
 from app.retrievers.client.sql import SqlProbe, permitted_addresses
 from app.retrievers.domain.retrievers import (
-    Basic,
-    Bearer,
     Dialect,
     Embedder,
-    Endpoint,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,
     Retriever,
     Scorer,
     ScorerKind,
-    Tls,
 )
 from tests.support import event_loops
 from tests.support.certificates import Authority, serving

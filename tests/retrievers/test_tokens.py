@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote_plus
 import pytest
 
 from app.base.addresses import AddressPolicy, hook_policy, retriever_policy
+from app.base.endpoints import OAuth2, Tls
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import BACKOFF_SECONDS, MAX_TOKENS, CredentialError, Keyring
@@ -19,14 +20,12 @@ from app.retrievers.client.messages import MASK
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import (
     Lookup,
-    OAuth2,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,
     Retriever,
     Scorer,
     ScorerKind,
-    Tls,
 )
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import SILENCE, Reply, Seen, closed_port, peer, reply

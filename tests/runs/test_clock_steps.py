@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from app.base.db.engine import Store
+from app.base.schedules import credible_until, parse_schedule
 from app.base.times import ClockSteps
-from app.catalog.domain.schedules import credible_until, parse_schedule
 from app.catalog.service import definitions
 from app.operation import worker as worker_module
 from app.operation.service.self_monitor import Issue, SelfMonitor, WorkerClock

@@ -9,12 +9,12 @@ import pytest
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.service import definitions
 from app.catalog.service.changes import definition_content, suite_definition
 from app.catalog.service.references import API
 from app.catalog.service.suites import plan_suite, suite_content, write_suite_plan
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as catalog
 from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of

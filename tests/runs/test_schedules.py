@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.catalog.domain.schedules import Schedule, interval_seconds, last_due, next_due, parse_schedule, spread
+from app.base.schedules import Schedule, interval_seconds, last_due, next_due, parse_schedule, spread
 
 BERLIN = "Europe/Berlin"
 TROLL = "Antarctica/Troll"  # its clock jumps by two hours

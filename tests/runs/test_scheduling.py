@@ -10,8 +10,8 @@ from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import JobKind, Room
+from app.base.schedules import parse_schedule, spread
 from app.base.values import RunStatus, Trigger
-from app.catalog.domain.schedules import parse_schedule, spread
 from app.records.service import runs as run_views
 from tests.support.fakes import START
 from tests.support.world import CHECK, World, canary, page, race

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from app.retrievers.domain.retrievers import Tls
+from app.base.endpoints import Tls
 
 
 class Authority:

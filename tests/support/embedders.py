@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from app.retrievers.domain.retrievers import Embedder, Endpoint
+from app.base.endpoints import Endpoint
+from app.retrievers.domain.retrievers import Embedder
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply
 
 _STEMS = {"money": "refund", "back": "refund", "raining": "rain", "heavily": "heavy", "forgot": "reset"}

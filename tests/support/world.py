@@ -16,12 +16,12 @@ from app.base.db.engine import Store, to_us
 from app.base.db.rows import metadata
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Trigger
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
 from app.catalog.service import applying
 from app.catalog.service.changes import Change
 from app.catalog.service.references import FILE
-from app.catalog.service.vault import Vault
 from app.hooks.domain import Send
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery

@@ -13,14 +13,14 @@ import pytest
 from app.annotation.domain.views import ReachState
 from app.annotation.store import tasks as task_rows
 from app.base.db.engine import Store, to_us
+from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Ranking
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange.suite_builder import Source
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 from app.catalog.store import suites
 from app.operation.service import retention
 from app.records.store import results

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from app.base.texts import bound_text, ratio_text, seconds_text
-from app.base.values import ROUNDING, Bound, Rule, RuleKind, Severity
+from app.base.values import ANSWER_MEASURES, JUDGED, ROUNDING, Bound, Rule, RuleKind, Severity
 from app.retrievers.domain.probe_failures import FailureSummary
 
 
@@ -255,18 +255,6 @@ def judge_slower(rule: Rule, median: float | None, baseline: float | str) -> Con
     reason = f"{level} is not above {seconds_text(threshold)} (baseline {usual})"
     reason += "" if is_clear else f", but within the margin of {seconds_text(rule.margin)}"
     return replace(good_condition(median, threshold, reason, beyond_margin=is_clear), baseline=baseline)
-
-
-GROUNDING: Final = ("utilisation", "chunks_used")
-"""Measured without a judge."""
-JUDGED: Final = ("faithful", "faithfulness", "answer_relevance", "correctness")
-"""What a judge says."""
-ANSWER_MEASURES: Final = (*GROUNDING, *JUDGED)
-
-
-def marked_name(measure: str, confirmed: Collection[str]) -> str:
-    """Return the name of a measure, marked where a judge says it that people have not confirmed."""
-    return f"{measure} (uncalibrated)" if measure in JUDGED and measure not in confirmed else measure
 
 
 def as_hint(rule: Rule) -> Rule:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.alerts.domain.conditions import (
-    ANSWER_MEASURES,
     LATENCIES,
     Condition,
     WarmUp,
@@ -26,6 +25,7 @@ from app.alerts.domain.conditions import (
 from app.base.aggregates import Aggregates
 from app.base.texts import LATENCY_NAMES, bound_text, change_text, counted, p_text, plural, ratio_text
 from app.base.values import (
+    ANSWER_MEASURES,
     EMPTY,
     ROUNDING,
     Bound,

@@ -14,9 +14,9 @@ from typing import Final
 
 from app.alerts.domain.conditions import Condition, SlowerLimits
 from app.alerts.domain.evidence import BoundSides, StoredEvidence
+from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, plural
 from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity, Verdict
-from app.catalog.domain.schedules import Schedule, next_due
 
 
 class AlertState(StrEnum):

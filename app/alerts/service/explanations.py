@@ -34,11 +34,11 @@ from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Bound, Rule, RuleKind, Severity, Verdict
+from app.base.vault import Vault
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.judgments import Use
 from app.catalog.service import definitions
 from app.catalog.service.references import find_check, last_completed, require, schedule_of
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as definition_rows
 from app.catalog.store.definitions import Definition
 from app.detection import store as detectors

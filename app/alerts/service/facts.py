@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.alerts.domain.conditions import JUDGED, WarmUp
+from app.alerts.domain.conditions import WarmUp
 from app.alerts.domain.rules import (
     NO_FACTS,
     REPEATED,
@@ -26,7 +26,7 @@ from app.alerts.domain.state import first_bad_run as find_first_bad_run
 from app.answers.store import confirmed_measures
 from app.base.aggregates import Aggregates
 from app.base.db.engine import Connection, from_us
-from app.base.values import Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.base.values import JUDGED, Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.snapshots import load_suite

@@ -29,8 +29,8 @@ from app.base.documents.fields import (
     repeated_positions,
 )
 from app.base.documents.schedule_documents import Cron, WindowLength, Zone, duration_of
+from app.base.schedules import EPOCH, parse_schedule
 from app.base.values import Severity
-from app.catalog.domain.schedules import EPOCH, parse_schedule
 
 _STORED: Final = object()
 """Validation context for stored documents, which were accepted before."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from app.base.schedules import Schedule, last_due, next_due
 from app.base.values import Severity
-from app.catalog.domain.schedules import Schedule, last_due, next_due
 
 MOST_IN_FORCE: Final = 200
 """Each one is evaluated for every run and every few seconds while an alert is open."""

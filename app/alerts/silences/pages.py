@@ -23,7 +23,9 @@ from app.base.documents.fields import Control
 from app.base.documents.schedule_documents import duration_of
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.schedules import parse_schedule
 from app.base.values import Severity
+from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     FormField,
@@ -38,10 +40,8 @@ from app.base.web.forms import (
 )
 from app.base.web.rendering import render
 from app.catalog.api import wake
-from app.catalog.domain.schedules import parse_schedule
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE
-from app.catalog.service.vault import Vault
 from app.catalog.store.definitions import Definition
 
 MOST_FIELDS: Final = 700

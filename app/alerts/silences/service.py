@@ -24,10 +24,10 @@ from app.alerts.silences.domain import (
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
+from app.base.schedules import next_due
 from app.base.values import Severity
 from app.catalog.documents.canary_files import RULE, UnknownReference, rule_keys, unknown_references
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.schedules import next_due
 from app.catalog.service.references import checks_in_force, require
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition

@@ -16,8 +16,8 @@ from app.annotation.store.annotations import AnswerItem
 from app.annotation.store.tasks import ItemRow, TaskCanary, TaskRow, defer_results
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import MOST_PROBLEMS, one_line
+from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.catalog.exchange.suite_builder import Source
 
 
 def next_item(store: Store, slug: str, *, annotator: str) -> NextItem:

@@ -13,8 +13,8 @@ from app.annotation.service import annotating, tasks
 from app.annotation.store import annotations
 from app.annotation.store import tasks as rows
 from app.base.db.engine import Store
+from app.base.documents.texts import Source
 from app.base.errors import ConflictError, NotFoundError
-from app.catalog.exchange.suite_builder import Source
 from app.catalog.store import definitions, suites
 from app.traffic import service as traffic
 from app.traffic.documents import read_traffic

@@ -24,12 +24,12 @@ from app.annotation.domain.views import CorpusView, DrawnAnswersView, StratumVie
 from app.annotation.store import annotations, tasks
 from app.annotation.store.tasks import CorpusRow, CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.base.db.engine import Connection, Store, to_us
+from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.exchange.suite_builder import Source
-from app.catalog.service.vault import Vault
+from app.base.vault import Vault
 from app.catalog.store import definitions
 from app.experiments.store import shadows
 from app.records import documents as shapes

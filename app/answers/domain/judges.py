@@ -9,9 +9,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from app.base.endpoints import Endpoint
 from app.base.values import Outcome
 from app.diagnosis.domain.chunks import grams, words_of
-from app.retrievers.domain.retrievers import AnswerSource, Endpoint
+from app.retrievers.domain.retrievers import AnswerSource
 
 _FEWEST_NONCE_CHARACTERS: Final = 8
 _VERDICT_TOKENS: Final = 16

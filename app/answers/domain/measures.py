@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from app.alerts.domain.conditions import ANSWER_MEASURES, GROUNDING
 from app.answers.domain.judges import (
     Judge,
     JudgeOutcome,
@@ -21,7 +20,7 @@ from app.answers.domain.judges import (
     unwrap_reply,
 )
 from app.answers.domain.views import RunAnswers
-from app.base.values import Outcome
+from app.base.values import ANSWER_MEASURES, GROUNDING, Outcome
 
 
 def answer_measures(*, gives_answers: bool, judged: bool) -> tuple[str, ...]:

@@ -48,10 +48,10 @@ from app.answers.store import (
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome
+from app.base.vault import Vault
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.snapshots import load_inputs
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
 from app.records.store import recording, results
 from app.records.store.results import RunRow

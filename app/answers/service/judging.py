@@ -32,8 +32,8 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Canary, Ranking
+from app.base.vault import Vault
 from app.catalog.documents.secret_fields import join_secrets
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
 
 BLOCK: Final = 16

@@ -59,10 +59,10 @@ from app.answers.service.judging import (
 from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
 from app.records.documents import number, rounded, time_text

@@ -33,7 +33,7 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
-from app.catalog.service.vault import Vault
+from app.base.vault import Vault
 
 SESSION_COOKIE = "coalmine_session"
 EXEMPT = ("/livez", "/readyz", "/login")

@@ -11,7 +11,7 @@ from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.base.documents.fields import Document, Flag, Number, Text, Whole, field_error
-from app.catalog.exchange.suite_builder import Source
+from app.base.documents.texts import Source
 
 LARGEST_ID: Final = 2**63 - 1
 Before = Annotated[int | None, Query(alias="after", ge=1, le=LARGEST_ID, description="the `next` of the page before")]

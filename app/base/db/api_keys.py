@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import BigInteger, Column, Connection, LargeBinary, Table, Text
 
 from app.base.db.engine import insert_new, insert_one
-from app.catalog.tables import api_keys, ended_sessions
+from app.base.db.rows import id_column, metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +70,26 @@ def is_ended(connection: Connection, digest: bytes) -> bool:
 
 def _key(row: Any) -> KeyRow:
     return KeyRow(**{name: getattr(row, name) for name in KeyRow.__dataclass_fields__})
+
+
+# Sessions that were signed out of before their time: a cookie is encrypted, so only a row can take it back.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),  # of what is random in the cookie
+    Column("expires_at", BigInteger, nullable=False),  # from then on the cookie holds no more by itself
+)
+
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    id_column(),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False, unique=True),  # shown in lists, finds the row
+    Column("hash", LargeBinary, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_used_at", BigInteger),
+    Column("revoked_at", BigInteger),  # rows stay: "was a key ever created" decides whether we are open
+)

@@ -18,9 +18,6 @@ import sqlalchemy as sa
 from app.base.db.engine import Store
 from app.base.db.rows import metadata
 from app.base.errors import ConfigurationError
-from app.catalog.tables import canaries, definitions
-from app.hooks.tables import alerts, deliveries
-from app.records.tables import latest, runs
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,7 +27,7 @@ _MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _LOCK = 0xC0A1  # PostgreSQL advisory lock: replicas that start together migrate one after another
 _APPLIED: Final = sa.table("alembic_version", sa.column("version_num", sa.Text()))
-_NEEDED: Final = (definitions, canaries, runs, latest, alerts, deliveries)
+_NEEDED: Final = ("definitions", "canaries", "runs", "latest", "alerts", "deliveries")
 _REVISION: Final = re.compile(r'^(revision|down_revision) = "(\w+)"', re.MULTILINE)
 
 
@@ -97,7 +94,7 @@ def find_schema_error(store: Store) -> str | None:
         missing = [table.name for table in metadata.sorted_tables if table.name not in names]
         if current == head and missing:
             return f"the database lacks {len(missing)} tables, {missing[0]} among them: restore a backup"
-        for table in _NEEDED:
+        for table in (metadata.tables[name] for name in _NEEDED):
             connection.execute(
                 sa.select(table).order_by(*(column.desc() for column in table.primary_key)).limit(1)
             ).all()

@@ -20,8 +20,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from app.base.values import Outcome
-from app.retrievers.domain.views import ProbeSummary
+from app.base.values import Outcome, ProbeSummary
 
 _STEP: Final = 0.018
 """Of the logarithm, between two latencies that are told apart."""

@@ -29,9 +29,9 @@ from app.base.documents.fields import (
     field_errors,
     widgets_of,
 )
+from app.base.endpoints import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 from app.base.http_headers import HEADER_NAME, HEADER_VALUE, OWN_HEADERS
 from app.base.values import EMPTY
-from app.retrievers.domain.retrievers import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from app.base.documents.fields import (
     repeated_positions,
     seconds_within,
 )
-from app.catalog.domain.schedules import Schedule, parse_schedule
+from app.base.schedules import Schedule, parse_schedule
 
 
 def duration_text(least: float, most: float) -> BeforeValidator:

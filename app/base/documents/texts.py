@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -276,3 +276,11 @@ def _unreadable(path: Path, error: OSError) -> InvalidInputError:
 def read_secret(path: str) -> str:
     """Read a file that holds a secret, relative to the working directory; an OSError names its whole path."""
     return Path(path).absolute().read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A named text that can be read line by line, repeatedly."""
+
+    name: str
+    lines: Callable[[], Iterable[str]]

@@ -18,9 +18,9 @@ from datetime import datetime
 from threading import Lock
 from typing import Final, NamedTuple
 
+from app.base.endpoints import Reserve
 from app.base.rate_control import RateControl, Refusal, merge_slowings
 from app.base.values import Slowing
-from app.retrievers.domain.retrievers import Reserve
 
 RESERVED_SECONDS: Final = 0.1
 """For how long requests are reserved at once where other processes take part in the rate."""

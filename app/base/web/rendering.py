@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -22,11 +21,6 @@ from app.base.api.requests import below, route_path, sub_path
 from app.base.documents.texts import shown_json
 from app.base.texts import counted
 from app.base.web import wording
-from app.catalog.domain.judgments import recall_label
-from app.operation.service.self_monitor import Issue
-from app.records import documents as shapes
-from app.reports.documents.report_measures import ERR_SCALE
-from app.runs import documents as explanations
 
 _HERE = Path(__file__).parent
 _APP = _HERE.parents[1]
@@ -58,11 +52,30 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
             csrf=csrf_token(request) if identity is not None else "",
             version=__version__,
             now=datetime.now(UTC),
-            issues=grave_issues(request),
+            **{name: value(request) for name, value in _VALUES.items()},
             **values,
         )
     )
     return HTMLResponse(text, status_code=status)
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {}
+_GLOBALS: dict[str, object] = {}
+_VALUES: dict[str, Callable[[Request], object]] = {}
+
+
+def add_words(
+    filters: Mapping[str, Callable[..., Any]],
+    constants: Mapping[str, object],
+    values: Mapping[str, Callable[[Request], object]],
+) -> None:
+    """Add what the templates of subjects use: filters, constants, and values of every page, made of its request.
+
+    Called before the first page is rendered.
+    """
+    _FILTERS.update(filters)
+    _GLOBALS.update(constants)
+    _VALUES.update(values)
 
 
 def fill(template: str, /, **values: Any) -> str:
@@ -93,7 +106,7 @@ def _environment(path: str = "") -> Environment:
         auto_reload=False,
     )
     environment.globals["static"] = _static_url
-    environment.globals["err_scale"] = ERR_SCALE
+    environment.globals.update(_GLOBALS)
     environment.filters["below"] = lambda address: Markup(below(path, address))  # noqa: S704 - escaped already
     environment.filters.update(
         score=wording.score,
@@ -108,15 +121,9 @@ def _environment(path: str = "") -> Environment:
         timed=wording.timed,
         iso=wording.iso,
         spark=wording.spark_points,
-        why=explanations.why_degraded,
-        rank=explanations.first_expected,
-        absent=explanations.not_returned,
-        bound=wording.bound,
-        starter=shapes.starter,
         counted=counted,
-        recall_label=lambda measure, own: recall_label(measure, self_judged=own),
         shown_json=shown_json,
-        **wording.FILTERS,
+        **_FILTERS,
     )
     return environment
 
@@ -131,103 +138,3 @@ def _spoken(context: Context, word: str) -> str:
 def _static_url(name: str) -> str:
     """Return the address of a static file with its version, so that browsers cache it until it changes."""
     return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
-
-
-_OUTBOX_STUCK_SECONDS = 600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Banner:
-    """An issue of Coalmine itself: its meaning and the remedy."""
-
-    severity: str
-    text: str
-    link: str = ""
-    """The page for the next step, with the text `label`; empty = none."""
-    label: str = ""
-
-
-def banners_of(request: Request, *, overdue: bool, dead: Mapping[str, int] | None = None) -> list[Banner]:
-    """Return the banners, critical first; `overdue`: a check is, `dead`: recent dead letters by hook."""
-    found = [_worker(request, overdue=overdue), _store(request), _canary_files(request), _outbox(request)]
-    found += _issues(request)
-    found += [_dead(hook, count) for hook, count in sorted((dead or {}).items())]
-    return sorted((banner for banner in found if banner is not None), key=lambda one: one.severity != "critical")
-
-
-def grave_issues(request: Request) -> list[Banner]:
-    """Return the banners of every page: critical issues of this process."""
-    return [banner for banner in _issues(request) if banner.severity == "critical"]
-
-
-def _worker(request: Request, *, overdue: bool) -> Banner | None:
-    worker = request.app.state.worker
-    if worker is not None and not worker.alive:
-        text = "The worker is not running, so no check runs in this process. See its log, and restart the service."
-        return Banner(severity="critical", text=text)
-    if worker is None and overdue:
-        text = "Checks are overdue and this process has no worker: is a coalmine work process running? "
-        text += "Start one, and see the log of the running ones."
-        return Banner(severity="critical", text=text)
-    return None
-
-
-def _store(request: Request) -> Banner | None:
-    state = request.app.state
-    if state.worker is None or not state.worker.alive or state.exposition.snapshot.state is not None:
-        return None
-    text = "The database could not be read a moment ago: figures may be old and runs may be missing. "
-    text += "See the log: its disk may be full, or its server down."
-    return Banner(severity="warning", text=text, link="/readyz", label="Show readiness")
-
-
-def _issues(request: Request) -> list[Banner]:
-    """Return the banners of the self monitor's issues."""
-    issues = request.app.state.exposition.process.monitor.issues
-    return [
-        Banner(
-            severity="critical" if issue in _GRAVE else "warning",
-            text=f"{_TITLES[issue]}: {detail}.",
-            link=_BANNER_LINKS.get(issue, ("", ""))[0],
-            label=_BANNER_LINKS.get(issue, ("", ""))[1],
-        )
-        for issue, detail in issues.items()
-    ]
-
-
-_BANNER_LINKS = {Issue.DELIVERIES: ("/deliveries?state=pending", "Show pending deliveries")}
-_GRAVE = {Issue.DELIVERIES, Issue.STORE_READ, Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
-_TITLES = {
-    Issue.CLOCK: "Clock",
-    Issue.DELIVERIES: "Notifications",
-    Issue.HEARTBEAT: "Worker",
-    Issue.OVERLOAD: "Overload",
-    Issue.RESOURCES: "Resources",
-    Issue.STORE_READ: "Database cannot be used",
-    Issue.STORE_WRITE: "Database takes no writes",
-}
-
-
-def _canary_files(request: Request) -> Banner | None:
-    if request.app.state.exposition.process.is_config_applied:
-        return None
-    text = "The canary files could not be applied when they were last read; the previous definitions still apply. "
-    text += "Run coalmine validate for the lines with errors; then send the service a hangup signal."
-    return Banner(severity="warning", text=text, link="/suites", label="Show suites")
-
-
-def _outbox(request: Request) -> Banner | None:
-    snapshot = request.app.state.exposition.snapshot.state
-    if snapshot is None or (snapshot.outbox_oldest_seconds or 0.0) <= _OUTBOX_STUCK_SECONDS:
-        return None
-    waiting = f"{counted(snapshot.outbox_pending, 'notification')} wait{'s' if snapshot.outbox_pending == 1 else ''}"
-    text = f"{waiting} to be delivered, the oldest for more than ten minutes."
-    text += " Their attempts show the receivers' responses."
-    return Banner(severity="warning", text=text, link="/deliveries?state=pending", label="Show pending deliveries")
-
-
-def _dead(hook: str, count: int) -> Banner:
-    text = f"{counted(count, 'notification')} to hook {hook} could not be delivered in the last three days. "
-    text += "Repair the receiver, then replay them."
-    link = f"/deliveries?hook={hook}&state=dead"
-    return Banner(severity="critical", text=text, link=link, label="Show dead letters")

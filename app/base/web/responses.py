@@ -34,8 +34,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.base.api.deps import identify_visitor
 from app.base.api.requests import route_path, sub_path
 from app.base.errors import CoalmineError, ForbiddenError, UnauthorizedError
+from app.base.values import ReportProgress
 from app.base.web.rendering import render
-from app.retrievers.service.embedders import ReportProgress
 
 _POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; frame-ancestors 'none'"
 # Swagger UI writes style attributes and draws its icons from data: URLs.

@@ -13,6 +13,7 @@ from app.base.commands import DataDir, ServerUrl, examples
 from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
+from app.catalog.commands import canary_files
 from app.catalog.commands.resources import apply_here, connect_server
 from app.catalog.documents.canary_export import import_pages, write_canary_file
 from app.catalog.documents.canary_files import Documents, suite_notes
@@ -85,10 +86,10 @@ def import_suite(  # noqa: PLR0913 - options of a command
     else:
         changes, notes, _ = apply_here(documents, data_dir, managed_by=API, dry_run=dry_run)
     if to is None:
-        terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
+        canary_files.show_plan(changes, applied=not dry_run, most=_SHOWN)
         archived = sum(change["action"] == "archive" and change["kind"] == "canary" for change in changes)
         notes = [*notes, archived_note(archived)] if archived else notes
-    terminal.warn(find_warnings(documents))
+    canary_files.warn(find_warnings(documents))
     for line in (*imported.notes, *notes):
         terminal.note(f"Note: {plain(line)}.")
     size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from app.base import terminal
-from app.base.command_files import read_files
 from app.base.commands import DataDir, Paths, ServerUrl, examples, now
 from app.base.db.engine import Store, from_us
 from app.base.db.files import migrate as migrate_store
@@ -19,6 +18,8 @@ from app.base.db.files import revisions
 from app.base.documents.texts import plain
 from app.base.errors import CoalmineError, ConfigurationError
 from app.catalog.client.remote_service import Server
+from app.catalog.commands import canary_files
+from app.catalog.commands.canary_files import read_files
 from app.catalog.documents.canary_export import import_pages
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings
@@ -171,8 +172,8 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
         notes += [
             f"hook {slug}: {note}" for slug, note in notes_on_hooks(hook_addresses(settings), hooks, addresses_of)
         ]
-    terminal.show_plan(changes, applied=not dry_run)
-    terminal.warn(find_warnings(documents))
+    canary_files.show_plan(changes, applied=not dry_run)
+    canary_files.warn(find_warnings(documents))
     for line in notes:
         terminal.note(f"Note: {plain(line)}.")
     return bool(changes)

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 import typer
 
 from app.base import terminal
-from app.base.command_files import read_files
 from app.base.commands import Paths, examples
 from app.base.documents.texts import plain
+from app.catalog.commands import canary_files
+from app.catalog.commands.canary_files import read_files
 from app.catalog.documents.canary_files import silence_notes, suite_notes
 from app.catalog.documents.warnings import find_warnings
 
@@ -18,7 +19,7 @@ app = typer.Typer(rich_markup_mode=None)
 def validate(paths: Paths) -> None:
     """List all errors in canary files, each with file and line."""
     documents = read_files(paths, sends=False)
-    terminal.show_documents(documents)
-    terminal.warn(find_warnings(documents))
+    canary_files.show_documents(documents)
+    canary_files.warn(find_warnings(documents))
     for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
         terminal.note(f"Note: {plain(line)}.")

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from app.alerts.documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
-from app.alerts.domain.conditions import GROUNDING, JUDGED
 from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.base.documents.fields import (
@@ -26,6 +25,7 @@ from app.base.documents.fields import (
     repeated_positions,
 )
 from app.base.documents.schedule_documents import RemindAfter, ReportScheduleDocument, ScheduleDocument, duration_of
+from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.secret_fields import split_secrets, with_placeholders
 from app.catalog.domain.judgments import USE_REASONS, MeasureGuide, Use, measure_guide

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 
+from app.base.documents.texts import Source
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange import beir, csv, elasticsearch, json_lines, llamaindex, opensearch, quepid, rre, trec
-from app.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder, SuiteFiles
+from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, SuiteFiles
 
 __all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles", "archived_note"]
 

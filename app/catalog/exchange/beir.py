@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.base.documents.texts import parse_json_text
+from app.base.documents.texts import Source, parse_json_text
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, losses
 
 OURS = "coalmine"
 """The key under `metadata` for the other fields of a canary."""

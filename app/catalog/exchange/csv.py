@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from app.base.documents.fields import did_you_mean, one_line
-from app.base.documents.texts import parse_json_text
+from app.base.documents.texts import Source, parse_json_text
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, is_left_out
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, is_left_out
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 """The beginning of a cell that spreadsheets evaluate, after any number of apostrophes, one of which may be ours."""

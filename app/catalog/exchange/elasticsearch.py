@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.base.documents.fields import one_line
+from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange.beir import text_of
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, graded_names, losses, objects_in
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, graded_names, losses, objects_in
 
 _QUERY_NAMES = frozenset({"query", "query_string", "query_text", "q", "text", "question"})
 _FULL_TEXT = frozenset({"match", "match_phrase", "match_phrase_prefix", "match_bool_prefix", "term"})

@@ -11,10 +11,11 @@ from itertools import zip_longest
 from json import JSONDecoder
 from typing import Any
 
+from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange.beir import records, text_of
 from app.catalog.exchange.csv import list_of
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, losses
 
 _QUESTIONS = ("user_input", "question", "query", "input", "prompt", "text")
 _IDS = ("id", "example_id", "key", "_id", "qid")

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.base.documents.fields import one_line
+from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, graded_names, losses
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, graded_names, losses
 
 
 def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:

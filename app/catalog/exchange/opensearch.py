@@ -8,17 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.base.documents.fields import one_line
+from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange.beir import text_of
-from app.catalog.exchange.suite_builder import (
-    Source,
-    SuiteBuilder,
-    SuiteFiles,
-    graded_names,
-    losses,
-    objects_in,
-    parse_number,
-)
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, graded_names, losses, objects_in, parse_number
 
 
 def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.exchange.csv import escape_formula, excel_number, header_of, plain_name, rows
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses, objects_in
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, losses, objects_in
 
 _ALIASES = {"doc_id": "docid", "document_id": "docid", "query_text": "query"}
 _OF_CASES = {"team_name", "case_name", "case_id", "snapshot_name", "snapshot_time", "doc_position"}

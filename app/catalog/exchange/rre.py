@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.base.documents.fields import one_line
+from app.base.documents.texts import Source
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses, objects_in
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, losses, objects_in
 
 _TAG = 64
 

@@ -5,7 +5,7 @@ The formats' modules parse the lines.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import JSONDecodeError
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean, one_line
-from app.base.documents.texts import parse_json_text
+from app.base.documents.texts import Source, parse_json_text
 from app.base.documents.validation_messages import message_of, parse_document, path_of
 from app.base.errors import InvalidInputError, Problem
 from app.base.json_size import REQUEST_LIMITS
@@ -70,14 +70,6 @@ def _unusable(message: str) -> InvalidInputError:
 _COMMA = re.compile(r"-?[0-9]+,[0-9]+")
 _IN_SUITES = "import the rest as another suite: an import replaces all canaries of its suite"
 _Identity = tuple[str | None, str | None, str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A named text that can be read line by line, repeatedly."""
-
-    name: str
-    lines: Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from ctypes import c_float
 from typing import Any
 
 from app.base.documents.fields import MOST_PROBLEMS, one_line
+from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, losses, parse_number
+from app.catalog.exchange.suite_builder import SuiteBuilder, SuiteFiles, losses, parse_number
 
 _QREL, _RUN, _MS_MARCO = 4, 6, 3
 _LONGEST_TOPIC = 20_000

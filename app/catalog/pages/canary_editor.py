@@ -17,6 +17,7 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category
+from app.base.vault import Vault
 from app.base.web.forms import (
     MAX_ROWS,
     Form,
@@ -42,7 +43,6 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.domain.judgments import retriever_source
 from app.catalog.service import definitions, suites
 from app.catalog.service.references import FILE, refuse_file_managed_canary
-from app.catalog.service.vault import Vault
 from app.catalog.store.suites import CanaryRow
 from app.retrievers.api.trials import PROBE_LIMITER
 from app.retrievers.domain.views import TrialView

@@ -19,6 +19,7 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import RuleKind, Trigger
+from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     FormField,
@@ -42,7 +43,6 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE, refuse_file_managed
-from app.catalog.service.vault import Vault
 from app.catalog.store.definitions import Definition
 from app.records.service import runs
 from app.runs.service import due_checks

@@ -19,9 +19,10 @@ from app.base.api.requests import LARGE_FORM, LONGEST_FIELD, expensive, read_for
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
-from app.base.documents.texts import decode_text, not_utf_8
+from app.base.documents.texts import Source, decode_text, not_utf_8
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.vault import Vault
 from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
 from app.base.web.rendering import render
 from app.catalog.api import wake
@@ -29,13 +30,11 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings, text_of
 from app.catalog.exchange.csv import COLUMN_LABELS, COLUMNS, IGNORED, column_of, header_of, list_columns, plain_name
-from app.catalog.exchange.suite_builder import Source
 from app.catalog.exchange_api import from_canary_files, from_files
 from app.catalog.pages.suites import FORMS
 from app.catalog.service import applying, suites
 from app.catalog.service.changes import Change
 from app.catalog.service.references import API
-from app.catalog.service.vault import Vault
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 

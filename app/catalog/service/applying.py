@@ -19,6 +19,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.db.rows import StagedRows
 from app.base.documents.fields import Document
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
@@ -60,7 +61,6 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions as definition_rows
 from app.catalog.store.definitions import Content, Definition
 from app.hooks.documents import HookDocument

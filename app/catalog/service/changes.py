@@ -11,9 +11,9 @@ from app.base.db.engine import Connection
 from app.base.documents.fields import Document
 from app.base.errors import ConfigurationError, ConflictError, UnendedIncidentsError
 from app.base.texts import counted
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.secret_fields import content_hash, join_secrets, secret_names, split_secrets
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Content, Definition
 from app.catalog.store.suites import CanaryHead

@@ -18,6 +18,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import Document
 from app.base.documents.validation_messages import AnyDocument, parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
@@ -53,7 +54,6 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
 from app.catalog.store.suites import CanaryHead, CanaryRow

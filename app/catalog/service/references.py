@@ -11,8 +11,8 @@ from typing import Any
 from app.base.db.engine import Connection, from_us, to_us
 from app.base.documents.fields import Document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
+from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.schedules import Schedule, credible_until, parse_schedule
 from app.catalog.domain.suites import SuiteFloors, UnusableSuiteError
 from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
 from app.catalog.store import definitions

@@ -14,14 +14,14 @@ from app.base.documents.fields import Document
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.rate_control import run_patience
+from app.base.schedules import first_interval
 from app.base.values import Canary
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import config_hash, join_secrets, with_placeholders
 from app.catalog.domain.judgments import MeasureGuide, are_self_judged, is_own_pool, retriever_source, task_source
-from app.catalog.domain.schedules import first_interval
 from app.catalog.domain.suites import Member, SuiteSnapshot, UnusableSuiteError, suite_hash
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
 from app.catalog.store.suites import CanaryVersion, FrozenVersion

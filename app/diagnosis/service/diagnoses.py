@@ -15,7 +15,7 @@ from typing import Final
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
-from app.base.values import Answer, Cause, Judgment, RunStatus, Verdict
+from app.base.values import Answer, Cause, Judgment, ReportProgress, RunStatus, Verdict
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import definitions, suites
@@ -33,7 +33,7 @@ from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import Probe
-from app.retrievers.service.embedders import ReportProgress, TimeBudget, ask_questions
+from app.retrievers.service.embedders import TimeBudget, ask_questions
 from app.runs.service.plans import NotExecutableError, Planner
 from app.runs.service.run_causes import renaming_cause
 from app.scoring.runs import RunInputs

@@ -14,7 +14,7 @@ from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Outcome
-from app.catalog.service.vault import Vault
+from app.base.vault import Vault
 from app.catalog.store import definitions
 from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
 from app.experiments.domain.promotion import Hits, ShadowHit, compare_pair, cut_to, is_asked, shown_texts

@@ -11,11 +11,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import Tls
 from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line, retry_after_seconds
 from app.base.net.transport import send_one
 from app.hooks.domain import Receipt
 from app.retrievers.client.messages import clean_message, masked, message_of_body, quoted
-from app.retrievers.domain.retrievers import Tls
 
 READ_BYTES = 4_096
 """Bytes of a response that are read."""

@@ -23,8 +23,8 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
 from app.base.texts import LATENCY_NAMES
 from app.base.values import DeliveryState, RuleKind
+from app.base.vault import Vault
 from app.catalog.documents.secret_fields import join_secrets
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.hooks.documents import HookDocument

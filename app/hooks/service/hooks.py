@@ -14,9 +14,9 @@ from app.base.addresses import AddressPolicy, LookUp, hook_warning, literal
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState
+from app.base.vault import Vault
 from app.catalog.documents.secret_fields import hook_for_readers
 from app.catalog.service.references import require
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.hooks.documents import PAGERDUTY_URL

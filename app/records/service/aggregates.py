@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from app.alerts.domain.rules import DEGRADED_SHARE
 from app.base.aggregates import Aggregates, Slice
-from app.base.values import EmbedderChange, Outcome, RunStatus, Step, Verdict
+from app.base.values import EmbedderChange, LatencyView, Outcome, ProbeSummary, RunStatus, Step, Verdict
 from app.records.domain import DegradedName, RunDetails, SliceView
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow
 from app.retrievers.domain.probe_failures import FailedProbe, latency_summary, unmeasured_canaries
-from app.retrievers.domain.views import LatencyView, ProbeSummary, StoredFinding
+from app.retrievers.domain.views import StoredFinding
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.runs import RunInputs, RunOutcome, RunResponses, measured_latencies
 

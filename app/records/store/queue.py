@@ -17,8 +17,8 @@ from app.base.db.engine import NOW, Moment, insert_new, insert_one, savepoint, s
 from app.base.jobs.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE as AT_ONCE  # noqa: PLC0414 - before it a run does not begin: due by every clock
 from app.base.jobs.values import JobKind, NewJob
+from app.base.schedules import CLOCK_SKEW
 from app.base.values import Slowing
-from app.catalog.domain.schedules import CLOCK_SKEW
 from app.catalog.store.definitions import lock_definition
 from app.catalog.tables import definitions, suite_versions
 from app.records.tables import idempotency_keys, runs, shards

@@ -19,12 +19,13 @@ from app.base.db.engine import NOW, Moment, blocks, hold_content, insert_new, in
 from app.base.db.packed import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.base.jobs.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
 from app.records.store.queue import Failure
 from app.records.store.recording import fold
 from app.records.store.results import layout_names
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states
-from app.retrievers.domain.views import ProbeSummary, StoredFinding
+from app.retrievers.domain.views import StoredFinding
 from app.retrievers.tables import embedder_findings, run_embedders
 from app.scoring.runs import RunVersions
 from app.scoring.views import RescoringSide, RescoringTotals

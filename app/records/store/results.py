@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, sql_literal
 from app.base.db.packed import stored_summary, unpack_latencies, unpack_vector, unpacked_positions
-from app.base.values import Ranking
+from app.base.values import ProbeSummary, Ranking
 from app.catalog.tables import definitions, suite_versions
 from app.records.domain import RunDetails
 from app.records.store.queue import Failure
@@ -34,7 +34,7 @@ from app.records.tables import (
     states,
     vectors,
 )
-from app.retrievers.domain.views import ProbeSummary, StoredFinding
+from app.retrievers.domain.views import StoredFinding
 from app.retrievers.tables import embedder_findings, run_embedders
 from app.scoring.rankings import Scores, chunk_fingerprint
 from app.scoring.runs import RunVersions

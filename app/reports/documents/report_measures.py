@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from app.alerts.domain.conditions import marked_name
 from app.base.documents.texts import Table, number, plain
 from app.base.texts import counted
-from app.base.values import ROUNDING
+from app.base.values import ROUNDING, marked_name
 from app.catalog.domain.judgments import labelled, self_judged_lines
 from app.scoring.measures import RECALL_BY
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.base.errors import InvalidInputError, Problem
-from app.base.texts import change_text, counted
+from app.base.texts import change_text, counted, outcome_word
 from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.documents import BEFORE_AND_NOW, claim_text
 from app.comparison.domain.outcomes import Change, Claim, Side
@@ -28,7 +28,6 @@ from app.reports.documents.report_measures import (
     pooled_recall_lines,
     recall_lines,
 )
-from app.retrievers.domain.probe_failures import outcome_word
 from app.runs.documents import not_returned, why_degraded
 
 _SHOWN_FAILURES = 5

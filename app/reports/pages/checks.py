@@ -20,7 +20,7 @@ from app.answers.service import answering
 from app.base.api.deps import StoreDep
 from app.base.values import Category, Cause, Outcome, Reason, Verdict
 from app.base.web.forms import Version, parse_choice, refuse_other
-from app.base.web.rendering import banners_of, render
+from app.base.web.rendering import render
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain.judgments import Use, self_judged_lines
@@ -37,6 +37,7 @@ from app.records.service import charts, results, runs
 from app.records.service.results import ComparisonCandidates, find_candidates
 from app.reports.documents.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.pages.badges import draw, make_badge
+from app.reports.pages.overviews import banners_of
 from app.reports.service import check_details
 from app.reports.service.check_details import DegradedResult
 from app.scoring.measures import RECALL_BY

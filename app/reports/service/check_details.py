@@ -20,8 +20,8 @@ from app.alerts.service.evidence import Explanation
 from app.alerts.service.views import explained_runs, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.schedules import next_due, spread
 from app.base.values import Verdict
-from app.catalog.domain.schedules import next_due, spread
 from app.catalog.service import references
 from app.catalog.service.references import schedule_of
 from app.catalog.store import definitions, suites

@@ -13,8 +13,8 @@ from app.answers.store import calibrated_judges
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs import jobs
 from app.base.jobs.values import JobsWaiting
+from app.base.schedules import interval_seconds, next_due
 from app.base.values import Verdict
-from app.catalog.domain.schedules import interval_seconds, next_due
 from app.catalog.service.references import schedule_of
 from app.catalog.service.snapshots import is_self_judged
 from app.catalog.store import definitions

@@ -16,8 +16,8 @@ from app.annotation.store import tasks
 from app.annotation.store.tasks import PoolCounts, TaskRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import NotFoundError
+from app.base.schedules import next_due
 from app.base.values import Category, RunStatus, Verdict
-from app.catalog.domain.schedules import next_due
 from app.catalog.service.references import schedule_of
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition

@@ -12,9 +12,9 @@ from typing import Any, Final, TypedDict
 from app.answers.store import confirmed_for_check
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
 from app.base.values import Verdict
 from app.catalog.domain.judgments import labelled
-from app.catalog.domain.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
 from app.catalog.service.references import find_run
 from app.catalog.service.snapshots import load_guide, load_suite
 from app.catalog.service.suites import compose_suite

@@ -16,6 +16,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.limits import Limits, Peer
 from app.base.net.transfer import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line
@@ -30,7 +31,7 @@ from app.retrievers.client.messages import (
     without_secrets,
 )
 from app.retrievers.domain.probe_failures import url_address
-from app.retrievers.domain.retrievers import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, ProbeContext, SigV4, Tls
+from app.retrievers.domain.retrievers import ProbeContext
 
 __all__ = ["CredentialError", "Keyring", "credentials_digest", "masked"]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import OAuth2
 from app.base.net.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.base.net.transport import exchange
@@ -16,7 +17,7 @@ from app.retrievers.client.credentials import CredentialError, Keyring, peer_of,
 from app.retrievers.client.messages import MASK, Redaction, masked, secret_headers, with_utf8_body, without_secrets
 from app.retrievers.client.requests import Plan, Reader, Reading, build_requests, compile_retriever, lookup_request
 from app.retrievers.domain.probe_failures import url_address
-from app.retrievers.domain.retrievers import OAuth2, ProbeContext, ProbeQuery, Retriever, missing_resource
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, Retriever, missing_resource
 from app.scoring.rankings import decimals_of, round_ranking
 
 CACHE_BYTES = 48_000_000

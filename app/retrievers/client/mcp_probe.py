@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import OAuth2
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.json_size import excess_of_answer
 from app.base.net.limits import Limits
@@ -36,7 +37,7 @@ from app.retrievers.client.credentials import CredentialError, Keyring
 from app.retrievers.client.http import SHOWN_CHARACTERS, failed_answer, read_answer
 from app.retrievers.client.messages import Redaction, masked, message_of_body, quoted, secret_headers, without_secrets
 from app.retrievers.client.requests import Plan, Value, compile_retriever, request_headers
-from app.retrievers.domain.retrievers import OAuth2, ProbeContext, ProbeQuery
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
     from mcp.types import CallToolResult

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import OAuth2
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.limits import Limits
 from app.base.net.transfer import Response
@@ -18,7 +19,7 @@ from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.requests import compile_reader, needs_vector
 from app.retrievers.client.scorers import RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.probe_failures import url_address
-from app.retrievers.domain.retrievers import Dialect, Embedder, OAuth2, ProbeContext, ProbeQuery, Retriever, ScorerKind
+from app.retrievers.domain.retrievers import Dialect, Embedder, ProbeContext, ProbeQuery, Retriever, ScorerKind
 from app.scoring.rankings import decimals_of, round_ranking
 
 EMBEDDING_BATCH = 256

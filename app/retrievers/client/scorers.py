@@ -15,12 +15,13 @@ from hashlib import blake2b
 import msgspec
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import Endpoint
 from app.base.net.limits import Limits
 from app.base.values import Outcome
 from app.retrievers.client.credentials import PATIENCE_SECONDS, CallOutcome, EndpointClient, Keyring, credentials_digest
 from app.retrievers.client.embeddings import Embeddings, without_surrogates
 from app.retrievers.domain.embeddings import cosine
-from app.retrievers.domain.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind, scale_relevance
+from app.retrievers.domain.retrievers import Embedder, Scale, Scorer, ScorerKind, scale_relevance
 
 MAX_SCORES = 50_000
 SCORE_SECONDS = 3_600.0

@@ -26,6 +26,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from app.base.addresses import AddressPolicy
+from app.base.endpoints import Basic, Tls
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.net.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text
@@ -34,7 +35,7 @@ from app.retrievers.client.async_lanes import Batch, Deliver, query_in_lanes, ru
 from app.retrievers.client.http import SHOWN_CHARACTERS, failed_answer, read_answer
 from app.retrievers.client.messages import Redaction, masked
 from app.retrievers.client.requests import ProblemCollector, Reader, compile_reader
-from app.retrievers.domain.retrievers import Basic, ProbeContext, ProbeQuery, Retriever, Tls
+from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, Retriever
 
 GRACE_SECONDS = 0.25
 """Added to the server's own statement time-out, which ends a statement more gently."""

@@ -213,11 +213,6 @@ def outcome_text(outcome: Outcome, http_status: int | None) -> str:
     return f"HTTP {http_status}" if outcome is Outcome.REFUSED and http_status is not None else str(outcome)
 
 
-def outcome_word(outcome: str) -> str:
-    """Name of an outcome on pages: `error response`, `timeout`."""
-    return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")
-
-
 def url_address(url: str, options: Mapping[str, str]) -> str | None:
     """Host and, unless the scheme says it, port of a URL or of a template with these options; None for none."""
     filled = PLACEHOLDER.sub(lambda match: options.get(match[1], match[0]), url)

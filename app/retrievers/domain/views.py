@@ -38,22 +38,6 @@ class UnmeasuredView(TypedDict):
     """Keys of the first twenty."""
 
 
-class LatencyView(TypedDict):
-    """Latency of measured probes in seconds; null where nothing was measured."""
-
-    p50: float | None
-    p95: float | None
-    max: float | None
-
-
-class ProbeSummary(TypedDict):
-    """How the probes of a run ended: by outcome, failures before the retriever by step, and the latency."""
-
-    probes: dict[str, int]
-    probes_by_step: dict[str, dict[str, int]]
-    latency_seconds: LatencyView
-
-
 class TrialRequest(TypedDict):
     """Request that was sent, secrets masked."""
 

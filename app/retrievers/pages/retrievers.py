@@ -17,13 +17,13 @@ from app.base.db.engine import Store
 from app.base.documents.texts import shown_json
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.vault import Vault
 from app.base.web.forms import Form, field_labels, label_problems, parse_number, read_form
 from app.base.web.rendering import render
 from app.catalog.api import wake
 from app.catalog.documents.secret_fields import secret_names, short_name
 from app.catalog.pages.suites import list_setup_steps
 from app.catalog.service import definitions
-from app.catalog.service.vault import Vault
 from app.retrievers.api.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
 from app.retrievers.documents.retrievers import mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS

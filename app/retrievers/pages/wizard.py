@@ -25,6 +25,7 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import counted
+from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     form_fields,
@@ -45,7 +46,6 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.secret_fields import secret_names, with_placeholders
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE, refuse_file_managed
-from app.catalog.service.vault import Vault
 from app.catalog.store.definitions import Definition
 from app.retrievers.api.trials import PARSE_LIMITER, PROBE_LIMITER
 from app.retrievers.documents.retrievers import RetrieverDocument, mapping_yaml, response_fields

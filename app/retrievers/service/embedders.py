@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.values import Answer, EmbedderChange, Outcome
+from app.base.values import Answer, EmbedderChange, LatencyView, Outcome, ReportProgress
 from app.catalog.service.references import require
 from app.catalog.store import definitions
 from app.diagnosis.domain.values import Question
@@ -40,7 +40,7 @@ from app.retrievers.domain.retrievers import (
     ScorerKind,
     is_external,
 )
-from app.retrievers.domain.views import EmbedderReference, EmbedderView, LatencyView, StoredFinding
+from app.retrievers.domain.views import EmbedderReference, EmbedderView, StoredFinding
 from app.retrievers.store import EmbedderRow
 
 _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, and equal findings are stored once
@@ -216,10 +216,6 @@ class _QueuedQuestion:
     place: int
     key: str
     question: Question
-
-
-ReportProgress = Callable[[int, int], None]
-"""Called with the number of answered questions and of all; at first with 0."""
 
 
 def ask_questions(

@@ -18,12 +18,12 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.json_size import ANSWER_LIMITS
 from app.base.texts import counted
 from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.secret_fields import join_secrets, secret_names
 from app.catalog.domain.suites import SuiteSnapshot
 from app.catalog.service import definitions
 from app.catalog.service.definitions import find, refuse_moving
-from app.catalog.service.vault import Vault
 from app.records.documents import judgment_shape, time_text
 from app.retrievers import store as rates
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view

@@ -10,14 +10,17 @@ from uuid import uuid4
 import typer
 
 from app.base import terminal
-from app.base.command_files import file_source, read_files
+from app.base.command_files import file_source
 from app.base.commands import Paths, examples, now
 from app.base.values import Verdict
+from app.catalog.commands import canary_files
+from app.catalog.commands.canary_files import read_files
 from app.catalog.exchange.trec import read_run
 from app.comparison.service.decisions import decide_reports
 from app.config import load_settings
 from app.operation.signals import stopped_by_signals
 from app.probe_wiring import build_probe
+from app.reports import commands
 from app.reports.documents.reports import compare_reports, read_reports
 from app.retrievers.client.http import RankingsProbe
 from app.retrievers.domain.retrievers import Probe
@@ -73,7 +76,7 @@ def check(
     an error for each canary that was not measured.
     """
     documents = read_files(paths, sends=False)
-    terminal.warn(documents.unset)
+    canary_files.warn(documents.unset)
     if rankings is not None:
         ranked = read_run(file_source(rankings))
         chosen = gate.choose_targets(documents, check=slug, url=NOWHERE)
@@ -97,8 +100,8 @@ def check(
                 terminal.note(f"The baseline has no report of check {target.check.slug}.")
             reports.append(report)
     if save is not None:
-        save.write_text(terminal.reports_json(reports), encoding="utf-8")
-    terminal.show_reports(reports, form)
+        save.write_text(commands.reports_json(reports), encoding="utf-8")
+    commands.show_reports(reports, form)
     verdicts = {report["run"]["verdict"] for report in reports}
     if verdicts != {Verdict.HEALTHY}:
         raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)

@@ -19,8 +19,8 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.base.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
 from app.base.values import Trigger
-from app.catalog.domain.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
 from app.catalog.service.references import last_completed, schedule_of
 from app.catalog.store import definitions
 from app.hooks.store import outbox

@@ -21,6 +21,7 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
@@ -29,7 +30,6 @@ from app.catalog.domain.judgments import are_self_judged, retriever_source
 from app.catalog.domain.suites import SuiteFloors, SuiteSnapshot, suite_hash
 from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.comparison.domain.significance import Difference
 from app.comparison.service.decisions import expectation_digest, same_expectations

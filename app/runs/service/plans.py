@@ -13,13 +13,13 @@ from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import CoalmineError
 from app.base.values import Ranking, Trigger
+from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash
 from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
-from app.catalog.service.vault import Vault
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
 from app.hooks.documents import HookDocument

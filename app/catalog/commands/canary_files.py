@@ -1,0 +1,75 @@
+"""Reading canary files for commands, and showing what they define and would change."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from app.base.documents.texts import canary_texts, plain, read_secret
+from app.base.errors import Problem
+from app.base.terminal import note, open_console
+from app.base.texts import counted
+from app.catalog.documents.canary_files import Documents, read_canary_files
+from app.catalog.documents.warnings import text_of
+
+
+def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False, sends: bool = True) -> Documents:
+    """Read canary files and folders of them, or the retrievers in them. Raises InvalidInputError with every problem.
+
+    Commands that send nothing say so: a variable of a hook may then be unset.
+    """
+    texts = {name: text for path in paths for name, text in canary_texts(path)}  # a file once, however often named
+    files = list(texts.items())
+    return read_canary_files(files, os.environ, read_secret, retrievers_alone=retrievers_alone, sends=sends)
+
+
+_SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}
+
+
+_PARTICIPLES = {"create": "created", "update": "updated", "archive": "archived"}
+
+
+def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool, most: int | None = None) -> None:
+    """Show the changes, a line each with its sign (the first `most`), then their numbers; or that there are none."""
+    console = open_console()
+    for change in changes[:most]:
+        sign, style = _SIGNS.get(change["action"], ("?", ""))
+        details = [", ".join(change["fields"] or ()), change["note"] or ""]
+        summary = "; ".join(detail for detail in details if detail)
+        line = plain(f"{change['kind']} {change['name']}{f' ({summary})' if summary else ''}")
+        console.print(Text(f"{sign} {line}", style=style), soft_wrap=True)
+    if most is not None and len(changes) > most:
+        console.print(Text(f"  ... and {len(changes) - most:,} more"))
+    counts = {action: sum(change["action"] == action for change in changes) for action in _PARTICIPLES}
+    summary = ", ".join(
+        f"{count} {'' if applied else 'to be '}{_PARTICIPLES[name]}" for name, count in counts.items() if count
+    )
+    console.print(Text(f"{summary}." if summary else "Nothing to do: what is in force is what the files say."))
+
+
+def show_documents(documents: Documents) -> None:
+    """Show in a line what files define, the hooks among them whose variables are not set."""
+    canaries = sum(len(suite.canaries or ()) for suite in documents.suites)
+    counts = {
+        "suite": len(documents.suites),
+        "canary": canaries,
+        "retriever": len(documents.retrievers),
+        "check": len(documents.checks),
+        "hook": len(documents.hooks) + len(documents.unset_hooks),
+    }
+    if documents.silences:
+        counts["silence"] = len(documents.silences)
+    if documents.judges:
+        counts["judge"] = len(documents.judges)
+    counts_text = [counted(count, name) for name, count in counts.items()]
+    valid = "Valid but for variables that are not set" if documents.unset else "All good"
+    sys.stdout.write(f"{valid}: {', '.join(counts_text)}.\n")
+
+
+def warn(warnings: Iterable[Problem]) -> None:
+    """Print what is valid and yet without effect, a line each with its file and line."""
+    for warning in warnings:
+        note(f"Warning: {plain(text_of(warning))}.")
