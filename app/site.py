@@ -13,8 +13,7 @@ from app.base.web.responses import CompressedFiles, SecurityHeaders, install_pro
 from app.catalog.domain.judgments import recall_label
 from app.catalog.pages import canary_editor, check_editor, importing, suites
 from app.comparison import pages as comparisons
-from app.diagnosis import pages as reanchors
-from app.diagnosis.quality import pages as quality
+from app.diagnosis import pages as diagnosis
 from app.experiments import pages as experiments
 from app.hooks import pages as hooks
 from app.records.documents import starter
@@ -32,10 +31,9 @@ PAGES = tuple(
         overviews,
         check_editor,
         checks,
-        quality,
         badges,
         canaries,
-        reanchors,
+        diagnosis,
         rescorings,
         run_now,
         comparisons,

@@ -1,22 +1,27 @@
-"""Why a canary degraded, over REST: what was found last, and asking the retriever now."""
+"""Why a canary degraded, and the quality of retrieval, over REST: what was found last, and asking the retriever now."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Annotated, Literal
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
 
-from app.base.api.bodies import Content
+from app.base.api.bodies import Content, answers
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import Before, Page, Proposals, ReanchorRequest
+from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import ReportProgress
 from app.catalog.api import Limit, body_schema
-from app.diagnosis.domain.views import DiagnosisView, ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.documents import quality_markdown
+from app.diagnosis.domain.views import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import diagnoses, reanchoring
+from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.service.reanchoring import ProposalIds
 from app.runs.service.plans import Planner
@@ -87,3 +92,32 @@ def _ids(name: str, given: Proposals) -> ProposalIds:
     if strange:
         raise InvalidInputError([Problem(path=name, message=f"there is no proposal '{one}'") for one in strange])
     return [int(one) for one in given]
+
+
+quality_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+
+# Outside of the routes' threads, one at a time: reports must not block other pages.
+REPORTS = CapacityLimiter(1)
+
+
+@quality_router.get(
+    "/checks/{slug}/quality", responses=answers(200, types=("text/markdown",)), response_model=QualityReport
+)
+@expensive
+async def get_quality(
+    store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
+) -> Response:
+    """Evaluate the checklist of retrieval quality by the last answer of each canary.
+
+    Sections: suite, chunk quality, embedding quality, recall, precision, vocabulary, chunk boundaries, slow drift; each
+    with a verdict (`good`, `look_at_this`, `unknown`) and why, numbers, the worst examples and advice. Of large suites
+    a sample is evaluated, as where texts are very long; `notes` say so. Reports are made one at a time.
+    """
+    return await anyio.to_thread.run_sync(_written, store, slug, form, limiter=REPORTS)
+
+
+def _written(store: Store, slug: str, form: str) -> Response:
+    report = quality_report.report(store, slug, now=datetime.now(UTC))
+    if form == "markdown":
+        return PlainTextResponse(quality_markdown(report), media_type="text/markdown; charset=utf-8")
+    return JSONResponse(report)

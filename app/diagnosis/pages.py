@@ -1,22 +1,28 @@
-"""Page of renamed chunks: proposals of judgments, to be accepted or rejected."""
+"""Pages of why a canary degraded, of proposals to re-anchor judgments, and of retrieval quality."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Final
 
 import anyio.to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from app.base.api.deps import StoreDep
-from app.base.api.requests import takes_form
+from app.base.api.requests import expensive, takes_form
 from app.base.db.engine import Store
-from app.base.errors import InvalidInputError, Problem
+from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.web.forms import read_form
 from app.base.web.rendering import render
+from app.diagnosis.api import REPORTS
+from app.diagnosis.documents import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
 from app.diagnosis.domain.chunks import split_by_overlap
-from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.domain.views import QualitySection, ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
+from app.reports.service import check_details
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -109,3 +115,120 @@ def _sides(proposal: ReanchorView) -> SplitTexts | None:
     if old is None or new is None:
         return None
     return SplitTexts(old=split_by_overlap(old, "\n".join(new)), new=[split_by_overlap(text, old) for text in new])
+
+
+@router.get("/checks/{slug}/quality")
+@expensive
+async def show_quality(
+    request: Request, store: StoreDep, slug: str, report: Annotated[bool | None, Query()] = None
+) -> HTMLResponse:
+    """Show the page at once, which then loads the report; without scripts by a link."""
+    page = partial(_page, request, store, slug, made=bool(report))
+    # Whoever may read must not keep others from their pages: reports wait for each other, and only for each other.
+    return await anyio.to_thread.run_sync(page, limiter=REPORTS if report else None)
+
+
+def _page(request: Request, store: Store, slug: str, *, made: bool) -> HTMLResponse:
+    now = datetime.now(UTC)
+    line = check_details.load_line(store, slug, now)
+    found, nothing = None, line.newest is None
+    if made:
+        try:
+            found = quality_report.report(store, slug, now=now)
+        except NotFoundError:
+            nothing = True
+    sections = {section["name"]: section for section in found["sections"]} if found else {}
+    return render(
+        request,
+        "diagnosis/quality.html",
+        line=line,
+        report=found,
+        nothing=nothing,
+        titles=TITLES,
+        verdicts=VERDICTS,
+        about=ABOUT,
+        to_know=TO_KNOW,
+        number_name=number_name,
+        scores=histogram(sections["precision"]) if found else None,
+        depths=depths(sections["recall"]) if found else None,
+        size=(WIDTH, HEIGHT),
+    )
+
+
+WIDTH: Final = 600
+HEIGHT: Final = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A bar of a histogram, in the units of the drawing."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Distribution of the scores of two kinds of hits, each as shares of its kind."""
+
+    bars: Sequence[Bar]
+    least: float
+    most: float
+    label: str
+    """The same in words, for screen readers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depths:
+    """Share of canaries that found what they expect by depth, for all and for each category."""
+
+    depths: Sequence[str]
+    rows: Sequence[tuple[str, int, Sequence[float]]]
+    """Name, number of canaries, and the shares."""
+
+
+def histogram(section: QualitySection) -> Histogram | None:
+    """Histogram of the scores of relevant hits and of all others; None where there are none."""
+    found = section.get("histogram")
+    if found is None:
+        return None
+    edges, kinds = found["edges"], list(found["counts"])
+    step = WIDTH / (len(edges) - 1)
+    shares = {kind: [count / (sum(counts) or 1) for count in counts] for kind, counts in found["counts"].items()}
+    most = max(max(values) for values in shares.values()) or 1.0
+    bars = [
+        Bar(
+            kind=kind,
+            x=round(place * step + which * step * 0.42 + step * 0.08, 2),
+            y=round(HEIGHT * (1 - share / most), 2),
+            width=round(step * 0.42, 2),
+            height=round(HEIGHT * share / most, 2),
+        )
+        for which, kind in enumerate(kinds)
+        for place, share in enumerate(shares[kind])
+        if share
+    ]
+    numbers = section["numbers"]
+    label = (
+        f"Scores from {edges[0]:.3g} to {edges[-1]:.3g}: relevant hits have a median of "
+        f"{numbers['relevant_median']:.3g}, all others of {numbers['other_median']:.3g}"
+    )
+    return Histogram(bars=bars, least=edges[0] or 0.0, most=edges[-1] or 0.0, label=label)
+
+
+def depths(section: QualitySection) -> Depths | None:
+    """Shares of canaries that found what they expect, by depth; None where nothing was expected."""
+    names = [name for name in section["numbers"] if name.startswith("found@")]
+    if not names:
+        return None
+    rows = [("all canaries", section["numbers"])]
+    rows += [(name, numbers) for name, numbers in section["groups"].items()] if len(section["groups"]) > 1 else []
+    return Depths(
+        depths=[name.partition("@")[2] for name in names],
+        rows=[
+            (name, int(numbers["canaries"] or 0), [numbers[depth] or 0.0 for depth in names]) for name, numbers in rows
+        ],
+    )

@@ -10,16 +10,21 @@ import pytest
 
 from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
 from app.catalog.domain.suites import reach
-from app.diagnosis.quality.domain.boundaries import chunk_boundaries
-from app.diagnosis.quality.domain.chunks import chunk_quality
-from app.diagnosis.quality.domain.embedding import embedding_quality
-from app.diagnosis.quality.domain.evidence import Answered, Chunk, Mark, chunks_of, spread_over
-from app.diagnosis.quality.domain.near_copies import near_copies, words_of
-from app.diagnosis.quality.domain.precision import precision, separation
-from app.diagnosis.quality.domain.recall import recall
-from app.diagnosis.quality.domain.suite import suite_reach
-from app.diagnosis.quality.domain.trend import slow_drift, theil_sen
-from app.diagnosis.quality.domain.vocabulary import content_words, vocabulary
+from app.diagnosis.domain.quality import (
+    Answered,
+    Chunk,
+    chunks_of,
+    embedding_quality,
+    precision,
+    recall,
+    separation,
+    slow_drift,
+    spread_over,
+    suite_reach,
+    theil_sen,
+)
+from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, content_words, near_copies, vocabulary, words_of
+from app.diagnosis.domain.views import Mark
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.retrievers.domain.views import StoredFinding, StoredPair
 from app.scoring.matching import match, prepare

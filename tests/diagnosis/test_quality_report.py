@@ -16,10 +16,10 @@ from app.base.db.engine import Store
 from app.base.errors import NotFoundError
 from app.base.values import Outcome
 from app.cli import app
+from app.diagnosis.api import REPORTS
+from app.diagnosis.documents import TITLES, quality_markdown
 from app.diagnosis.domain.views import QualityReport
-from app.diagnosis.quality import service as quality_report
-from app.diagnosis.quality.api import REPORTS
-from app.diagnosis.quality.documents import TITLES, quality_markdown
+from app.diagnosis.service import quality as quality_report
 from app.retrievers.domain.embeddings import EmbeddingResult
 from app.retrievers.domain.retrievers import Embedder
 from tests.support.api_service import CANARIES, Api, api

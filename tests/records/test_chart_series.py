@@ -9,8 +9,8 @@ from app.base.db.engine import Store, to_us
 from app.base.values import Outcome
 from app.detection.domain.views import EvidenceSeries, NormalRange
 from app.detection.service import baselines, reports
-from app.diagnosis.quality import pages as quality_charts
-from app.diagnosis.quality.service import report
+from app.diagnosis import pages as quality_charts
+from app.diagnosis.service.quality import report
 from app.records.domain import Gap, GapReason, MeasureSeries
 from app.records.service import charts
 from app.records.store.series import Point

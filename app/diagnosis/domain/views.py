@@ -10,7 +10,6 @@ from typing import TypeAlias
 from typing_extensions import TypedDict
 
 from app.base.values import Cause, TimeText
-from app.diagnosis.quality.domain.evidence import Mark
 
 Numbers: TypeAlias = dict[str, int | float | None]
 
@@ -164,6 +163,14 @@ class ReanchorDecision(TypedDict):
     to_commit: list[ReanchorOutcome]
     unchanged: list[ReanchorOutcome]
     patches: list[FilePatch]
+
+
+class Mark(StrEnum):
+    """Verdict of a section."""
+
+    GOOD = "good"
+    REVIEW = "look_at_this"
+    UNKNOWN = "unknown"
 
 
 class QualityExample(TypedDict):

@@ -8,7 +8,6 @@ from app.catalog import exchange_api
 from app.comparison import api as comparisons
 from app.detection import api as baselines
 from app.diagnosis import api as diagnoses
-from app.diagnosis.quality import api as quality
 from app.experiments import api as experiments
 from app.operation.api import service
 from app.reports import api as history
@@ -25,7 +24,7 @@ ROUTERS = (
     runs.router,
     comparisons.router,
     baselines.router,
-    quality.router,
+    diagnoses.quality_router,
     trials.router,
     embedders.router,
     silences.router,

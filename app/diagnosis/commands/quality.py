@@ -6,8 +6,8 @@ import typer
 
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.catalog.commands.resources import connect_server, open_database
-from app.diagnosis.quality import service as reporting
-from app.diagnosis.quality.documents import quality_markdown
+from app.diagnosis.documents import quality_markdown
+from app.diagnosis.service import quality as reporting
 from app.reports.documents.reports import report_json
 
 app = typer.Typer(rich_markup_mode=None)

@@ -13,16 +13,20 @@ from app.catalog.domain.suites import reach
 from app.catalog.service import references
 from app.catalog.service.snapshots import is_self_judged
 from app.detection import store as ranking_heads
+from app.diagnosis.domain.quality import (
+    DAYS,
+    Answered,
+    Section,
+    chunks_of,
+    embedding_quality,
+    precision,
+    recall,
+    slow_drift,
+    spread_over,
+    suite_reach,
+)
+from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.diagnosis.domain.views import QualityReport, QualitySection
-from app.diagnosis.quality.domain.boundaries import chunk_boundaries
-from app.diagnosis.quality.domain.chunks import chunk_quality
-from app.diagnosis.quality.domain.embedding import embedding_quality
-from app.diagnosis.quality.domain.evidence import Answered, Section, chunks_of, spread_over
-from app.diagnosis.quality.domain.precision import precision
-from app.diagnosis.quality.domain.recall import recall
-from app.diagnosis.quality.domain.suite import suite_reach
-from app.diagnosis.quality.domain.trend import DAYS, slow_drift
-from app.diagnosis.quality.domain.vocabulary import vocabulary
 from app.records import documents as shapes
 from app.records.service import score_details
 from app.records.store import results, series

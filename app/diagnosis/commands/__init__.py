@@ -1,0 +1,1 @@
+"""`coalmine reanchor` and `coalmine quality`."""
