@@ -20,10 +20,10 @@ import uvicorn
 from app.base.db.engine import Store
 from app.config import Settings
 from app.main import create_app, open_service
+from benchmarks.bench import machine, shown_number
 from benchmarks.footprint import idle_share
-from benchmarks.goal_table import machine, shown_number
+from benchmarks.processes import change_answers, stub
 from benchmarks.storage import SwappingProbe, period, play, serving, size_of, timed
-from benchmarks.stub import change_answers, stub
 from benchmarks.throughput import new_probe, opened, settled_run
 
 CANARIES = (100, 1_000, 10_000, 100_000)

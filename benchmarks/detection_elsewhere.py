@@ -2,7 +2,7 @@
 
     python -m benchmarks.detection_elsewhere [FOLDER]
 
-FOLDER (default ../shared/data) holds cranfield, chunkeval and xquad_en as benchmarks/collection.py reads them; BM25
+FOLDER (default ../shared/data) holds cranfield, chunkeval and xquad_en (docs.jsonl.gz, queries.jsonl.gz); BM25
 serves their documents as they are. False alarms per 10,000 runs: with a baseline of 300 healthy runs, and of checks
 that begin with nothing. Then documents are lost, all at once and little by little, and found again.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from app.detection.domain.tracker import Runs, replay
 from app.detection.domain.values import Change, Members, grouped
-from benchmarks.collection import lines
+from benchmarks.text_indexes import read_lines
 from tests.support.synthetic_runs import noisy, replicas, runs_of
 
 BASE, AFTER, FAULTY, RECOVERED = 300, 1500, 40, 20
@@ -68,8 +68,8 @@ def regimes() -> Mapping[str, Regime]:
 
 def collection(folder: Path) -> None:
     """Lose documents of a collection, and find them again."""
-    documents = list(lines(folder / "docs.jsonl.gz"))
-    queries = list(lines(folder / "queries.jsonl.gz"))
+    documents = read_lines(folder / "docs.jsonl.gz")
+    queries = read_lines(folder / "queries.jsonl.gz")
     texts = [piece for one in documents for piece in pieces(one)]
     wanted = [relevant(query, texts) for query in queries]
     asked = [place for place, some in enumerate(wanted) if some]

@@ -39,8 +39,8 @@ from app.detection.domain.accounts import (
 from app.detection.domain.learning import learn, worse_than
 from app.detection.domain.tracker import RELEARN_RUNS, Runs, replay
 from app.detection.domain.values import UNMEASURED, Baseline, Change, Members, Settings, grouped
-from benchmarks.collection import lines
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant
+from benchmarks.text_indexes import read_lines
 from tests.support.synthetic_runs import noisy, replicas
 
 BASE, AFTER, FAULTY, SOON = 300, 2_500, 40, 20
@@ -125,8 +125,8 @@ def main() -> None:
 
 def load(folder: Path, seed: int) -> World:
     """Read a collection; at most 200 canaries, drawn by the seed."""
-    texts = [piece for one in lines(folder / "docs.jsonl.gz") for piece in pieces(one)]
-    queries = list(lines(folder / "queries.jsonl.gz"))
+    texts = [piece for one in read_lines(folder / "docs.jsonl.gz") for piece in pieces(one)]
+    queries = read_lines(folder / "queries.jsonl.gz")
     asked = [(query["text"], wanted) for query in queries if (wanted := relevant(query, texts))]
     drawn = np.random.default_rng(seed).permutation(len(asked))[:MOST_CANARIES].tolist()
     words = [asked[place][0] for place in drawn]

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks.idle import cpu_seconds, environment, serving
 from benchmarks.many_checks import count_ended, part, service, write_files
-from benchmarks.stub import PORT, stub
+from benchmarks.processes import PORT, cpu_seconds, environment, serving, stub
 from benchmarks.throughput import suite_file
 
 SERVICE_PORT = 18_476
 SETTLE_SECONDS = 5
+LOADED_SECONDS = 15
+"""Within which everything is loaded, also what a start can do without."""
 CAUGHT_UP_SECONDS = 120
 """For the first run of each check; a tenth of a second more for each."""
 
@@ -32,6 +33,7 @@ def main() -> None:
     for name, values in starts(5).items():
         print(f"{name}: {', '.join(f'{value:.2f}' for value in values)}", flush=True)
     print(f"coalmine check of 50 canaries, s: {', '.join(f'{seconds:.2f}' for seconds in checks(5))}", flush=True)
+    print(f"idle and empty, % of a core: {empty_share():.2f}", flush=True)
     shares = idle_share(1_000, seconds=10, rounds=3)
     print(f"idle with 1,000 checks, % of a core: {', '.join(f'{share:.2f}' for share in shares)}")
 
@@ -69,6 +71,15 @@ def checks(rounds: int, canaries: int = 50) -> list[float]:
             subprocess.run(command, env=environment(), check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
             seconds.append(time.perf_counter() - began)
     return seconds
+
+
+def empty_share(seconds: float = 60) -> float:
+    """Percent of a core that a service without any check takes."""
+    with tempfile.TemporaryDirectory() as folder, serving(SERVICE_PORT, folder) as pid:
+        time.sleep(LOADED_SECONDS)
+        before, began = cpu_seconds(pid), time.monotonic()
+        time.sleep(seconds)
+        return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began)
 
 
 def idle_share(count: int, *, seconds: float, rounds: int) -> list[float]:

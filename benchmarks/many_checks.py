@@ -32,7 +32,7 @@ from urllib.request import urlopen
 import sqlalchemy as sa
 
 from app.records.tables import runs
-from benchmarks.idle import cpu_seconds, wait_until_ready
+from benchmarks.processes import cpu_seconds, wait_until_ready
 
 SERVICE_PORT, STUB_PORT = 18_474, 18_475
 RETRIEVERS = 10

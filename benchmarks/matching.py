@@ -13,8 +13,6 @@ chunks with one of its numbers changed, as a new version of the document would h
 which are compared by their letters, and longer ones, which are not held to their numbers.
 """
 
-import gzip
-import json
 import random
 import re
 import statistics
@@ -24,11 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import bm25s
 
 from app.scoring.texts import Passage, match_level, normalise, prepare_passage
+from benchmarks.text_indexes import read_lines
 
 SENTENCES, WINDOW, STEP = 700, 600, 480
 COVERED, SHARED, HALF = 0.95, 2 / 3, 0.5
@@ -76,10 +74,10 @@ class Task:
 
 def main(folder: str = "../shared/data/chunkeval") -> None:
     """Print precision and recall for each kind of damage, then microseconds."""
-    documents = {one["doc_id"]: one["text"] for one in _lines(Path(folder) / "docs.jsonl.gz")}
+    documents = {one["doc_id"]: one["text"] for one in read_lines(Path(folder) / "docs.jsonl.gz")}
     spans = [
         Piece(one["doc_id"], start, end)
-        for one in _lines(Path(folder) / "queries.jsonl.gz")
+        for one in read_lines(Path(folder) / "queries.jsonl.gz")
         for start, end, _ in one["refs"]
     ]
     new = [Piece(name, *cut) for name, text in documents.items() for cut in windows(text)]
@@ -308,11 +306,6 @@ DAMAGES: dict[str, Callable[[str], str]] = {
     "words broken at line ends": hyphenated,
     "1.5 % OCR errors": scanned,
 }
-
-
-def _lines(path: Path) -> list[Any]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 if __name__ == "__main__":

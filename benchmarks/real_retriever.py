@@ -9,7 +9,6 @@ real service watches it by two checks: `imported`, the collection's own question
 healthy runs each fault is made, watched until three runs after it was noticed, and healed. About 15 minutes.
 """
 
-import gzip
 import json
 import os
 import random
@@ -29,6 +28,7 @@ from typing import Any, Final
 import httpx2
 
 from benchmarks.chroma_collection import MODEL, NAME, Chunk, Collection, Embedder, cut
+from benchmarks.text_indexes import read_lines
 
 HEALTHY_RUNS: Final = 25
 MOST_RUNS: Final = 8
@@ -97,7 +97,7 @@ class Receiver:
 def main() -> None:
     """Print a line a fault and check, and what each page and each resolve said."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/cranfield")
-    documents = {one["doc_id"]: one for one in lines(folder / "docs.jsonl.gz") if one["text"]}
+    documents = {one["doc_id"]: one for one in read_lines(folder / "docs.jsonl.gz") if one["text"]}
     texts = {name: one["text"] for name, one in documents.items()}
     chunks = cut(texts, _CHARACTERS)
     embedders = [Embedder([chunk.text for chunk in chunks], by_words=by_words) for by_words in (True, False)]
@@ -328,7 +328,7 @@ def write_files(
     beir = suites.parent / "beir"
     (beir / "qrels").mkdir(parents=True)
     suites.mkdir()
-    queries = list(lines(folder / "queries.jsonl.gz"))
+    queries = read_lines(folder / "queries.jsonl.gz")
     (beir / "queries.jsonl").write_text(
         "".join(json.dumps({"_id": one["qid"], "text": one["text"]}) + "\n" for one in queries)
     )
@@ -426,12 +426,6 @@ def service(home: Path, suites: Path) -> Iterator[httpx2.Client]:
 def command(*arguments: object) -> None:
     """Run a command of Coalmine, and show what it says."""
     subprocess.run([sys.executable, "-m", "app.cli", *map(str, arguments)], check=True)  # noqa: S603 - our own command
-
-
-def lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Read a compressed file of JSON lines."""
-    with gzip.open(file, "rt", encoding="utf-8") as stream:
-        yield from map(json.loads, stream)
 
 
 if __name__ == "__main__":

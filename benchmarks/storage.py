@@ -6,7 +6,8 @@ Runs every five minutes in simulated time, through the service's own functions (
 probe and the clock are replaced. In each run 0.5 % of the canaries get another ranking of their ten chunks; the rest
 answer as before. Six categories, all cut-offs. Bytes per result leave out the first run and the chunk texts.
 All ten hits are shuffled, so that an alarm stays open and stores evidence; with `--healthy` two neighbours are swapped.
-`make bench` takes `SwappingProbe` too, and `JitteryProbe`, which change as healthy retrievers do.
+`make bench` takes `SwappingProbe` too, and `JitteryProbe`, which change as healthy retrievers do; besides it times the
+step of the detector within such runs.
 """
 
 import random
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
+from typing import Any
 from urllib.request import urlopen
 
 import uvicorn
@@ -35,6 +37,7 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import applying, definitions
 from app.catalog.service.references import API
 from app.config import Settings
+from app.detection.service import detector_step
 from app.main import create_app, open_service
 from app.records.store.queue import enqueue_scheduled
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -48,6 +51,7 @@ DAY = 288
 CHANGE = 0.005
 CHUNKS = 10
 CATEGORIES = ("simple_factual", "complex_factual", "procedural", "entity_centric", "comparative", "negative")
+WARM_UP = 40
 
 
 def main() -> None:
@@ -98,11 +102,6 @@ def weigh(file: Path, runs_: int, probe: "ScriptedProbe", end: datetime) -> Weig
     grown = size_of(store, file) - first_bytes
     store.close()
     return Weight(seconds, first_bytes, grown, grown / ((runs_ - 1) * probe.canaries))
-
-
-def fill(store: Store, days: int, canaries: int, end: datetime) -> Iterator[float]:
-    """Carry out a run every five minutes for so many days up to `end`; yield the seconds of each."""
-    return play(store, days * DAY, ScriptedProbe(canaries), end)
 
 
 def play(store: Store, runs_: int, probe: "ScriptedProbe", end: datetime, step: timedelta = STEP) -> Iterator[float]:
@@ -291,6 +290,63 @@ def serving(configure: Callable[[], uvicorn.Config]) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join()
+
+
+class SettledProbe(SwappingProbe):
+    """One that begins to change once a baseline of it has been learned."""
+
+    def __init__(self, canaries: int) -> None:
+        super().__init__(canaries)
+        self._left = WARM_UP
+
+    def change(self, share: float = CHANGE) -> None:
+        """Change so many answers, but for the first runs."""
+        self._left -= 1
+        if self._left < 0:
+            super().change(share)
+
+
+def detector_step_ms(canaries: int, runs: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of the detector's step in each of so many runs, by the clock and of the processor.
+
+    The first 40 are alike, so that a baseline is learned, and do not count; then 0.5 % of the answers change.
+    """
+    elapsed, processor = list[float](), list[float]()
+    with tempfile.TemporaryDirectory() as folder, _timed_step() as spent:
+        store = Store(f"sqlite:///{folder}/bench.db")
+        for number, _ in enumerate(play(store, WARM_UP + runs, SettledProbe(canaries), datetime.now(UTC))):
+            if number >= WARM_UP:
+                elapsed.append(sum(one for one, _ in spent) * 1e3)
+                processor.append(sum(one for _, one in spent) * 1e3)
+            spent.clear()
+        store.close()
+    return elapsed, processor
+
+
+@contextmanager
+def _timed_step() -> Iterator[list[tuple[float, float]]]:
+    """Give the seconds within the functions of the step, by the clock and of the processor, as they are called."""
+    spent: list[tuple[float, float]] = []
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: object, **named: object) -> Any:
+            began = time.perf_counter(), time.thread_time()
+            try:
+                return function(*arguments, **named)
+            finally:
+                spent.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
+
+        return call
+
+    names = ("run_detector", "save_detection", "save_detector")
+    before = {name: getattr(detector_step, name) for name in names}
+    for name, function in before.items():
+        setattr(detector_step, name, timed(function))
+    try:
+        yield spent
+    finally:
+        for name, function in before.items():
+            setattr(detector_step, name, function)
 
 
 if __name__ == "__main__":

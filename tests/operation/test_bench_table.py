@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import bench, goal_parts, peers
-from benchmarks.goal_parts import FIGURES, PARTS
-from benchmarks.goal_table import Figure, Goal, Measured, ratios, shown_number, shown_values, table
-from benchmarks.stub import NotInstalledError
+from benchmarks import bench, throughput
+from benchmarks.bench import FIGURES, PARTS, Figure, Goal, Measured, ratios, shown_number, shown_values, table
+from benchmarks.processes import NotInstalledError
 
 SPEED = Figure("speed", "runs against aiohttp", Goal(2.5, "x", at_least=True))
 SIZE = Figure("size", "a result stored", Goal(4, "bytes"))
@@ -65,12 +64,12 @@ def test_a_peer_that_is_not_installed_is_said_and_the_others_are_measured(monkey
     def missing(_canaries: int) -> Iterator[None]:
         raise NotInstalledError("prometheus-blackbox-exporter")
 
-    monkeypatch.setattr(goal_parts, "stub", _nothing)
-    monkeypatch.setattr(goal_parts, "opened", _nothing)
-    monkeypatch.setattr(goal_parts, "settled_run", lambda _planner: 0.1)
-    monkeypatch.setattr(peers, "httpx_seconds", lambda _canaries: 2.0)
-    monkeypatch.setattr(peers, "promptfoo_seconds", lambda _canaries: 30.0)
-    monkeypatch.setattr(peers, "blackbox", missing)
+    monkeypatch.setattr(bench, "stub", _nothing)
+    monkeypatch.setattr(bench, "opened", _nothing)
+    monkeypatch.setattr(bench, "settled_run", lambda _planner: 0.1)
+    monkeypatch.setattr(throughput, "httpx_seconds", lambda _canaries: 2.0)
+    monkeypatch.setattr(throughput, "promptfoo_seconds", lambda _canaries: 30.0)
+    monkeypatch.setattr(throughput, "blackbox", missing)
     found = dict(PARTS["peers"].measure())
     assert found["blackbox"] == Measured((), "prometheus-blackbox-exporter is not installed")
     assert list(found["httpx"].values) == pytest.approx([20.0] * 5)
