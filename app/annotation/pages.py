@@ -1,13 +1,12 @@
 """Pages of annotation tasks: the list with the form of a new one, and a task with what its annotations amount to."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
-import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -22,7 +21,7 @@ from app.base.api.requests import expensive, sub_path, takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import Form, has_scope, parse_list, parse_number, read_form
+from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render
 from app.catalog.api import wake
 from app.catalog.service import definitions
@@ -42,10 +41,9 @@ def show_tasks(request: Request, store: StoreDep) -> HTMLResponse:
 
 @router.post("/tasks")
 @takes_form(fields=40)
-async def make_task(request: Request, store: StoreDep) -> Response:
+def make_task(request: Request, store: StoreDep, form: FormInput) -> Response:
     """Create a task and ask for its pool."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_made, request, store, form))
+    return follow_form(lambda: open_task(request, store, _document(form)), partial(_tasks, request, store, form))
 
 
 @router.get("/tasks/{slug}")
@@ -64,14 +62,13 @@ def pool_task(request: Request, store: StoreDep, slug: str) -> Response:
 
 @router.post("/tasks/{slug}/adjudicate")
 @takes_form(fields=2)
-async def adjudicate(request: Request, store: StoreDep, slug: str) -> Response:
+def adjudicate(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Decide the grade of a disputed item."""
-    form = await read_form(request)
     grade = form.get("grade")
     if grade not in map(str, range(len(GRADES))):
         raise InvalidInputError([Problem(path="grade", message="is a grade of the scale")])
-    decide = partial(results.adjudicate, by=request.state.identity.name, now=datetime.now(UTC))
-    await anyio.to_thread.run_sync(partial(decide, store, slug, form.get("item"), grade=int(grade)))
+    by, now = request.state.identity.name, datetime.now(UTC)
+    results.adjudicate(store, slug, form.get("item"), grade=int(grade), by=by, now=now)
     return RedirectResponse(f"/tasks/{quote(slug)}#disagreements", status_code=303)
 
 
@@ -98,17 +95,13 @@ def export_annotations(store: StoreDep, slug: str) -> Response:
     return Response(text, media_type="text/csv; charset=utf-8", headers=name)
 
 
-def _made(request: Request, store: Store, form: Form) -> Response:
-    try:
-        document = parse_document(TaskDocument, _document(form))
-        tasks.put_task(store, document, by=request.state.identity.name, now=datetime.now(UTC), only_new=True)
-        tasks.request_pool(store, document.slug, now=datetime.now(UTC))
-    except InvalidInputError as error:
-        return _tasks(request, store, form, problems=error.problems, status=422)
-    except ConflictError as error:
-        return _tasks(request, store, form, problems=(Problem(message=str(error)),), status=409)
+def open_task(request: Request, store: Store, described: Mapping[str, Any]) -> str:
+    """Create the task that a form describes and have its pool made; the address of its page."""
+    document, now = parse_document(TaskDocument, described), datetime.now(UTC)
+    tasks.put_task(store, document, by=request.state.identity.name, now=now, only_new=True)
+    tasks.request_pool(store, document.slug, now=now)
     wake(request)
-    return RedirectResponse(f"/tasks/{quote(document.slug)}", status_code=303)
+    return f"/tasks/{quote(document.slug)}"
 
 
 def _document(form: Form) -> dict[str, Any]:
@@ -213,13 +206,8 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
 @router.post("/tasks/{slug}/annotate")
 @needs(Scope.ANNOTATE)
 @takes_form(fields=4)
-async def annotate(request: Request, store: StoreDep, slug: str) -> Response:
+def annotate(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Store a grade, a skip or who annotates, or take the last annotation back."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_annotated, request, store, slug, form))
-
-
-def _annotated(request: Request, store: Store, slug: str, form: Form) -> Response:
     page = f"/tasks/{quote(slug)}/annotate"
     name = form.stripped("annotator")
     if name:

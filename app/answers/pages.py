@@ -5,25 +5,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
-from app.annotation.documents import TaskDocument
-from app.annotation.service import tasks
+from app.annotation.pages import open_task
 from app.answers.domain.judges import Question
 from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, JudgeReport
 from app.answers.service import answering, labels
 from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
-from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import Form, parse_number, read_form
+from app.base.errors import Problem
+from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.records.service import runs
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -65,24 +60,11 @@ def show_judge(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 @router.post("/judges/{slug}/tasks")
 @takes_form(fields=8)
-async def draw_answers(request: Request, store: StoreDep, slug: str) -> Response:
+def draw_answers(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Create a task of answers and have them drawn."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_drawn, request, store, slug, form))
-
-
-def _drawn(request: Request, store: Store, slug: str, form: Form) -> Response:
-    now = datetime.now(UTC)
-    try:
-        document = parse_document(TaskDocument, _document(slug, form))
-        tasks.put_task(store, document, by=request.state.identity.name, now=now, only_new=True)
-        tasks.request_pool(store, document.slug, now=now)
-    except InvalidInputError as error:
-        return _judge(request, store, slug, form, problems=error.problems, status=422)
-    except ConflictError as error:
-        return _judge(request, store, slug, form, problems=(Problem(message=str(error)),), status=409)
-    wake(request)
-    return RedirectResponse(f"/tasks/{quote(document.slug)}", status_code=303)
+    return follow_form(
+        lambda: open_task(request, store, _document(slug, form)), partial(_judge, request, store, slug, form)
+    )
 
 
 def _document(slug: str, form: Form) -> dict[str, Any]:

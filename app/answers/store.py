@@ -27,7 +27,7 @@ from app.answers.tables import (
     run_answers,
     staged_answers,
 )
-from app.base.db.engine import blocks, hold_content, ids_of, insert_new, upsert, upsert_many
+from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
 from app.base.db.rows import row_table
 from app.catalog.store.definitions import Definition, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definitions
@@ -190,17 +190,7 @@ _ANSWER: Final = sa.select(answers, answer_texts.c.text).outerjoin(answer_texts,
 
 
 def _answer(row: Any) -> AnswerRow:
-    return AnswerRow(
-        id=row.id,
-        canary_id=row.canary_id,
-        canary_version_id=row.canary_version_id,
-        ranking_id=row.ranking_id,
-        text=row.text,
-        judge_id=row.judge_id,
-        body=json.loads(row.body),
-        first_run=row.first_run,
-        last_run=row.last_run,
-    )
+    return row_value(AnswerRow, row, body=json.loads(row.body))
 
 
 def digest(text: str) -> bytes:
@@ -267,14 +257,7 @@ def read_days(connection: Connection, judge_id: int, days: Iterable[int]) -> lis
     """Return what a judge did on these days, those on which it did anything, oldest first."""
     here = sa.select(judge_days).where(judge_days.c.judge_id == judge_id, judge_days.c.day.in_(list(days)))
     return [
-        JudgeDay(
-            day=row.day,
-            calls=row.calls,
-            cached=row.cached,
-            tokens=row.tokens,
-            cost=row.cost,
-            outcomes=json.loads(row.outcomes),
-        )
+        row_value(JudgeDay, row, outcomes=json.loads(row.outcomes))
         for row in connection.execute(here.order_by(judge_days.c.day))
     ]
 
@@ -364,18 +347,6 @@ def count_feedback(
             if version is not None:
                 found.setdefault(version, Counter())[row.kind, bool(row.positive)] += row.events
     return found
-
-
-def old_feedback(connection: Connection, limit: int, *, horizon: int) -> list[int]:
-    """Find what was received before `horizon`."""
-    return list(
-        connection.execute(sa.select(feedback.c.id).where(feedback.c.received_at < horizon).limit(limit)).scalars()
-    )
-
-
-def drop_feedback(connection: Connection, old: Sequence[int]) -> int:
-    """Delete this feedback."""
-    return connection.execute(sa.delete(feedback).where(feedback.c.id.in_(old))).rowcount
 
 
 def forget_feedback(connection: Connection, check_id: int) -> int:
@@ -477,18 +448,7 @@ def confirmed_for_check(connection: Connection, check_id: int) -> frozenset[str]
 
 
 def _calibration(row: Any) -> CalibrationRow:
-    return CalibrationRow(
-        task=row.task,
-        suite=row.suite,
-        measure=row.measure,
-        model=row.model,
-        wording=row.wording,
-        labels=row.labels,
-        calibrated=bool(row.calibrated),
-        body=json.loads(row.body),
-        drawn_at=row.drawn_at,
-        at=row.at,
-    )
+    return row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body=json.loads(row.body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,8 +528,7 @@ def read_drawn(connection: Connection, ids: Sequence[int]) -> dict[int, DrawnRow
             .where(answers.c.id.in_(block))
         )
         for row in connection.execute(statement):
-            values = {name: getattr(row, name) for name in DrawnRow.__dataclass_fields__}
-            found[row.id] = DrawnRow(**values)
+            found[row.id] = row_value(DrawnRow, row)
     return found
 
 
@@ -603,10 +562,7 @@ def draws_of_judge(connection: Connection, judge_id: int) -> list[DrawRow]:
 def list_verdicts(connection: Connection, task_id: int) -> list[DrawnVerdict]:
     """Return the verdicts on the drawn answers of a task, by item."""
     statement = sa.select(drawn_verdicts).where(drawn_verdicts.c.task_id == task_id).order_by(drawn_verdicts.c.item_id)
-    return [
-        DrawnVerdict(item_id=row.item_id, value=row.value, padded=row.padded, padded_outcome=row.padded_outcome)
-        for row in connection.execute(statement)
-    ]
+    return [row_value(DrawnVerdict, row) for row in connection.execute(statement)]
 
 
 def save_padded(connection: Connection, said: Mapping[int, tuple[str, float | None]]) -> None:
@@ -617,12 +573,4 @@ def save_padded(connection: Connection, said: Mapping[int, tuple[str, float | No
 
 
 def _draw(row: Any) -> DrawRow:
-    return DrawRow(
-        task_id=row.task_id,
-        judge_id=row.judge_id,
-        question=row.question,
-        model=row.model,
-        wording=row.wording,
-        rest=json.loads(row.rest),
-        at=row.at,
-    )
+    return row_value(DrawRow, row, rest=json.loads(row.rest))

@@ -7,22 +7,19 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.annotation.documents import TaskDocument
-from app.annotation.service import tasks
+from app.annotation.pages import open_task
 from app.base.api.deps import StoreDep
 from app.base.api.keys import Scope
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.base.errors import ConflictError, InvalidInputError, Problem
+from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text
-from app.base.web.forms import Form, has_scope, parse_number, problems_by_field, read_form
+from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.catalog.service import definitions
 from app.experiments.documents import (
     ExperimentDocument,
@@ -61,10 +58,18 @@ def show_experiments(request: Request, store: StoreDep) -> HTMLResponse:
 
 @router.post("/experiments")
 @takes_form(fields=12)
-async def create(request: Request, store: StoreDep) -> Response:
+def create(request: Request, store: StoreDep, form: FormInput) -> Response:
     """Create a promotion, an experiment, a shadow or an interleaving."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_created, request, store, form))
+    kind = form.get("kind")
+    if kind not in _CREATE:
+        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(_CREATE)}")])
+    fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
+
+    def show(*, problems: Sequence[Problem], status: int) -> Response:
+        placed = [replace(one, path=f"{kind}.{one.path or 'slug'}") for one in problems]
+        return _experiments(request, store, form, problems=placed, status=status)
+
+    return follow_form(lambda: _CREATE[kind](store, fields, request.state.identity.name), show)
 
 
 @router.get("/experiments/{slug}")
@@ -84,9 +89,8 @@ def show_promotion(request: Request, store: StoreDep, slug: str) -> HTMLResponse
 
 @router.post("/promotions/{slug}/waive")
 @takes_form(fields=2)
-async def waive_gate(request: Request, store: StoreDep, slug: str) -> Response:
+def waive_gate(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Waive a gate, or withdraw its waiver where no reason is given."""
-    form = await read_form(request)
     if form.get("gate") not in set(GateName):
         raise InvalidInputError([Problem(path="gate", message="is a gate of the promotion")])
     gate = GateName(form.get("gate"))
@@ -94,26 +98,10 @@ async def waive_gate(request: Request, store: StoreDep, slug: str) -> Response:
     if reason:
         wish = parse_document(WaiverRequest, {"reason": reason})
         by, now = request.state.identity.name, datetime.now(UTC)
-        act = partial(promotions.waive_gate, store, slug, gate, reason=wish.reason, by=by, now=now)
+        promotions.waive_gate(store, slug, gate, reason=wish.reason, by=by, now=now)
     else:
-        act = partial(promotions.withdraw_waiver, store, slug, gate)
-    await anyio.to_thread.run_sync(act)
+        promotions.withdraw_waiver(store, slug, gate)
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
-
-
-def _created(request: Request, store: Store, form: Form) -> Response:
-    kind = form.get("kind")
-    if kind not in _CREATE:
-        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(_CREATE)}")])
-    fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
-    try:
-        return RedirectResponse(_CREATE[kind](store, fields, request.state.identity.name), status_code=303)
-    except InvalidInputError as error:
-        problems = [replace(one, path=f"{kind}.{one.path}") for one in error.problems]
-        return _experiments(request, store, form, problems=problems, status=422)
-    except ConflictError as error:
-        problem = Problem(path=f"{kind}.slug", message=str(error))
-        return _experiments(request, store, form, problems=(problem,), status=409)
 
 
 def _create_promotion(store: Store, form: Form, by: str) -> str:
@@ -190,18 +178,28 @@ def show_shadow(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 @router.post("/shadows/{slug}")
 @takes_form(fields=4)
-async def change_shadow(request: Request, store: StoreDep, slug: str) -> Response:
+def change_shadow(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Define a shadow, or change the share that is asked and the pairs that are kept."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_submitted, request, store, slug, form, _define))
+
+    def define() -> str:
+        document = parse_document(ShadowDocument, shadow_document(slug, form))
+        shadows.put_shadow(store, document, by=request.state.identity.name, now=datetime.now(UTC))
+        return f"/shadows/{quote(slug)}"
+
+    return follow_form(define, partial(_shadow, request, store, slug, form))
 
 
 @router.post("/shadows/{slug}/tasks")
 @takes_form(fields=4)
-async def draw_pairs(request: Request, store: StoreDep, slug: str) -> Response:
+def draw_pairs(request: Request, store: StoreDep, slug: str, form: FormInput) -> Response:
     """Create a task of the most different pairs, and have them drawn."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_submitted, request, store, slug, form, _draw))
+    described = {
+        "slug": form.stripped("task"),
+        "suite": form.stripped("suite"),
+        "pairs": {"shadow": slug, "count": parse_number(form.get("count"))},
+        "overlap": parse_number(form.get("overlap")),
+    }
+    return follow_form(lambda: open_task(request, store, described), partial(_shadow, request, store, slug, form))
 
 
 @router.post("/shadows/{slug}/delete")
@@ -220,39 +218,6 @@ def shadow_document(slug: str, form: Form) -> dict[str, Any]:
     """Return the document that the form of a shadow describes."""
     numbers = {name: parse_number(form.get(name)) for name in ("share", "k", "keep")}
     return {"slug": slug, "candidate": form.stripped("candidate") or None, **numbers}
-
-
-def _define(request: Request, store: Store, slug: str, form: Form) -> str:
-    document = parse_document(ShadowDocument, shadow_document(slug, form))
-    shadows.put_shadow(store, document, by=request.state.identity.name, now=datetime.now(UTC))
-    return f"/shadows/{quote(slug)}"
-
-
-def _draw(request: Request, store: Store, slug: str, form: Form) -> str:
-    now = datetime.now(UTC)
-    described = {
-        "slug": form.stripped("task"),
-        "suite": form.stripped("suite"),
-        "pairs": {"shadow": slug, "count": parse_number(form.get("count"))},
-        "overlap": parse_number(form.get("overlap")),
-    }
-    document = parse_document(TaskDocument, described)
-    tasks.put_task(store, document, by=request.state.identity.name, now=now, only_new=True)
-    tasks.request_pool(store, document.slug, now=now)
-    wake(request)
-    return f"/tasks/{quote(document.slug)}"
-
-
-def _submitted(
-    request: Request, store: Store, slug: str, form: Form, act: Callable[[Request, Store, str, Form], str]
-) -> Response:
-    """Do what a form says and lead on, or show the page again with what is wrong."""
-    try:
-        return RedirectResponse(act(request, store, slug, form), status_code=303)
-    except InvalidInputError as error:
-        return _shadow(request, store, slug, form, problems=error.problems, status=422)
-    except ConflictError as error:
-        return _shadow(request, store, slug, form, problems=(Problem(message=str(error)),), status=409)
 
 
 def _shadow(

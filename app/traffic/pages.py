@@ -5,18 +5,16 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
 
-import anyio.to_thread
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
-from app.annotation.domain.views import TaskDetail
 from app.base.api.deps import StoreDep
 from app.base.api.keys import Scope
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.web.forms import Form, parse_number, read_form
+from app.base.errors import InvalidInputError, Problem
+from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
 from app.catalog.api import wake
 from app.traffic import service as traffic
@@ -35,62 +33,39 @@ def show_traffic(request: Request, store: StoreDep, suite: str) -> HTMLResponse:
 
 @router.post("/suites/{suite}/reach")
 @takes_form(fields=3)
-async def measure_reach(request: Request, store: StoreDep, suite: str) -> Response:
+def measure_reach(request: Request, store: StoreDep, suite: str, form: FormInput) -> Response:
     """Ask a sample of the traffic."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_measured, request, store, suite, form))
+    parts = form.stripped("parts")
+    group = {"separator": form.stripped("separator"), "parts": parse_number(parts)} if parts else None
+
+    def measure() -> str:
+        wish = parse_document(ReachRequest, {"retriever": form.get("retriever"), "group": group})
+        traffic.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
+        wake(request)
+        return f"/suites/{quote(suite)}/traffic"
+
+    return follow_form(measure, partial(_page, request, store, suite))
 
 
 @router.post("/suites/{suite}/suggestions")
 @takes_form(fields=_SUGGESTIONS + 2)
-async def take_up_suggestions(request: Request, store: StoreDep, suite: str) -> Response:
+def take_up_suggestions(request: Request, store: StoreDep, suite: str, form: FormInput) -> Response:
     """Make canaries of the chosen suggestions, and a task of them."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_taken_up, request, store, suite, form))
+    fields = {"retriever": form.get("retriever"), "task": form.stripped("task"), "queries": list(form.all("queries"))}
+
+    def open_task() -> str:
+        wish, by, now = parse_document(SuggestionsRequest, fields), request.state.identity.name, datetime.now(UTC)
+        traffic.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=by, now=now)
+        wake(request)
+        return f"/tasks/{quote(wish.task)}"
+
+    return follow_form(open_task, partial(_page, request, store, suite, form=form))
 
 
 @router.post("/suites/{suite}/traffic/delete")
 @takes_form(fields=2)
-async def delete_traffic(request: Request, store: StoreDep, suite: str) -> Response:
+def delete_traffic(request: Request, store: StoreDep, suite: str, form: FormInput) -> Response:
     """Delete one query, or the traffic of a retriever."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_deleted, request, store, suite, form))
-
-
-def _measured(request: Request, store: Store, suite: str, form: Form) -> Response:
-    parts = form.stripped("parts")
-    group = {"separator": form.stripped("separator"), "parts": parse_number(parts)} if parts else None
-    try:
-        wish = parse_document(ReachRequest, {"retriever": form.get("retriever"), "group": group})
-        traffic.request_reach(store, suite, wish.retriever, grouping=wish.group, now=datetime.now(UTC))
-    except InvalidInputError as error:
-        return _page(request, store, suite, problems=error.problems, status=422)
-    except ConflictError as error:
-        return _page(request, store, suite, problems=(Problem(message=str(error)),), status=409)
-    wake(request)
-    return RedirectResponse(f"/suites/{quote(suite)}/traffic", status_code=303)
-
-
-def _taken_up(request: Request, store: Store, suite: str, form: Form) -> Response:
-    try:
-        task = _open_task(request, store, suite, form)
-    except InvalidInputError as error:
-        return _page(request, store, suite, form=form, problems=error.problems, status=422)
-    except ConflictError as error:
-        return _page(request, store, suite, form=form, problems=(Problem(message=str(error)),), status=409)
-    wake(request)
-    return RedirectResponse(f"/tasks/{quote(task['slug'])}", status_code=303)
-
-
-def _open_task(request: Request, store: Store, suite: str, form: Form) -> TaskDetail:
-    fields = {"retriever": form.get("retriever"), "task": form.stripped("task"), "queries": list(form.all("queries"))}
-    wish = parse_document(SuggestionsRequest, fields)
-    name = request.state.identity.name
-    now = datetime.now(UTC)
-    return traffic.open_task(store, suite, wish.retriever, task=wish.task, queries=wish.queries, by=name, now=now)
-
-
-def _deleted(request: Request, store: Store, suite: str, form: Form) -> Response:
     try:
         wish = parse_document(ForgetRequest, {name: form.get(name) or None for name in ("retriever", "query")})
     except InvalidInputError as error:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db import engine
-from app.base.db.engine import ReceivedPart, blocks, insert_new, upsert
+from app.base.db.engine import ReceivedPart, blocks, insert_new, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.catalog.tables import definitions
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
@@ -139,17 +139,7 @@ def summaries(connection: Connection, suite_id: int) -> list[TrafficSummary]:
         .group_by(traffic_queries.c.retriever)
         .order_by(traffic_queries.c.retriever)
     )
-    return [
-        TrafficSummary(
-            retriever=row.retriever,
-            distinct=row.distinct,
-            traffic=int(row.traffic),
-            first_seen=row.first_seen,
-            last_seen=row.last_seen,
-            received_at=row.received_at,
-        )
-        for row in connection.execute(statement)
-    ]
+    return [row_value(TrafficSummary, row, traffic=int(row.traffic)) for row in connection.execute(statement)]
 
 
 def query_counts(connection: Connection, suite_id: int, retriever: str) -> list[tuple[int, int]]:
@@ -166,7 +156,7 @@ def read_queries(connection: Connection, ids: Sequence[int]) -> dict[int, Traffi
     """Return these queries by id."""
     named = numbers(connection, "named", ["id"], [(one,) for one in ids])
     rows = connection.execute(sa.select(traffic_queries).where(traffic_queries.c.id.in_(sa.select(named.c.id))))
-    return {row.id: _query(row) for row in rows}
+    return {row.id: row_value(TrafficQuery, row) for row in rows}
 
 
 def save_first_hits(connection: Connection, hits: Mapping[int, FirstHit], at: int) -> None:
@@ -202,17 +192,6 @@ def forget_reaches(connection: Connection, suite_id: int, retriever: str | None)
     connection.execute(sa.delete(reaches).where(mine))
 
 
-def old_queries(connection: Connection, limit: int, *, horizon: int) -> list[int]:
-    """Find queries that were received last before `horizon`."""
-    statement = sa.select(traffic_queries.c.id).where(traffic_queries.c.received_at < horizon).limit(limit)
-    return list(connection.execute(statement).scalars())
-
-
-def drop_queries(connection: Connection, old: Sequence[int]) -> int:
-    """Delete these queries."""
-    return connection.execute(sa.delete(traffic_queries).where(traffic_queries.c.id.in_(old))).rowcount
-
-
 def save_sample(connection: Connection, suite_id: int, retriever: str, body: Mapping[str, Any], at: int) -> int:
     """Store the sample that is to be asked, in the place of the one before; its id."""
     values = {"suite_id": suite_id, "retriever": retriever, "body": json.dumps(body), "requested_at": at}
@@ -245,16 +224,11 @@ def _one(connection: Connection, where: sa.ColumnElement[bool]) -> ReachRow | No
     row = connection.execute(statement.where(where)).one_or_none()
     if row is None:
         return None
-    values = {name: getattr(row, name) for name in ReachRow.__dataclass_fields__ if name != "body"}
-    return ReachRow(body=json.loads(row.body), **values)
+    return row_value(ReachRow, row, body=json.loads(row.body))
 
 
 def _of(suite_id: int, retriever: str) -> sa.ColumnElement[bool]:
     return sa.and_(traffic_queries.c.suite_id == suite_id, traffic_queries.c.retriever == retriever)
-
-
-def _query(row: Any) -> TrafficQuery:
-    return TrafficQuery(**{name: getattr(row, name) for name in TrafficQuery.__dataclass_fields__})
 
 
 def remember_part(

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.store.tasks import NewItem, TaskRow, ids_by_token, insert_items, list_tasks
 from app.annotation.tables import adjudications, annotations, answer_items, pair_items, task_canaries, task_items
-from app.base.db.engine import insert_new, insert_one
+from app.base.db.engine import insert_new, insert_one, row_value
 
 _IN_FORCE = annotations.c.withdrawn_at.is_(None)
 _DECIDED = adjudications.c.withdrawn_at.is_(None)
@@ -89,9 +88,8 @@ def withdraw_last(connection: Connection, *, task_id: int, annotator: str, at: i
 def list_annotations(connection: Connection, task_id: int) -> list[AnnotationRow]:
     """Return the annotations of a task that are in force, in the order they came."""
     mine = sa.and_(annotations.c.task_id == task_id, _IN_FORCE)
-    return [
-        _annotation(row) for row in connection.execute(sa.select(annotations).where(mine).order_by(annotations.c.id))
-    ]
+    rows = connection.execute(sa.select(annotations).where(mine).order_by(annotations.c.id))
+    return [row_value(AnnotationRow, row, by_judge=bool(row.by_judge)) for row in rows]
 
 
 def find_grade(connection: Connection, item_id: int, annotator: str) -> int | None:
@@ -138,7 +136,7 @@ def open_items(connection: Connection, task_id: int, annotator: str, *, canary_i
     """Return the items of a canary that an annotator could grade, or the pairs."""
     mine = sa.and_(_open(task_id, annotator), task_items.c.canary_id.is_not_distinct_from(canary_id))
     rows = connection.execute(sa.select(task_items.c.id, task_items.c.canary_id, task_items.c.token).where(mine))
-    return [OpenItem(id=row.id, canary_id=row.canary_id, token=row.token) for row in rows]
+    return [row_value(OpenItem, row) for row in rows]
 
 
 def annotator_progress(connection: Connection, task_id: int, annotator: str, *, newest: int) -> AnnotatorProgress:
@@ -162,18 +160,6 @@ def _open(task_id: int, annotator: str) -> sa.ColumnElement[bool]:
     by_me = sa.exists().where(of_item, annotations.c.annotator == annotator)
     graded = sa.exists().where(of_item, annotations.c.grade.is_not(None), annotations.c.by_judge == 0)
     return sa.and_(task_items.c.task_id == task_id, ~by_me, sa.or_(task_items.c.overlap == 1, ~graded))
-
-
-def _annotation(row: Any) -> AnnotationRow:
-    return AnnotationRow(
-        id=row.id,
-        item_id=row.item_id,
-        annotator=row.annotator,
-        by_judge=bool(row.by_judge),
-        grade=row.grade,
-        seconds=row.seconds,
-        at=row.at,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +206,7 @@ def read_answer_items(connection: Connection, task_id: int, *, item_id: int | No
     if item_id is not None:
         statement = statement.where(answer_items.c.item_id == item_id)
     return {
-        row.item_id: AnswerItem(query=row.query, expected=row.expected, contexts=json.loads(row.contexts))
+        row.item_id: row_value(AnswerItem, row, contexts=json.loads(row.contexts))
         for row in connection.execute(statement)
     }
 
@@ -257,8 +243,9 @@ def read_pair_items(connection: Connection, task_id: int, *, item_id: int | None
     if item_id is not None:
         statement = statement.where(pair_items.c.item_id == item_id)
     return {
-        row.item_id: PairItem(
-            query=row.query,
+        row.item_id: row_value(
+            PairItem,
+            row,
             left=json.loads(row.left_texts),
             right=json.loads(row.right_texts),
             candidate_right=bool(row.candidate_right),

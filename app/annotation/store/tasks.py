@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from app.annotation.domain.views import TaskState
 from app.annotation.tables import corpora, corpus_texts, pooled_recalls, task_canaries, task_items, tasks
-from app.base.db.engine import blocks, insert_new, insert_one, read_body
+from app.base.db.engine import blocks, insert_new, insert_one, read_body, row_value
 from app.base.db.rows import row_table
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
@@ -337,18 +337,16 @@ _CANARIES = (
 
 
 def _task(row: Any) -> TaskRow:
-    values = {name: getattr(row, name) for name in TaskRow.__dataclass_fields__ if name != "body"}
-    return TaskRow(body=json.loads(row.body), **values)
+    return row_value(TaskRow, row, body=json.loads(row.body))
 
 
 def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[TaskCanary]:
     return [
-        TaskCanary(
-            canary_id=row.canary_id,
-            key=row.key,
+        row_value(
+            TaskCanary,
+            row,
             body=read_body(connection, "canary", row.body),
             sizes=None if row.sizes is None else tuple(json.loads(row.sizes)),
-            failure=row.failure,
             shared_ids=frozenset(json.loads(row.shared_ids or "[]")),
         )
         for row in connection.execute(statement)
@@ -356,19 +354,8 @@ def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[Ta
 
 
 def _item(row: Any) -> ItemRow:
-    return ItemRow(
-        id=row.id,
-        task_id=row.task_id,
-        canary_id=row.canary_id,
-        token=row.token,
-        key=row.key,
-        text=row.text,
-        document=row.document,
-        stratum=row.stratum,
-        ranks=json.loads(row.ranks),
-        chunks=[(one[0], one[1]) for one in json.loads(row.chunks)],
-        overlap=bool(row.overlap),
-    )
+    chunks = [(one[0], one[1]) for one in json.loads(row.chunks)]
+    return row_value(ItemRow, row, ranks=json.loads(row.ranks), chunks=chunks, overlap=bool(row.overlap))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,10 +403,7 @@ def list_corpora(connection: Connection) -> list[CorpusRow]:
         .group_by(corpora.c.id)
         .order_by(corpora.c.name)
     )
-    return [
-        CorpusRow(id=row.id, name=row.name, texts=row.texts, updated_at=row.updated_at)
-        for row in connection.execute(counted)
-    ]
+    return [row_value(CorpusRow, row) for row in connection.execute(counted)]
 
 
 def corpus_keys(connection: Connection, corpus_id: int) -> list[tuple[str, str, int]]:
@@ -434,7 +418,7 @@ def read_texts(connection: Connection, ids: Sequence[int]) -> dict[int, CorpusTe
     found: dict[int, CorpusText] = {}
     for block in blocks(ids):
         for row in connection.execute(sa.select(corpus_texts).where(corpus_texts.c.id.in_(block))):
-            found[row.id] = CorpusText(key=row.key, chunk=row.chunk, text=row.text)
+            found[row.id] = row_value(CorpusText, row)
     return found
 
 
@@ -531,9 +515,5 @@ def list_recalls(
             )
         )
     newest: dict[tuple[str, str], str] = {}
-    rows = [_row(row) for row in connection.execute(statement)]
+    rows = [row_value(RecallRow, row) for row in connection.execute(statement)]
     return [row for row in rows if newest.setdefault((row.suite, row.retriever), row.task) == row.task]
-
-
-def _row(row: Any) -> RecallRow:
-    return RecallRow(**{name: getattr(row, name) for name in RecallRow.__dataclass_fields__})

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -266,6 +266,12 @@ def all_cached(connection: Connection, kind: type[ValueT]) -> list[ValueT]:
     """Return the values of a type that are in memory, the one used last at the end."""
     cache: ByteCache = connection.get_execution_options()[_CACHE]
     return cache.values(kind)
+
+
+def row_value(kind: type[ValueT], row: Any, **parsed: Any) -> ValueT:
+    """Return a row as a dataclass: each field is the column of its name, but for those that are given, `parsed`."""
+    names = [field.name for field in fields(kind) if field.name not in parsed]  # type: ignore[arg-type] # a dataclass
+    return kind(**{name: getattr(row, name) for name in names}, **parsed)
 
 
 def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -554,12 +560,11 @@ def find_part(connection: Connection, table: Table, owner: Mapping[str, Any], ke
     return None if row is None else ReceivedPart(content_hash=row.content_hash, answer=row.answer)
 
 
-def old_parts(connection: Connection, limit: int, *, table: Table, horizon: int) -> list[int]:
-    """Find parts that arrived before `horizon`."""
-    statement = sa.select(table.c.id).where(table.c.received_at < horizon).limit(limit)
-    return list(connection.execute(statement).scalars())
+def old_rows(connection: Connection, limit: int, *, column: sa.Column[int], horizon: int) -> list[int]:
+    """Find rows whose `column`, a time, lies before `horizon`."""
+    return list(connection.execute(sa.select(column.table.c.id).where(column < horizon).limit(limit)).scalars())
 
 
-def drop_parts(connection: Connection, old: Sequence[int], *, table: Table) -> int:
-    """Delete these parts."""
+def drop_rows(connection: Connection, old: Sequence[int], *, table: Table) -> int:
+    """Delete these rows."""
     return connection.execute(sa.delete(table).where(table.c.id.in_(old))).rowcount

@@ -3,12 +3,13 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
+from fastapi.responses import RedirectResponse, Response
 from pydantic import BeforeValidator, StringConstraints
 from pydantic.fields import FieldInfo
 from starlette.datastructures import FormData
@@ -17,7 +18,7 @@ from app.base.api.keys import Scope
 from app.base.api.requests import CSRF_FIELD, read_form_data
 from app.base.documents.fields import Control, Document, Widget, format_duration, parse_seconds, widgets_of
 from app.base.documents.texts import parse_json_text
-from app.base.errors import InvalidInputError, Problem
+from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import Category, Outcome, Reason, Verdict
 
 _MAX_ID_DIGITS = 18
@@ -49,6 +50,23 @@ class Form:
 async def read_form(request: Request) -> Form:
     """Texts of the form of a request, without the CSRF token."""
     return form_texts(await read_form_data(request))
+
+
+FormInput = Annotated[Form, Depends(read_form)]
+"""The form of a request, for a route that is a plain function and so runs in a thread of its own."""
+
+
+def follow_form(act: Callable[[], str], show: Callable[..., Response]) -> Response:
+    """Do what a form says and lead to the address that this returns, or show its page again with what is wrong.
+
+    `show` takes `problems` and `status`: 422 for what the form says, 409 for what stands in its way.
+    """
+    try:
+        return RedirectResponse(act(), status_code=303)
+    except InvalidInputError as error:
+        return show(problems=error.problems, status=422)
+    except ConflictError as error:
+        return show(problems=(Problem(message=str(error)),), status=409)
 
 
 def form_texts(form: FormData) -> Form:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, insert_new, insert_one, upsert
+from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.experiments.domain.interleaving import Preferences
 from app.experiments.tables import (
@@ -94,16 +94,11 @@ def list_epochs(connection: Connection, experiment_id: int) -> list[EpochRow]:
         .where(experiment_epochs.c.experiment_id == experiment_id)
         .order_by(experiment_epochs.c.epoch.desc())
     )
-    return [
-        EpochRow(id=row.id, epoch=row.epoch, body=json.loads(row.body), began_at=row.began_at, ended_at=row.ended_at)
-        for row in connection.execute(statement)
-    ]
+    return [row_value(EpochRow, row, body=json.loads(row.body)) for row in connection.execute(statement)]
 
 
 def _experiment(row: Any) -> ExperimentRow:
-    return ExperimentRow(
-        id=row.id, slug=row.slug, salt=bytes(row.salt), created_at=row.created_at, created_by=row.created_by
-    )
+    return row_value(ExperimentRow, row, salt=bytes(row.salt))
 
 
 class UnitRow(NamedTuple):
@@ -309,9 +304,9 @@ def delete_interleaving(connection: Connection, interleaving_id: int) -> None:
 
 
 def _row(row: Any) -> InterleavingRow:
-    names = ("id", "slug", "epoch", "began_at", "created_at", "created_by", "ties", "decided_at")
-    return InterleavingRow(
-        **{name: getattr(row, name) for name in names},
+    return row_value(
+        InterleavingRow,
+        row,
         body=json.loads(row.body),
         salt=bytes(row.salt),
         preferences=Preferences(a=row.a, b=row.b),
@@ -387,10 +382,7 @@ def delete_waiver(connection: Connection, promotion_id: int, gate: str) -> bool:
 def list_waivers(connection: Connection, promotion_id: int) -> list[WaiverRow]:
     """List the waivers of a promotion."""
     statement = sa.select(promotion_waivers).where(promotion_waivers.c.promotion_id == promotion_id)
-    return [
-        WaiverRow(gate=row.gate, reason=row.reason, waived_by=row.waived_by, waived_at=row.waived_at)
-        for row in connection.execute(statement)
-    ]
+    return [row_value(WaiverRow, row) for row in connection.execute(statement)]
 
 
 def _forget_waivers(connection: Connection, promotion_id: int) -> None:
@@ -398,6 +390,4 @@ def _forget_waivers(connection: Connection, promotion_id: int) -> None:
 
 
 def _promotion(row: Any) -> PromotionRow:
-    return PromotionRow(
-        id=row.id, slug=row.slug, body=json.loads(row.body), created_at=row.created_at, created_by=row.created_by
-    )
+    return row_value(PromotionRow, row, body=json.loads(row.body))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db import engine
-from app.base.db.engine import ReceivedPart, insert_new, insert_one
+from app.base.db.engine import ReceivedPart, insert_new, insert_one, row_value
 from app.experiments.domain.promotion import Hits, ShadowHit
 from app.experiments.tables import shadow_hours, shadow_pairs, shadow_parts, shadow_questions, shadows
 
@@ -149,8 +149,7 @@ def drop_hours(connection: Connection, old: Sequence[tuple[str, int]]) -> int:
 
 
 def _defined(row: Any) -> DefinedShadow:
-    values = {name: getattr(row, name) for name in DefinedShadow.__dataclass_fields__ if name != "body"}
-    return DefinedShadow(body=json.loads(row.body), **values)
+    return row_value(DefinedShadow, row, body=json.loads(row.body))
 
 
 def _row(row: Any) -> ShadowRow:
@@ -203,10 +202,7 @@ def list_pairs(connection: Connection, shadow_id: int, limit: int | None = None)
     """Return the pairs of a shadow, the most different first."""
     order = (shadow_pairs.c.rbo, shadow_pairs.c.id)
     statement = sa.select(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id).order_by(*order).limit(limit)
-    return [
-        PairRow(id=row.id, query=row.query, a=json.loads(row.a), b=json.loads(row.b), rbo=row.rbo, at=row.at)
-        for row in connection.execute(statement)
-    ]
+    return [row_value(PairRow, row, a=json.loads(row.a), b=json.loads(row.b)) for row in connection.execute(statement)]
 
 
 def count_pairs(connection: Connection, shadow_id: int) -> int:
@@ -218,17 +214,6 @@ def count_pairs(connection: Connection, shadow_id: int) -> int:
 def forget_pairs(connection: Connection, shadow_id: int) -> None:
     """Delete the pairs of a shadow."""
     connection.execute(sa.delete(shadow_pairs).where(shadow_pairs.c.shadow_id == shadow_id))
-
-
-def old_pairs(connection: Connection, limit: int, *, horizon: int) -> list[int]:
-    """Find pairs that came before `horizon`."""
-    statement = sa.select(shadow_pairs.c.id).where(shadow_pairs.c.at < horizon).limit(limit)
-    return list(connection.execute(statement).scalars())
-
-
-def drop_pairs(connection: Connection, old: Sequence[int]) -> int:
-    """Delete these pairs."""
-    return connection.execute(sa.delete(shadow_pairs).where(shadow_pairs.c.id.in_(old))).rowcount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,12 +252,7 @@ def next_questions(connection: Connection, shadow_id: int, limit: int) -> list[Q
     table = shadow_questions
     statement = sa.select(table).where(table.c.shadow_id == shadow_id).order_by(table.c.id).limit(limit)
     return [
-        Question(
-            id=row.id,
-            query=row.query,
-            hits=[ShadowHit(id=one[0], text=one[1]) for one in json.loads(row.hits)],
-            seconds=row.seconds,
-        )
+        row_value(Question, row, hits=[ShadowHit(id=one[0], text=one[1]) for one in json.loads(row.hits)])
         for row in connection.execute(statement)
     ]
 

@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 
 from app.answers import store as rows
+from app.answers.tables import feedback
 from app.base.db import engine
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
 from app.experiments.store import experiments, shadows
-from app.experiments.tables import shadow_parts
+from app.experiments.tables import shadow_pairs, shadow_parts
 from app.records.store import pruning
 from app.retrievers import store as rates
-from app.traffic import store as traffic
-from app.traffic.tables import traffic_parts
+from app.traffic.tables import traffic_parts, traffic_queries
 
 BATCH: Final = 50
 """Rows that a writing transaction deletes, with their dependents."""
@@ -51,8 +51,8 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     """
     deleted = sum(_drain(store, find, drop, batch) for find, drop in _expired_rows(now, days))
     traffic_horizon = to_us(now - timedelta(days=TRAFFIC_DAYS))
-    deleted += _drain(store, partial(traffic.old_queries, horizon=traffic_horizon), traffic.drop_queries, TRAFFIC_BATCH)
-    deleted += _drain(store, partial(shadows.old_pairs, horizon=traffic_horizon), shadows.drop_pairs, batch)
+    deleted += _drain(store, *_rows_before(traffic_queries.c.received_at, traffic_horizon), TRAFFIC_BATCH)
+    deleted += _drain(store, *_rows_before(shadow_pairs.c.at, traffic_horizon), batch)
     units_horizon = to_us(now - UNITS_KEPT)
     deleted += _drain(
         store, partial(experiments.old_units, horizon=units_horizon), experiments.drop_units, TRAFFIC_BATCH
@@ -79,20 +79,14 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
         (pruning.old_states, pruning.drop_states),
         (rows.old_answers, rows.drop_answers),
         (partial(rows.old_ratings, horizon=horizon), rows.drop_ratings),
-        (partial(rows.old_feedback, horizon=horizon), rows.drop_feedback),
+        _rows_before(feedback.c.received_at, horizon),
         (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),
         (partial(shadows.old_hours, horizon=alerts), shadows.drop_hours),
         (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
         (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
-        *[
-            (
-                partial(engine.old_parts, table=table, horizon=to_us(now - PARTS_KEPT)),
-                partial(engine.drop_parts, table=table),
-            )
-            for table in (traffic_parts, shadow_parts)
-        ],
+        *[_rows_before(table.c.received_at, to_us(now - PARTS_KEPT)) for table in (traffic_parts, shadow_parts)],
         (
             partial(shadows.old_questions, horizon=to_us(now - QUESTIONS_KEPT)),
             partial(shadows.drop_questions, hour=to_us(now.replace(minute=0, second=0, microsecond=0))),
@@ -103,6 +97,11 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
             for table in pruning.HOURLY
         ],
     )
+
+
+def _rows_before(column: Any, horizon: int) -> tuple[Find, Drop]:
+    """Return the functions for rows whose time, this column, lies before the horizon."""
+    return partial(engine.old_rows, column=column, horizon=horizon), partial(engine.drop_rows, table=column.table)
 
 
 def _drain(store: Store, find: Find, drop: Drop, batch: int) -> int:
