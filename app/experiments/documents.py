@@ -1,8 +1,7 @@
 """Documents of experiments, and what clients send about their units."""
 
 import math
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
@@ -24,7 +23,7 @@ from app.base.documents.fields import (
     seconds_within,
 )
 from app.comparison.domain.outcomes import Side
-from app.experiments.domain.experiments import Arm, ExperimentPlan
+from app.experiments.domain.experiments import ExperimentPlan
 from app.experiments.domain.promotion import ShadowHit
 
 MOST_ITEMS: Final = 10_000
@@ -86,15 +85,14 @@ class ExperimentDocument(Document):
         return self
 
     @property
-    def domain_arms(self) -> tuple[Arm, Arm]:
-        """The arms, in their order."""
-        first, second = (Arm(name=arm.name, share=arm.share) for arm in self.arms)
-        return first, second
+    def window_us(self) -> int:
+        """The window in microseconds."""
+        return round(self.window * 1_000_000)
 
     @property
     def plan(self) -> ExperimentPlan:
         """What an epoch is decided by."""
-        first, second = self.domain_arms
+        first, second = self.arms
         return ExperimentPlan(
             names=(first.name, second.name), share=first.share, delta=self.delta, max_units=self.max_units
         )
@@ -108,11 +106,6 @@ class Exposure(Document):
     at: Moment | None = None
     """Without it, when it arrives."""
 
-    @property
-    def time(self) -> datetime | None:
-        """When it was."""
-        return _time(self.at)
-
 
 class UnitOutcome(Document):
     """The outcome of a unit; `event_id` names the event that it came by, so that one sent again changes nothing."""
@@ -122,11 +115,6 @@ class UnitOutcome(Document):
     value: Annotated[Whole, Field(ge=0, le=1)]
     at: Moment | None = None
     """Without it, when it arrives."""
-
-    @property
-    def time(self) -> datetime | None:
-        """When it was."""
-        return _time(self.at)
 
 
 class ExposureBatch(Document):
@@ -139,10 +127,6 @@ class OutcomeBatch(Document):
     """The outcomes of one request."""
 
     outcomes: Annotated[tuple[UnitOutcome, ...], Field(max_length=MOST_ITEMS)]
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 MOST_PAIRS: Final = 1_000
@@ -217,19 +201,22 @@ class ShadowPair(Document):
     def _consistent(self) -> Self:
         if self.b is not None and self.b_failed:
             raise field_error("must have either the hits of the candidate (b) or `b_failed: true`")
-        problems: list[tuple[Place, str]] = [
-            ((side,), "names a chunk twice")
-            for side, hits in (("a", self.a), ("b", self.b or ()))
-            if len({one.id for one in hits}) < len(hits)
-        ]
-        if problems:
-            raise field_errors(problems)
+        _expect_distinct(a=[one.id for one in self.a], b=[one.id for one in self.b or ()])
         return self
 
     @property
     def waits(self) -> bool:
         """Whether the candidate has yet to be asked."""
         return self.b is None and not self.b_failed
+
+
+def _expect_distinct(**rankings: Sequence[str]) -> None:
+    """Refuse rankings that name a chunk twice."""
+    problems: list[tuple[Place, str]] = [
+        ((side,), "names a chunk twice") for side, ids in rankings.items() if len(set(ids)) < len(ids)
+    ]
+    if problems:
+        raise field_errors(problems)
 
 
 class ShadowBatch(Document):
@@ -274,13 +261,7 @@ class ListsRequest(Document):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        problems: list[tuple[Place, str]] = [
-            ((side,), "names a chunk twice")
-            for side, ranking in (("a", self.a), ("b", self.b))
-            if len(set(ranking)) < len(ranking)
-        ]
-        if problems:
-            raise field_errors(problems)
+        _expect_distinct(a=self.a, b=self.b)
         return self
 
 

@@ -7,7 +7,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, overload
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
+
+from typing_extensions import is_typeddict
 
 from app.base.errors import NotFoundError
 from app.base.values import (
@@ -31,6 +35,8 @@ from app.scoring.matching import Match, Prepared, missing_judgments
 
 Moment = datetime | int
 """An aware time, or microseconds since 1970 as the store keeps them."""
+
+ViewT = TypeVar("ViewT")
 
 _STARTERS: Mapping[str, str] = {
     Trigger.SCHEDULE: "the schedule",
@@ -62,6 +68,50 @@ def time_text(moment: Moment | None) -> TimeText | None:
     if isinstance(moment, int):
         moment = _EPOCH + timedelta(microseconds=moment)
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def view_of(kind: type[ViewT], *sources: Any, rounding: bool = False, **given: Any) -> ViewT:
+    """Return a view: a field that is not given is that of its name of the first source that has one.
+
+    Sources are values and other views. What lies within becomes a view likewise, microseconds where a text belongs a
+    time in RFC 3339. With `rounding` floats of the sources are rounded. Raises LookupError for a field that none has.
+    """
+    view: dict[str, Any] = {}
+    for name, hint in _hints_of(kind).items():  # type: ignore[arg-type] # a class can be hashed
+        view[name] = given[name] if name in given else _shown(hint, _field(sources, name), rounding=rounding)
+    return cast("ViewT", view)
+
+
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _field(sources: Sequence[Any], name: str) -> Any:
+    for source in sources:
+        if isinstance(source, Mapping):
+            if name in source:
+                return source[name]
+        elif hasattr(source, name):
+            return getattr(source, name)
+    raise LookupError(f"nothing has the field '{name}' of a view")
+
+
+def _shown(hint: Any, value: Any, *, rounding: bool) -> Any:
+    """Return a value as a view has it, by the type of the field."""
+    if value is None:
+        return None
+    if get_origin(hint) in {Union, UnionType}:
+        [hint] = [kind for kind in get_args(hint) if kind is not NoneType]
+    if get_origin(hint) is list:
+        return [_shown(get_args(hint)[0], one, rounding=rounding) for one in value]
+    if get_origin(hint) is dict:
+        return {name: _shown(get_args(hint)[1], one, rounding=rounding) for name, one in value.items()}
+    if is_typeddict(hint) and not isinstance(value, Mapping):
+        return view_of(hint, value, rounding=rounding)
+    if hint is str and isinstance(value, int):
+        return time_text(value)
+    return number(value) if rounding and hint is float else value
 
 
 def id_number(opaque: str, kind: str) -> int:

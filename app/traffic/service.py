@@ -6,7 +6,6 @@ They are personal data: kept for 30 days after they came, never in metrics, logs
 import json
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, cast
@@ -40,10 +39,10 @@ from app.catalog.service import suites
 from app.catalog.service.references import require
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
-from app.records import documents as shapes
+from app.records.documents import rounded, view_of
 from app.records.store import results
 from app.records.store.results import RunRow
-from app.retrievers.domain.probe_failures import CircuitBreaker, outcome_text
+from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import (
     Probe,
     ProbeContext,
@@ -110,27 +109,24 @@ def _view(sample: "_Sample", covered: AbstractSet[str]) -> TrafficReachView:
     )
     traffic = estimates.group_traffic(sample.counts, sample.drawn, sample.groups)
     groups: list[GroupView] = [
-        {"group": group, "traffic": shapes.rounded(queries), "covered": group in covered}
-        for group, queries in traffic.items()
+        {"group": group, "traffic": rounded(queries), "covered": group in covered} for group, queries in traffic.items()
     ]
-    return {
-        "retriever": reach.retriever,
-        "state": ReachState.ASKING if reach.finished_at is None else ReachState.ASKED,
-        "requested_at": shapes.time_text(reach.requested_at),
-        "traffic": found.traffic,
-        "distinct": reach.body["distinct"],
-        "head": reach.body["head_size"],
-        "sample": len(sample.queries),
-        "asked": sample.asked,
-        "answered": len(sample.groups),
-        "value": shapes.number(found.value),
-        "low": shapes.number(found.low),
-        "high": shapes.number(found.high),
-        "covered_groups": sum(one["covered"] for one in groups),
-        "all_groups": len(groups),
-        "groups": groups[:_SHOWN_GROUPS],
-        "too_fine": estimates.are_groups_fine(sample.first_hits) and sample.grouping is None,
-    }
+    return view_of(
+        TrafficReachView,
+        found,
+        reach,
+        rounding=True,
+        state=ReachState.ASKING if reach.finished_at is None else ReachState.ASKED,
+        distinct=reach.body["distinct"],
+        head=reach.body["head_size"],
+        sample=len(sample.queries),
+        asked=sample.asked,
+        answered=len(sample.groups),
+        covered_groups=sum(one["covered"] for one in groups),
+        all_groups=len(groups),
+        groups=groups[:_SHOWN_GROUPS],
+        too_fine=estimates.are_groups_fine(sample.first_hits) and sample.grouping is None,
+    )
 
 
 def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], limit: int) -> list[SuggestionView]:
@@ -149,13 +145,13 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
     )
     place_of = {text: place for place, text in enumerate(texts)}
     return [
-        {
-            "query": one.query,
-            "group": one.group,
-            "traffic": shapes.rounded(one.traffic),
-            "segments": [*sample.segments(place_of[one.query])],
-            "negative_candidate": is_negative_candidate(sample.top_score(place_of[one.query])),
-        }
+        view_of(
+            SuggestionView,
+            one,
+            rounding=True,
+            segments=[*sample.segments(place_of[one.query])],
+            negative_candidate=is_negative_candidate(sample.top_score(place_of[one.query])),
+        )
         for one in found[:limit]
     ]
 
@@ -366,14 +362,8 @@ def _ask(
     plain = replace(retriever, scorer=_own_scorer(retriever.scorer))
     context = ProbeContext(retriever=plain, k=1, run_id="reach")
     queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(block)]
-    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-        for batch in batches:
-            for position, answer in batch:
-                hits[block[position].id] = _first_hit(plain.scorer, answer)
-            breaker = breaker.after(answer for _, answer in batch)
-            if stopping() or breaker.is_open:
-                break
-    return hits, breaker
+    answers, breaker = ask_in_turn(probe, context, queries, breaker, stopping=stopping)
+    return hits | {block[place].id: _first_hit(plain.scorer, one) for place, one in answers.items()}, breaker
 
 
 def _first_hit(scorer: Scorer, answer: Answer) -> FirstHit:
@@ -517,16 +507,7 @@ def load_traffic(store: Store, suite: str) -> list[TrafficView]:
     """Return the traffic of a suite by retriever, without the queries. Raises NotFoundError."""
     with store.read() as connection:
         found = rows.summaries(connection, find_suite(connection, suite))
-    return [
-        {
-            "retriever": one.retriever,
-            "distinct": one.distinct,
-            "traffic": one.traffic,
-            "first_seen": shapes.time_text(one.first_seen),
-            "last_seen": shapes.time_text(one.last_seen),
-        }
-        for one in found
-    ]
+    return [view_of(TrafficView, one) for one in found]
 
 
 def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, query: str | None = None) -> int:

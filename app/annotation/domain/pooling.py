@@ -7,7 +7,7 @@ replacement and its size is known, which is what an estimate of recall needs (`p
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from types import MappingProxyType
@@ -68,10 +68,10 @@ class PoolItem:
     key: str
     """Identity of the text: equal for chunks of equal normalised text."""
     text: str
-    document: str | None
-    stratum: int
-    ranks: Mapping[str, int]
-    chunks: tuple[tuple[str, str], ...]
+    document: str | None = None
+    stratum: int = 0
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    chunks: Sequence[tuple[str, str]]
 
     @property
     def best_rank(self) -> int | None:

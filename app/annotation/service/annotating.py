@@ -18,6 +18,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import MOST_PROBLEMS, one_line
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.records.documents import view_of
 
 
 def next_item(store: Store, slug: str, *, annotator: str) -> NextItem:
@@ -159,13 +160,8 @@ def _answer_context(task: TaskRow, beside: AnswerItem) -> AnswerContext:
 def _progress(connection: Connection, task: TaskRow, annotator: str) -> ProgressView:
     found = annotations.annotator_progress(connection, task.id, annotator, newest=PACE_OF)
     each = pace(found.seconds)
-    return {
-        "annotator": annotator,
-        "graded": found.graded,
-        "skipped": found.skipped,
-        "left": found.left,
-        "seconds_left": None if each is None else round(each * found.left, 1),
-    }
+    seconds = None if each is None else round(each * found.left, 1)
+    return view_of(ProgressView, found, annotator=annotator, seconds_left=seconds)
 
 
 def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> str:

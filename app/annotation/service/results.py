@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -11,10 +11,8 @@ from typing_extensions import TypedDict
 
 from app.annotation.documents import AdoptedJudgments, GradedItem, TaskDocument, adopt_judgments
 from app.annotation.domain.agreement import (
-    Coefficient,
     Consensus,
     ConsensusState,
-    PairAgreement,
     are_sides_disputed,
     is_disputed,
     measure_agreement,
@@ -28,7 +26,6 @@ from app.annotation.domain.views import (
     AgreementView,
     AnnotatorView,
     BudgetView,
-    CoefficientView,
     DisagreementView,
     JudgeAgreementView,
     LeftOutCanary,
@@ -51,8 +48,8 @@ from app.catalog.service.references import checks_in_force, is_file_managed
 from app.catalog.store import suites
 from app.catalog.store.suites import CanaryRow
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
-from app.records.documents import number
-from app.records.service.runs import view_recall
+from app.records.documents import number, view_of
+from app.records.domain import PooledRecallView
 
 
 class _About(TypedDict):
@@ -118,24 +115,7 @@ def load_agreement(store: Store, slug: str) -> AgreementView:
         for name, grade in grades.items():
             table[row, names.index(name)] = grade
     agreement = measure_agreement(names, table)
-    return {
-        "items": agreement.items,
-        "annotators": list(agreement.annotators),
-        "raw": coefficient_view(agreement.raw),
-        "alpha": {str(level): coefficient_view(one) for level, one in agreement.alpha.items()},
-        "judges": _judges(found),
-        "pairs": [
-            {
-                "a": pair.a,
-                "b": pair.b,
-                "items": pair.items,
-                "raw": coefficient_view(pair.raw),
-                "kappa": coefficient_view(pair.kappa),
-                "weighted_kappa": coefficient_view(pair.weighted_kappa),
-            }
-            for pair in agreement.pairs
-        ],
-    }
+    return view_of(AgreementView, agreement, rounding=True, judges=_judges(found))
 
 
 def _judges(found: TaskGrades) -> list[JudgeAgreementView]:
@@ -147,18 +127,8 @@ def _judges(found: TaskGrades) -> list[JudgeAgreementView]:
             (grade, agreed) for item_id, grade in mine.items() if (agreed := found.consensus(item_id).grade) is not None
         ]
         pairs = measure_agreement([judge, "people"], both).pairs if both else ()
-        views += [_judge(judge, pair) for pair in pairs]
+        views += [view_of(JudgeAgreementView, pair, rounding=True, judge=judge) for pair in pairs]
     return views
-
-
-def _judge(judge: str, pair: PairAgreement) -> JudgeAgreementView:
-    return {
-        "judge": judge,
-        "items": pair.items,
-        "raw": coefficient_view(pair.raw),
-        "kappa": coefficient_view(pair.kappa),
-        "weighted_kappa": coefficient_view(pair.weighted_kappa),
-    }
 
 
 def load_budget(store: Store, slug: str) -> BudgetView:
@@ -258,11 +228,6 @@ def _annotator(name: str, said: Sequence[AnnotationRow]) -> AnnotatorView:
     }
 
 
-def coefficient_view(one: Coefficient) -> CoefficientView:
-    """Return a coefficient as JSON on the wire."""
-    return {"value": number(one.value), "low": number(one.low), "high": number(one.high)}
-
-
 DEPTHS: Final = (1, 3, 5, 10, 20)
 """Depths at which it is computed, as far as the pool goes; the pool's own is added."""
 
@@ -284,7 +249,7 @@ def load_recall(store: Store, slug: str) -> RecallView:
     return {
         "queries": len(decided),
         "undecided": sum(_expects(one) for one in canaries) - len(decided),
-        "estimates": [view_recall(one, task=slug) for one in estimates],
+        "estimates": [view_of(PooledRecallView, one, rounding=True, task=slug) for one in estimates],
     }
 
 
@@ -340,19 +305,7 @@ def _estimate(
         for k in depths:
             grades = [_query_grades(canary, items, found, retriever, k) for canary, items in decided]
             one = estimate_recall(grades, seed=document.seed)
-            estimates.append(
-                RecallEstimate(
-                    retriever=retriever,
-                    k=k,
-                    queries=one.queries,
-                    found=one.found,
-                    relevant=one.relevant,
-                    value=one.value,
-                    low=one.low,
-                    high=one.high,
-                    frame=frame,
-                )
-            )
+            estimates.append(RecallEstimate(retriever=retriever, k=k, frame=frame, **asdict(one)))
     return estimates
 
 

@@ -1,8 +1,7 @@
 """Tasks: created, changed until their pool is asked for, listed, archived."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
@@ -20,9 +19,9 @@ from app.annotation.domain.pooling import (
     pool_canary,
     text_key,
 )
-from app.annotation.domain.views import CorpusView, DrawnAnswersView, StratumView, TaskDetail, TaskView
+from app.annotation.domain.views import CorpusView, TaskDetail, TaskView
 from app.annotation.store import annotations, tasks
-from app.annotation.store.tasks import CorpusRow, CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
+from app.annotation.store.tasks import CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -32,8 +31,8 @@ from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog.store import definitions
 from app.experiments.store import shadows
-from app.records import documents as shapes
-from app.retrievers.domain.probe_failures import CircuitBreaker, outcome_text
+from app.records.documents import view_of
+from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
 
@@ -111,41 +110,7 @@ def document_of(task: TaskRow) -> TaskDocument:
 
 def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
     """Return a task as JSON on the wire."""
-    document = document_of(task)
-    strata: list[StratumView] = [{"to": one.to, "sample": one.sample, "rest": one.rest} for one in document.strata]
-    return {
-        "slug": task.slug,
-        "suite": task.suite,
-        "keys": list(document.keys),
-        "retrievers": list(document.retrievers),
-        "answers": _view_answers(document),
-        "pairs": None if document.pairs is None else {"shadow": document.pairs.shadow, "count": document.pairs.count},
-        "pool": document.pool,
-        "strata": strata,
-        "corpus": document.corpus,
-        "scale": document.scale,
-        "overlap": document.overlap,
-        "seed": document.seed,
-        "created_at": shapes.time_text(task.created_at),
-        "created_by": task.created_by,
-        "state": task.state,
-        "canaries": counts.canaries,
-        "pooled": counts.pooled,
-        "failed": counts.failed,
-        "items": counts.items,
-    }
-
-
-def _view_answers(document: TaskDocument) -> DrawnAnswersView | None:
-    answers = document.answers
-    if answers is None:
-        return None
-    return {
-        "judge": answers.judge,
-        "question": str(answers.question),
-        "count": answers.count,
-        "window_hours": answers.window_hours,
-    }
+    return view_of(TaskView, task, counts, document_of(task))
 
 
 def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
@@ -312,7 +277,10 @@ def _pool_block(
                 frame.task.id,
                 canary_id,
                 sizes=pool.sizes,
-                items=[_new_item(frame, canary_id, item) for item in pool.items],
+                items=[
+                    new_item(frame.task.id, frame.document, item, canary_id=canary_id, name=f"{canary_id}:{item.key}")
+                    for item in pool.items
+                ],
                 shared_ids=pool.shared_ids,
             )
         for canary_id, failure in failures.items():
@@ -328,16 +296,9 @@ def _ask(
         ProbeQuery(position=place, query=str(canary.body["query"]), key=canary.key)
         for place, canary in enumerate(canaries)
     ]
-    answers: list[Answer | None] = [None] * len(canaries)
     breaker = CircuitBreaker(limit=retriever.breaker)
-    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-        for batch in batches:
-            for position, answer in batch:
-                answers[position] = answer
-            breaker = breaker.after(answer for _, answer in batch)
-            if stopping() or breaker.is_open:
-                break
-    return answers
+    answers, _ = ask_in_turn(probe, context, queries, breaker, stopping=stopping)
+    return [answers.get(place) for place in range(len(canaries))]
 
 
 def _failure(answer: Answer | None) -> str | None:
@@ -366,31 +327,20 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
     with store.read() as connection:
         texts = tasks.read_texts(connection, [frame.text_ids[place] for place in places])
     drawn = [
-        PoolItem(
-            key=one.key,
-            text=one.text,
-            document=None,
-            stratum=len(pool.sizes),
-            ranks={},
-            chunks=(("", one.chunk),),
-        )
+        PoolItem(key=one.key, text=one.text, stratum=len(pool.sizes), chunks=(("", one.chunk),))
         for one in texts.values()
     ]
     return add_rest(pool, drawn, size)
 
 
-def _new_item(frame: _Frame, canary_id: int, item: PoolItem) -> NewItem:
-    identity = f"{frame.task.id}:{canary_id}:{item.key}"
+def new_item(task_id: int, document: TaskDocument, item: PoolItem, *, canary_id: int | None, name: str) -> NewItem:
+    """Return an item of a task, by what names it there; its token tells annotators nothing of where it came from."""
+    identity = f"{task_id}:{name}"
     return NewItem(
         canary_id=canary_id,
-        token=sha256(f"{frame.document.seed}:{identity}".encode()).hexdigest()[:20],
-        key=item.key,
-        text=item.text,
-        document=item.document,
-        stratum=item.stratum,
-        ranks=item.ranks,
-        chunks=item.chunks,
-        overlap=is_overlap(identity, share=frame.document.overlap, seed=frame.document.seed),
+        token=sha256(f"{document.seed}:{identity}".encode()).hexdigest()[:20],
+        overlap=is_overlap(identity, share=document.overlap, seed=document.seed),
+        **{one.name: getattr(item, one.name) for one in fields(PoolItem)},
     )
 
 
@@ -436,13 +386,13 @@ def load_corpus(store: Store, name: str) -> CorpusView:
         found = tasks.find_corpus(connection, name)
     if found is None:
         raise NotFoundError(f"there is no corpus '{name}'")
-    return _view(found)
+    return view_of(CorpusView, found)
 
 
 def list_corpora(store: Store) -> list[CorpusView]:
     """List the corpora by name."""
     with store.read() as connection:
-        return [_view(row) for row in tasks.list_corpora(connection)]
+        return [view_of(CorpusView, row) for row in tasks.list_corpora(connection)]
 
 
 def delete_corpus(store: Store, name: str) -> None:
@@ -456,7 +406,3 @@ def delete_corpus(store: Store, name: str) -> None:
             if tasks.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
                 tasks.drop_corpus(connection, found.id)
                 return
-
-
-def _view(row: CorpusRow) -> CorpusView:
-    return {"name": row.name, "texts": row.texts, "updated_at": shapes.time_text(row.updated_at)}

@@ -8,6 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.annotation.domain.pooling import PoolItem
 from app.annotation.domain.views import TaskState
 from app.annotation.tables import corpora, corpus_texts, pooled_recalls, task_canaries, task_items, tasks
 from app.base.db.engine import blocks, insert_new, insert_one, read_body, row_value
@@ -65,18 +66,12 @@ class TaskCanary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewItem:
+class NewItem(PoolItem):
     """An item to be inserted."""
 
     canary_id: int | None
     """None = a pair of a shadow, whose query is no canary's."""
     token: str
-    key: str
-    text: str
-    document: str | None
-    stratum: int
-    ranks: Mapping[str, int]
-    chunks: Sequence[tuple[str, str]]
     overlap: bool
 
 
@@ -234,23 +229,18 @@ def save_pool(
 
 def insert_items(connection: Connection, task_id: int, items: Sequence[NewItem]) -> None:
     """Insert items of a task."""
+    plain = ("canary_id", "token", "key", "text", "document", "stratum")
     rows = [
         (
             task_id,
-            item.canary_id,
-            item.token,
-            item.key,
-            item.text,
-            item.document,
-            item.stratum,
+            *(getattr(item, name) for name in plain),
             json.dumps(dict(item.ranks)),
             json.dumps([list(one) for one in item.chunks]),
             int(item.overlap),
         )
         for item in items
     ]
-    columns = ("task_id", "canary_id", "token", "key", "text", "document", "stratum", "ranks", "chunks", "overlap")
-    insert_new(connection, task_items, columns, rows)
+    insert_new(connection, task_items, ("task_id", *plain, "ranks", "chunks", "overlap"), rows)
 
 
 def ids_by_token(connection: Connection, task_id: int) -> dict[str, int]:

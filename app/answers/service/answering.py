@@ -53,6 +53,7 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.snapshots import load_inputs
 from app.catalog.store import definitions
+from app.records.documents import view_of
 from app.records.store import recording, results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import AnswerSource
@@ -322,16 +323,15 @@ def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:
 def _view(
     canary: Canary, row: AnswerRow, contexts: Sequence[str], said: Mapping[tuple[str, bool], int] | None
 ) -> AnswerView:
-    return {
-        **row.body,
-        "key": canary.key,
-        "query": canary.query,
-        "answer": row.text,
-        "expected_answer": canary.expected_answer,
-        "since_run": str(row.first_run),
-        "feedback": None if said is None else _view_feedback(said),
-        "contexts": list(contexts),
-    }
+    return view_of(
+        AnswerView,
+        row.body,
+        canary,
+        answer=row.text,
+        since_run=str(row.first_run),
+        feedback=None if said is None else _view_feedback(said),
+        contexts=list(contexts),
+    )
 
 
 def _view_feedback(said: Mapping[tuple[str, bool], int]) -> FeedbackView:

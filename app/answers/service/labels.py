@@ -9,25 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Final
 
 import numpy as np
 
 from app.annotation.documents import DrawnAnswersDocument, TaskDocument
-from app.annotation.domain.agreement import is_overlap
-from app.annotation.domain.pooling import text_key
-from app.annotation.service.results import TaskGrades, coefficient_view, read_grades
-from app.annotation.service.tasks import document_of
+from app.annotation.domain.pooling import PoolItem, text_key
+from app.annotation.service.results import TaskGrades, read_grades
+from app.annotation.service.tasks import document_of, new_item
 from app.annotation.store import annotations
 from app.annotation.store import tasks as rows
 from app.annotation.store.annotations import AnswerItem, DrawnAnswer
-from app.annotation.store.tasks import NewItem, TaskRow, defer_results
+from app.annotation.store.tasks import TaskRow, defer_results
 from app.answers import store as calibrations
 from app.answers import store as draws
 from app.answers import store as ratings
 from app.answers.domain.judges import VERSIONS, AnswerToJudge, AskJudge, Judge, JudgeOutcome, Question
-from app.answers.domain.measures import Draft, Proportion, build_draft_prompt, read_draft
+from app.answers.domain.measures import Draft, build_draft_prompt, read_draft
 from app.answers.domain.trust import (
     CalibrationBody,
     CalibrationView,
@@ -36,8 +34,6 @@ from app.answers.domain.trust import (
     JudgeReport,
     LengthBiasView,
     MeasureTrust,
-    ProportionView,
-    RateEstimate,
     RateView,
     draw_answers,
     estimate_rate,
@@ -65,7 +61,7 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.records.documents import number, rounded, time_text
+from app.records.documents import time_text, view_of
 from app.records.store import results
 
 CONTROLS: Final = 100
@@ -198,18 +194,8 @@ class _Maker:
     def answer(self, row: DrawnRow) -> DrawnAnswer:
         """Return an answer as an item; neither its token nor anything beside it tells what the judge said."""
         canary = self.canaries[row.canary_version_id]
-        identity = f"{self.task.id}:answer:{row.id}"
-        item = NewItem(
-            canary_id=row.canary_id,
-            token=sha256(f"{self.document.seed}:{identity}".encode()).hexdigest()[:20],
-            key=text_key(row.text, chunk=""),
-            text=row.text,
-            document=None,
-            stratum=0,
-            ranks={},
-            chunks=(("", f"answer-{row.id}"),),
-            overlap=is_overlap(identity, share=self.document.overlap, seed=self.document.seed),
-        )
+        shown = PoolItem(key=text_key(row.text, chunk=""), text=row.text, chunks=(("", f"answer-{row.id}"),))
+        item = new_item(self.task.id, self.document, shown, canary_id=row.canary_id, name=f"answer:{row.id}")
         beside = AnswerItem(
             query=canary.query,
             expected=canary.expected_answer,
@@ -290,58 +276,25 @@ def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerd
     judged = [one.value for one in verdicts if labels[one.item_id] is not None]
     others = [one.value for one in verdicts if labels[one.item_id] is None]
     unlabelled = [*others, *draw.rest]
-    agreement = measure_judge(people, judged)
+    rate = view_of(RateView, estimate_rate(people, judged, unlabelled), rounding=True)
     bias = _length_bias(verdicts) if Question(draw.question) in PADDED_QUESTIONS else None
-    return {
-        "labels": len(people),
-        "yes": sum(people),
-        "unlabelled": len(unlabelled),
-        "rate": _rate(estimate_rate(people, judged, unlabelled)),
-        "kappa": coefficient_view(agreement.kappa),
-        "sensitivity": proportion_view(agreement.sensitivity),
-        "specificity": proportion_view(agreement.specificity),
-        "calibrated": agreement.calibrated,
-        "reason": agreement.reason,
-        "length_bias": bias,
-    }
+    return view_of(
+        CalibrationBody,
+        measure_judge(people, judged),
+        rounding=True,
+        labels=len(people),
+        yes=sum(people),
+        unlabelled=len(unlabelled),
+        rate=rate,
+        length_bias=bias,
+    )
 
 
 def _length_bias(verdicts: Sequence[DrawnVerdict]) -> LengthBiasView:
     pairs = [(one.value >= 1, one.padded >= 1) for one in verdicts if one.padded is not None]
     bias = measure_length_bias([plain for plain, _ in pairs], [padded for _, padded in pairs])
     outcomes = Counter(one.padded_outcome for one in verdicts if one.padded_outcome is not None)
-    return {
-        "pairs": bias.pairs,
-        "padded_only": bias.padded_only,
-        "plain_only": bias.plain_only,
-        "difference": number(bias.difference),
-        "low": number(bias.low),
-        "high": number(bias.high),
-        "shown": bias.shown,
-        "outcomes": dict(sorted(outcomes.items())),
-    }
-
-
-def _rate(one: RateEstimate) -> RateView:
-    return {
-        "value": number(one.value),
-        "low": rounded(one.low),
-        "high": rounded(one.high),
-        "basis": str(one.basis),
-        "reason": one.reason,
-        "judge_rate": number(one.judge_rate),
-    }
-
-
-def proportion_view(one: Proportion) -> ProportionView:
-    """Return a proportion as JSON on the wire."""
-    return {
-        "successes": one.successes,
-        "count": one.count,
-        "value": number(one.value),
-        "low": rounded(one.low),
-        "high": rounded(one.high),
-    }
+    return view_of(LengthBiasView, bias, rounding=True, outcomes=dict(sorted(outcomes.items())))
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -387,31 +340,14 @@ def _trust(measure: str, row: CalibrationRow | None) -> MeasureTrust:
         "calibrated": row is not None and row.calibrated,
         "sentences": trust_sentences(body),
         "next": next_step(body),
-        "calibration": None if row is None else _view(row),
-    }
-
-
-def _view(row: CalibrationRow) -> CalibrationView:
-    return {
-        **row.body,
-        "measure": row.measure,
-        "task": row.task,
-        "suite": row.suite,
-        "drawn_at": time_text(row.drawn_at),
-        "updated_at": time_text(row.at),
+        "calibration": None if row is None else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
     }
 
 
 def _today(connection: Connection, judge: Definition, now: datetime) -> JudgeDayView:
     day = ratings.read_day(connection, judge.id, (now - _EPOCH).days)
-    return {
-        "calls": day.calls,
-        "cached": day.cached,
-        "tokens": day.tokens,
-        "cost": rounded(day.cost),
-        "budget": judge.body["budget_per_day"],
-        "outcomes": dict(sorted(day.outcomes.items())),
-    }
+    outcomes = dict(sorted(day.outcomes.items()))
+    return view_of(JudgeDayView, day, rounding=True, budget=judge.body["budget_per_day"], outcomes=outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.views import RunOutline
 from app.detection import store as detectors
-from app.records import documents as shapes
+from app.records.documents import view_of
 from app.records.service import score_details
 from app.records.store import results
 from app.records.store.queue import Failure
@@ -119,21 +119,17 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
             for place, member in enumerate(inputs.suite.members)
         ],
         failures=failures,
-        outline={
-            "id": str(row.id),
-            "check": row.check,
-            "suite": check["suite"],
-            "retriever": check["retriever"],
-            "finished_at": shapes.time_text(row.finished_at),
-            "index_version": row.index_version,
-            "verdict": None if row.verdict is None else Verdict(row.verdict),
-            "suite_hash": inputs.suite.hash,
-            "config_hash": row.config_hash,
-            "measures_version": row.measures_version,
-            "self_judged": is_self_judged(
+        outline=view_of(
+            RunOutline,
+            check,
+            row,
+            id=str(row.id),
+            verdict=None if row.verdict is None else Verdict(row.verdict),
+            suite_hash=inputs.suite.hash,
+            self_judged=is_self_judged(
                 connection, inputs.suite.judgment_sources, check["retriever"], depth=inputs.yardstick.fetch_k
             ),
-        },
+        ),
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,
         use=Use(check.get("use", Use.GENERAL)),

@@ -32,7 +32,7 @@ from app.comparison.domain.views import (
 )
 from app.comparison.service.compared_runs import ComparedRun, Comparison, Floats, compare_runs, read_run, stored_columns
 from app.comparison.service.decisions import decision_shape
-from app.records.documents import number
+from app.records.documents import number, view_of
 from app.records.service.aggregates import stored_aggregates
 from app.records.store import results
 from app.records.store.results import RunRow, StateRow
@@ -162,23 +162,19 @@ def _canary(comparison: Comparison, row: int, difference: float) -> ComparedCana
     place_a, place_b = comparison.pairing.places[row]
     canary = comparison.b.canaries[place_b]
     a, b = (float(side[comparison.ordering][row]) for side in comparison.scores)
-    return {
-        "key": canary.key,
-        "query": canary.query,
-        "category": canary.category,
-        "tags": list(canary.tags),
-        "winner": _winner(difference),
-        "a": number(a),
-        "b": number(b),
-        "difference": number(difference),
-        "rank_a": _rank(comparison.a, place_a),
-        "rank_b": _rank(comparison.b, place_b),
-    }
+    return view_of(
+        ComparedCanary,
+        canary,
+        {"a": a, "b": b, "difference": difference},
+        rounding=True,
+        winner=_winner(difference),
+        rank_a=_rank(comparison.a.states[place_a]),
+        rank_b=_rank(comparison.b.states[place_b]),
+    )
 
 
-def _rank(run: ComparedRun, place: int) -> int | None:
+def _rank(state: StateRow | None) -> int | None:
     """Return the rank of the first expected chunk; None = not found."""
-    state = run.states[place]
     return None if state is None else Match.from_bytes(state.matched).first_relevant
 
 
@@ -285,14 +281,8 @@ def _measures(comparison: Comparison) -> dict[str, MeasureDifference]:
 
 
 def _paired(one: Estimate) -> PairedSides:
-    return {
-        "canaries": one.pairs,
-        **_sides(one.a, one.b),
-        "low": number(one.low),
-        "high": number(one.high),
-        "confidence": None if one.low is None else CONFIDENCE,
-        "p": number(one.p),
-    }
+    confidence = None if one.low is None else CONFIDENCE
+    return view_of(PairedSides, _sides(one.a, one.b), one, rounding=True, canaries=one.pairs, confidence=confidence)
 
 
 def _categories(before: RunRow, now: RunRow) -> dict[str, CategoryDifference]:
@@ -328,17 +318,15 @@ def _items(
         _scores(connection, now, [new for _, new in chosen]),
     )
     return [
-        {
-            "key": pair.key,
-            "query": canary.query,
-            "category": canary.category,
-            "tags": list(canary.tags),
-            "change": pair.change,
-            "difference": number(pair.difference),
-            "rbo": number(_alike(rankings, old, new)),
-            "before": _result(before, pair.before, old, was),
-            "now": _result(now, pair.now, new, is_),
-        }
+        view_of(
+            CanaryDifference,
+            pair,
+            canary,
+            rounding=True,
+            rbo=number(_alike(rankings, old, new)),
+            before=_result(before, pair.before, old, was),
+            now=_result(now, pair.now, new, is_),
+        )
         for pair, (old, new), was, is_ in zip(pairs, chosen, *scores, strict=True)
         for canary in (_compared_canary(before, now, pair),)
     ]
@@ -385,7 +373,7 @@ def _result(
         "verdict": _verdict(state),
         "outcome": fallback if failure is None else Outcome(failure.outcome),
         "reasons": [] if state is None else list(unpack_reasons(state.reasons)),
-        "rank": None if state is None else Match.from_bytes(state.matched).first_relevant,
+        "rank": _rank(state),
         "top_score": None if state is None else number(state.top_score),
         "measures": measures,
     }

@@ -29,7 +29,7 @@ from app.comparison.domain.outcomes import (
 )
 from app.comparison.domain.significance import Estimate, Floats
 from app.comparison.domain.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss
-from app.records.documents import number, rounded
+from app.records.documents import view_of
 from app.scoring.measures import CUTOFFS, mean_name, parse_measure
 
 Report = Mapping[str, Any]
@@ -196,26 +196,14 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
 
 def _cautions(outcome: Decided, depth: Depth, names: SideNames) -> list[RecallLoss]:
     return [
-        {
-            "measure": one.measure,
-            "winner": one.winner,
-            "recall": one.recall,
-            "loss": rounded(one.loss),
-            "sentence": caution_sentence(one, names),
-        }
+        view_of(RecallLoss, one, rounding=True, sentence=caution_sentence(one, names))
         for one in outcome.cautions(depth)
     ]
 
 
 def _category(one: CategoryOutcome, depth: Depth, names: SideNames) -> ComparedCategory:
-    return {
-        "category": Category(one.category),
-        "canaries": one.pairs,
-        "verdict": one.verdict,
-        "winner": one.winner,
-        "measures": _decided(one.decisions),
-        "cautions": _cautions(one, depth, names),
-    }
+    measures, cautions = _decided(one.decisions), _cautions(one, depth, names)
+    return view_of(ComparedCategory, one, canaries=one.pairs, measures=measures, cautions=cautions)
 
 
 def _decided(decisions: Sequence[Decision]) -> list[ComparedMeasure]:
@@ -223,16 +211,5 @@ def _decided(decisions: Sequence[Decision]) -> list[ComparedMeasure]:
 
 
 def _measure(estimate: Estimate, decision: Decision | None = None) -> ComparedMeasure:
-    return {
-        "measure": estimate.measure,
-        "canaries": estimate.pairs,
-        "a": number(estimate.a),
-        "b": number(estimate.b),
-        "difference": number(estimate.difference),
-        "low": number(estimate.low),
-        "high": number(estimate.high),
-        "p": number(estimate.p),
-        "corrected_p": None if decision is None else number(decision.corrected_p),
-        "claim": None if decision is None else decision.claim,
-        "winner": None if decision is None else decision.winner,
-    }
+    decided = decision or dict.fromkeys(("corrected_p", "claim", "winner"))
+    return view_of(ComparedMeasure, estimate, decided, rounding=True, canaries=estimate.pairs)

@@ -278,14 +278,6 @@ def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
-    """One of the two variants of an experiment, and the share of the units that it gets, in (0, 1)."""
-
-    name: str
-    share: float
-
-
 def assign_arm(slug: str, epoch: int, unit: str, shares: Sequence[float]) -> int:
     """Position of the arm of a unit: the first whose cumulative share is above the hash of the unit.
 

@@ -95,13 +95,15 @@ class Waiver:
 
     by: str
     reason: str
+    at: int
+    """In microseconds UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """A gate with its result; `evidence` is what it would be without the waiver."""
 
-    name: GateName
+    gate: GateName
     result: GateResult
     reason: str
     evidence: GateResult
@@ -136,15 +138,15 @@ def decide_promotion(
 
 def _gate(name: GateName, evidence: GateResult, reason: str, waiver: Waiver | None) -> Gate:
     if waiver is None:
-        return Gate(name=name, result=evidence, reason=reason, evidence=evidence)
+        return Gate(gate=name, result=evidence, reason=reason, evidence=evidence)
     waived = f"waived by {waiver.by}: {waiver.reason} (without that {evidence}: {reason})"
-    return Gate(name=name, result=GateResult.WAIVED, reason=waived, evidence=evidence, waiver=waiver)
+    return Gate(gate=name, result=GateResult.WAIVED, reason=waived, evidence=evidence, waiver=waiver)
 
 
 def _together(gates: tuple[Gate, ...]) -> tuple[PromotionState, str]:
     *earlier, last = gates
-    failed = [gate.name for gate in earlier if gate.result is GateResult.FAIL]
-    passed = [gate.name for gate in earlier if gate.result is GateResult.PASS]
+    failed = [gate.gate for gate in earlier if gate.result is GateResult.FAIL]
+    passed = [gate.gate for gate in earlier if gate.result is GateResult.PASS]
     if last.result is GateResult.FAIL:
         before = f", though {_names(passed)} passed" if passed else ""
         return PromotionState.STOPPED, f"stopped by exposure{before}: {last.reason}; what users do overrules the rest"
@@ -153,10 +155,10 @@ def _together(gates: tuple[Gate, ...]) -> tuple[PromotionState, str]:
         return PromotionState.PROMOTE, f"users are served better{before}: {last.reason}"
     stopping = next((gate for gate in gates if gate.result is GateResult.FAIL), None)
     if stopping is not None:
-        return PromotionState.STOPPED, f"stopped by {stopping.name}: {stopping.reason}"
+        return PromotionState.STOPPED, f"stopped by {stopping.gate}: {stopping.reason}"
     waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
     if waiting is not None:
-        return PromotionState.OPEN, f"{waiting.name} is inconclusive: {waiting.reason}"
+        return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
     return PromotionState.PROMOTE, "exposure is waived, and no other gate stands in the way; users were not asked"
 
 

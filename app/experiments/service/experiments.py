@@ -25,7 +25,6 @@ from app.experiments.domain.experiments import (
     ArmCounts,
     ExperimentDecision,
     Look,
-    RateDifference,
     assign_arm,
     bucket_of,
     bucket_us,
@@ -46,7 +45,6 @@ from app.experiments.domain.views import (
     ExperimentView,
     InterleavingView,
     MergedList,
-    RateDifferenceView,
     ReceivedClicks,
     ReceivedExposures,
     ReceivedOutcomes,
@@ -54,6 +52,7 @@ from app.experiments.domain.views import (
 from app.experiments.store import experiments
 from app.experiments.store.experiments import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
 from app.records import documents as shapes
+from app.records.documents import view_of
 
 _SALT_BYTES: Final = 16
 _BLOCK: Final = 2_000
@@ -120,14 +119,9 @@ class _Epoch:
     row: EpochRow
     document: ExperimentDocument
 
-    @property
-    def window(self) -> int:
-        """How long after its exposure an outcome counts, in microseconds."""
-        return round(self.document.window * 1_000_000)
-
     def bucket(self, exposed_at: int) -> int:
         """Begin of the span of time that a unit is counted in."""
-        return bucket_of(exposed_at, bucket_us(self.window))
+        return bucket_of(exposed_at, bucket_us(self.document.window_us))
 
 
 def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *, now: datetime) -> ReceivedExposures:
@@ -138,7 +132,7 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
         epoch = _epochs(connection, experiment.id)[0]
-        arms = epoch.document.domain_arms
+        arms = epoch.document.arms
         places = {arm.name: place for place, arm in enumerate(arms)}
         _require_arms(exposures, places)
         shares = [arm.share for arm in arms]
@@ -154,7 +148,7 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
             other += known.get(unit, arm) != arm
             if unit not in known:
                 known[unit] = arm
-                new.append((epoch.row.id, unit, arm, _moment(one.time, latest)))
+                new.append((epoch.row.id, unit, arm, _moment(one.at, latest)))
         experiments.insert_units(connection, new)
         totals = Counter((epoch.bucket(exposed_at), arm) for _, _, arm, exposed_at in new)
         counts = [CountRow(bucket, arm, number, 0) for (bucket, arm), number in totals.items()]
@@ -168,7 +162,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
     The first value of a unit stays. One later than the window after the exposure counts as the 0 that it came to mean.
     Raises NotFoundError.
     """
-    tally: Counter[str] = Counter()
+    tally = Counter(dict.fromkeys(("new", "repeated", "second_value", "late", "not_exposed"), 0))
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
         epochs = {epoch.row.id: epoch for epoch in _epochs(connection, experiment.id)}
@@ -180,7 +174,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
         saved: dict[tuple[int, int], tuple[int, int]] = {}
         grown: dict[int, Counter[tuple[int, int]]] = {}
         for one, unit in zip(outcomes, hashes, strict=True):
-            at, event = _moment(one.time, latest), digest(one.event_id)
+            at, event = _moment(one.at, latest), digest(one.event_id)
             row = _exposure_before(exposed.get(unit, ()), at, epochs)
             if row is None:
                 tally["not_exposed"] += 1
@@ -189,7 +183,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
             before = saved[key][0] if key in saved else row.event
             if before is not None:
                 tally["repeated" if before == event else "second_value"] += 1
-            elif at > row.exposed_at + epoch.window:
+            elif at > row.exposed_at + epoch.document.window_us:
                 tally["late"] += 1
             else:
                 tally["new"] += 1
@@ -200,14 +194,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
         for epoch_id, successes in sorted(grown.items()):
             counts = [CountRow(bucket, arm, 0, number) for (bucket, arm), number in successes.items() if number]
             experiments.add_counts(connection, epoch_id, counts)
-    return {
-        "received": len(outcomes),
-        "new": tally["new"],
-        "repeated": tally["repeated"],
-        "second_value": tally["second_value"],
-        "late": tally["late"],
-        "not_exposed": tally["not_exposed"],
-    }
+    return view_of(ReceivedOutcomes, {"received": len(outcomes)}, tally)
 
 
 def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, _Epoch]) -> UnitRow | None:
@@ -231,9 +218,9 @@ def unit_hasher(salt: bytes) -> Callable[[str], int]:
     return digest
 
 
-def _moment(at: datetime | None, latest: int) -> int:
+def _moment(at: str | None, latest: int) -> int:
     """Return a time in microseconds; a later one than now is now."""
-    return latest if at is None else min(to_us(at), latest)
+    return latest if at is None else min(to_us(datetime.fromisoformat(at)), latest)
 
 
 def _require_arms(exposures: Sequence[Exposure], places: dict[str, int]) -> None:
@@ -293,73 +280,41 @@ def _load_epoch(connection: Connection, row: EpochRow, now: datetime) -> EpochVi
 
 
 def _looks(totals: Sequence[CountRow], document: ExperimentDocument, now: datetime) -> list[Look]:
-    return make_looks(totals, window=_window_us(document), now=to_us(now))
-
-
-def _window_us(document: ExperimentDocument) -> int:
-    return round(document.window * 1_000_000)
+    return make_looks(totals, window=document.window_us, now=to_us(now))
 
 
 def _experiment_view(row: ExperimentRow, epoch: EpochView) -> ExperimentView:
-    return {
-        **epoch,
-        "slug": row.slug,
-        "outcome": "binary",
-        "created_at": shapes.time_text(row.created_at),
-        "created_by": row.created_by,
-    }
+    return view_of(ExperimentView, epoch, row, outcome="binary")
 
 
 def _epoch_view(
     row: EpochRow, document: ExperimentDocument, totals: Sequence[CountRow], looks: Sequence[Look], now: datetime
 ) -> EpochView:
     plan, exposed = document.plan, count_exposed(totals)
-    pending, pending_until = count_pending(totals, window=_window_us(document), now=to_us(now))
+    pending, pending_until = count_pending(totals, window=document.window_us, now=to_us(now))
     decision = decide_experiment(looks, exposed, plan)
     newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
     winner = None if decision.winner is None else plan.names[list(Side).index(decision.winner)]
-    return {
-        "epoch": row.epoch,
-        "began_at": shapes.time_text(row.began_at),
-        "ended_at": shapes.time_text(row.ended_at),
-        "arms": [
-            _arm_view(arm.name, arm.share, seen, counts)
-            for arm, seen, counts in zip(document.domain_arms, exposed, newest, strict=True)
-        ],
-        "pending": pending,
-        "pending_until": shapes.time_text(pending_until),
-        "delta": document.delta,
-        "window": document.window,
-        "max_units": document.max_units,
-        "state": decision.state,
-        "reason": decision.reason,
-        "winner": winner,
-        "decided_at": shapes.time_text(decision.look.at) if decision.ended and decision.look is not None else None,
-        "difference": _difference_view(decision.difference),
-    }
-
-
-def _arm_view(name: str, share: float, exposed: int, counts: ArmCounts) -> ArmView:
-    return {
-        "name": name,
-        "share": share,
-        "exposed": exposed,
-        "units": counts.units,
-        "successes": counts.successes,
-        "rate": counts.rate if counts.units else None,
-    }
-
-
-def _difference_view(found: RateDifference | None) -> RateDifferenceView | None:
-    return None if found is None else {"value": found.value, "low": found.low, "high": found.high}
+    arms = [
+        view_of(ArmView, arm, counts, exposed=seen, rate=counts.rate if counts.units else None)
+        for arm, seen, counts in zip(document.arms, exposed, newest, strict=True)
+    ]
+    return view_of(
+        EpochView,
+        row,
+        document,
+        decision,
+        arms=arms,
+        pending=pending,
+        pending_until=shapes.time_text(pending_until),
+        winner=winner,
+        decided_at=shapes.time_text(decision.look.at) if decision.ended and decision.look is not None else None,
+    )
 
 
 def _look_view(look: Look) -> ExperimentLook:
-    return {
-        "at": shapes.time_text(look.at),
-        "units": sum(counts.units for counts in look.counts),
-        "difference": _difference_view(estimate_difference(*look.counts)),
-    }
+    units, difference = sum(counts.units for counts in look.counts), estimate_difference(*look.counts)
+    return view_of(ExperimentLook, look, {"units": units, "difference": difference})
 
 
 _CREDIT: Final = {Side.A: -1, Side.B: 1}
@@ -465,24 +420,5 @@ def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDe
 def _view(row: InterleavingRow) -> InterleavingView:
     document = _document(row)
     decision = _decide(row, row.decided or row.preferences, row.ties)
-    estimate = decision.estimate
-    return {
-        "slug": row.slug,
-        "a": document.a,
-        "b": document.b,
-        "max_units": document.max_units,
-        "epoch": row.epoch,
-        "began_at": shapes.time_text(row.began_at),
-        "created_at": shapes.time_text(row.created_at),
-        "created_by": row.created_by,
-        "prefer_a": row.preferences.a,
-        "prefer_b": row.preferences.b,
-        "ties": row.ties,
-        "state": decision.state,
-        "reason": decision.reason,
-        "winner": decision.winner,
-        "decided_at": shapes.time_text(row.decided_at),
-        "difference": None
-        if estimate is None
-        else {"value": estimate.value, "low": estimate.low, "high": estimate.high},
-    }
+    found = {"prefer_a": row.preferences.a, "prefer_b": row.preferences.b, "difference": decision.estimate}
+    return view_of(InterleavingView, found, row, document, decision)

@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Final
 
 from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN, AlertState
-from app.annotation.domain.agreement import hash_share, is_overlap
+from app.annotation.domain.agreement import hash_share
+from app.annotation.domain.pooling import PoolItem
 from app.annotation.service.results import read_grades
-from app.annotation.service.tasks import document_of
+from app.annotation.service.tasks import document_of, new_item
 from app.annotation.store import annotations, tasks
 from app.annotation.store.annotations import PairItem
 from app.annotation.store.tasks import NewItem, TaskRow
 from app.answers.domain.judges import Question
 from app.answers.domain.views import AnswerView
 from app.answers.service.answering import answers_of_run
-from app.answers.service.labels import proportion_view
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import percent_text, ratio_text
@@ -29,7 +28,6 @@ from app.experiments.domain.experiments import USUAL_POWER, ExperimentDecision, 
 from app.experiments.domain.interleaving import ComparedPair, count_preferences
 from app.experiments.domain.promotion import (
     ExposureEvidence,
-    Gate,
     GateName,
     JudgeEvidence,
     Margin,
@@ -37,12 +35,12 @@ from app.experiments.domain.promotion import (
     Waiver,
     decide_promotion,
 )
-from app.experiments.domain.views import ComparisonView, CriticalAlert, GateView, PromotionView, WaiverView
+from app.experiments.domain.views import ComparisonView, CriticalAlert, PromotionView
 from app.experiments.service.experiments import decide_current
 from app.experiments.store import experiments, shadows
-from app.experiments.store.experiments import PromotionRow, WaiverRow
+from app.experiments.store.experiments import PromotionRow
 from app.experiments.store.shadows import DefinedShadow, PairRow
-from app.records import documents as shapes
+from app.records.documents import time_text, view_of
 
 
 def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
@@ -107,29 +105,16 @@ def _find(connection: Connection, slug: str) -> PromotionRow:
     return promotion
 
 
-def _view(store: Store, promotion: PromotionRow, waivers: list[WaiverRow], *, now: datetime) -> PromotionView:
+def _view(store: Store, promotion: PromotionRow, waivers: Mapping[GateName, Waiver], *, now: datetime) -> PromotionView:
     document = PromotionDocument.model_validate(promotion.body)
     decision = decide_promotion(
         compare_offline(store, document.current, document.candidate),
         compare_judged(store, document.current, document.candidate),
         read_exposure(store, document.experiment, now=now),
-        {GateName(one.gate): Waiver(by=one.waived_by, reason=one.reason) for one in waivers},
+        waivers,
     )
-    known: dict[str, WaiverView] = {
-        one.gate: {"by": one.waived_by, "reason": one.reason, "at": shapes.time_text(one.waived_at)} for one in waivers
-    }
-    return {
-        "slug": promotion.slug,
-        "current": document.current,
-        "candidate": document.candidate,
-        "experiment": document.experiment,
-        "created_at": shapes.time_text(promotion.created_at),
-        "created_by": promotion.created_by,
-        "state": decision.state,
-        "reason": decision.reason,
-        "gates": [_gate_view(gate, known.get(gate.name)) for gate in decision.gates],
-        "critical_alerts": _critical_alerts(store, (document.candidate, document.current)),
-    }
+    alerts_open = _critical_alerts(store, (document.candidate, document.current))
+    return view_of(PromotionView, promotion, document, decision, critical_alerts=alerts_open)
 
 
 def _critical_alerts(store: Store, checks: Sequence[str]) -> list[CriticalAlert]:
@@ -140,22 +125,12 @@ def _critical_alerts(store: Store, checks: Sequence[str]) -> list[CriticalAlert]
                 "check": check,
                 "alert_id": str(row.id),
                 "rule": row.rule_key,
-                "opened_at": None if row.opened_at is None else shapes.time_text(row.opened_at),
+                "opened_at": time_text(row.opened_at),
             }
             for check in dict.fromkeys(checks)
             for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
             if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL
         ]
-
-
-def _gate_view(gate: Gate, waiver: WaiverView | None) -> GateView:
-    return {
-        "gate": gate.name,
-        "result": gate.result,
-        "reason": gate.reason,
-        "evidence": gate.evidence,
-        "waiver": waiver,
-    }
 
 
 def _require_references(connection: Connection, document: PromotionDocument) -> None:
@@ -231,7 +206,7 @@ def _power_text(document: ExperimentDocument, decision: ExperimentDecision) -> s
     """Say which difference an experiment can show, about the rate of its first arm as far as that is known."""
     counts = decision.look.counts[0] if decision.look is not None else None
     rate = counts.rate if counts is not None and counts.enough else _USUAL_RATE
-    share = document.domain_arms[1].share
+    share = document.arms[1].share
     least = detectable_difference(rate=rate, share=share, units=document.max_units)
     return (
         f"with {document.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
@@ -288,34 +263,14 @@ def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[Comp
             ComparedPair(grade=grades.consensus(item_id).grade, candidate_right=pair.candidate_right)
             for item_id, pair in pairs.items()
         )
-        view: ComparisonView = {
-            "task": task.slug,
-            "state": task.state,
-            "pairs": len(pairs),
-            "candidate": counts.candidate,
-            "current": counts.current,
-            "alike": counts.alike,
-            "undecided": counts.undecided,
-            "share": proportion_view(counts.share),
-        }
-        found.append(view)
+        found.append(view_of(ComparisonView, counts, rounding=True, task=task.slug, state=task.state, pairs=len(pairs)))
     return found
 
 
 def _item(task: TaskRow, pair: PairRow) -> tuple[NewItem, PairItem]:
+    shown = PoolItem(key=str(pair.id), text="", chunks=(("", f"pair-{pair.id}"),))
     document = document_of(task)
-    identity = f"{task.id}:pair:{pair.id}"
-    item = NewItem(
-        canary_id=None,
-        token=sha256(f"{document.seed}:{identity}".encode()).hexdigest()[:20],
-        key=str(pair.id),
-        text="",
-        document=None,
-        stratum=0,
-        ranks={},
-        chunks=(("", f"pair-{pair.id}"),),
-        overlap=is_overlap(identity, share=document.overlap, seed=document.seed),
-    )
-    right = hash_share(f"side:{document.seed}:{identity}") < _HALF
+    item = new_item(task.id, document, shown, canary_id=None, name=f"pair:{pair.id}")
+    right = hash_share(f"side:{document.seed}:{task.id}:pair:{pair.id}") < _HALF
     left, other = (pair.a, pair.b) if right else (pair.b, pair.a)
     return item, PairItem(query=pair.query, left=left, right=other, candidate_right=right)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -23,7 +22,8 @@ from app.experiments.service.promotions import load_comparisons
 from app.experiments.store import shadows
 from app.experiments.store.shadows import DefinedShadow, NewPair, NewQuestion, Question, ShadowRow, ShadowSums
 from app.records import documents as shapes
-from app.retrievers.domain.probe_failures import CircuitBreaker
+from app.records.documents import view_of
+from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
 from app.traffic.service import answer_again, name_part, received_part
@@ -119,36 +119,21 @@ def require_shadow(connection: Connection, slug: str) -> DefinedShadow:
 
 
 def _view(slug: str, row: ShadowRow | None, shadow: DefinedShadow | None) -> ShadowView:
-    document = None if shadow is None else document_of(shadow)
-    return {
-        "slug": slug,
-        "candidate": None if document is None else document.candidate,
-        "share": None if document is None else document.share,
-        "k": None if document is None else document.k,
-        "keep": None if document is None else document.keep,
-        **_figures(ShadowSums() if row is None else row.sums),
-        "first_at": None if row is None else shapes.time_text(row.first),
-        "last_at": None if row is None else shapes.time_text(row.last),
-    }
+    return view_of(
+        ShadowView,
+        dict.fromkeys(ShadowDocument.model_fields) if shadow is None else document_of(shadow),
+        _figures(ShadowSums() if row is None else row.sums),
+        slug=slug,
+        first_at=None if row is None else shapes.time_text(row.first),
+        last_at=None if row is None else shapes.time_text(row.last),
+    )
 
 
 def _figures(sums: ShadowSums) -> ShadowFigures:
-    answered = sums.pairs - sums.failed
-    return {
-        "pairs": sums.pairs,
-        "failed": sums.failed,
-        "dropped": sums.dropped,
-        "rbo": shapes.number(_mean(sums.rbo, answered)),
-        "jaccard": shapes.number(_mean(sums.jaccard, answered)),
-        "a_empty": sums.a_empty,
-        "b_empty": sums.b_empty,
-        "a_seconds": shapes.number(_mean(sums.a_seconds, sums.timed)),
-        "b_seconds": shapes.number(_mean(sums.b_seconds, sums.timed)),
-    }
-
-
-def _mean(total: float, count: int) -> float | None:
-    return total / count if count else None
+    counts = dict.fromkeys(("rbo", "jaccard"), sums.pairs - sums.failed)
+    counts |= dict.fromkeys(("a_seconds", "b_seconds"), sums.timed)
+    means = {name: getattr(sums, name) / count if count else None for name, count in counts.items()}
+    return view_of(ShadowFigures, means, sums, rounding=True)
 
 
 _HOUR = 3_600_000_000
@@ -281,14 +266,8 @@ def _ask(
     plain = replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
     context = ProbeContext(retriever=plain, k=k, run_id="shadow")
     queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(waiting)]
-    answers: dict[int, Answer] = {}
-    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-        for batch in batches:
-            answers |= {waiting[place].id: one for place, one in batch if one.outcome is not Outcome.SKIPPED}
-            breaker = breaker.after(answer for _, answer in batch)
-            if stopping() or breaker.is_open:
-                break
-    return answers, breaker
+    answers, breaker = ask_in_turn(probe, context, queries, breaker, stopping=stopping)
+    return {waiting[place].id: one for place, one in answers.items() if one.outcome is not Outcome.SKIPPED}, breaker
 
 
 def _pair(question: Question, answer: Answer) -> AnsweredPair:

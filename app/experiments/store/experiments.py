@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.experiments.domain.interleaving import Preferences
+from app.experiments.domain.promotion import GateName, Waiver
 from app.experiments.tables import (
     experiment_counts,
     experiment_epochs,
@@ -325,16 +326,6 @@ class PromotionRow:
     created_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaiverRow:
-    """A waived gate."""
-
-    gate: str
-    reason: str
-    waived_by: str
-    waived_at: int
-
-
 def insert_promotion(connection: Connection, *, slug: str, body: Mapping[str, Any], at: int, by: str) -> bool:
     """Insert a promotion; False where one has the slug."""
     return (
@@ -379,10 +370,13 @@ def delete_waiver(connection: Connection, promotion_id: int, gate: str) -> bool:
     return connection.execute(sa.delete(promotion_waivers).where(mine)).rowcount == 1
 
 
-def list_waivers(connection: Connection, promotion_id: int) -> list[WaiverRow]:
-    """List the waivers of a promotion."""
+def list_waivers(connection: Connection, promotion_id: int) -> dict[GateName, Waiver]:
+    """Return the waivers of a promotion by gate."""
     statement = sa.select(promotion_waivers).where(promotion_waivers.c.promotion_id == promotion_id)
-    return [row_value(WaiverRow, row) for row in connection.execute(statement)]
+    return {
+        GateName(row.gate): Waiver(by=row.waived_by, reason=row.reason, at=row.waived_at)
+        for row in connection.execute(statement)
+    }
 
 
 def _forget_waivers(connection: Connection, promotion_id: int) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.annotation.store import tasks
-from app.annotation.store.tasks import RecallEstimate
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Outcome, RunStatus, Verdict
@@ -365,26 +364,12 @@ def _state(check: str, bits: int, *, expectations_changed: bool) -> CanaryState:
 def load_suite_recalls(store: Store, suite: str) -> list[PooledRecallView]:
     """Return the pooled recall of the retrievers of a suite, the deepest k first."""
     with store.read() as connection:
-        return [view_recall(row, task=row.task) for row in tasks.list_recalls(connection, suite=suite)]
+        return [
+            shapes.view_of(PooledRecallView, row, rounding=True) for row in tasks.list_recalls(connection, suite=suite)
+        ]
 
 
 def load_recalls(connection: Connection, suite: str, retriever: str) -> list[PooledRecallView]:
     """Return the pooled recall of a retriever over a suite, the deepest k first."""
     rows = tasks.list_recalls(connection, suite=suite, retriever=retriever)
-    return [view_recall(row, task=row.task) for row in rows]
-
-
-def view_recall(one: RecallEstimate, *, task: str) -> PooledRecallView:
-    """Return an estimate as JSON on the wire."""
-    return {
-        "retriever": one.retriever,
-        "k": one.k,
-        "value": shapes.number(one.value),
-        "low": shapes.number(one.low),
-        "high": shapes.number(one.high),
-        "found": one.found,
-        "relevant": shapes.number(one.relevant),
-        "queries": one.queries,
-        "frame": one.frame,
-        "task": task,
-    }
+    return [shapes.view_of(PooledRecallView, row, rounding=True) for row in rows]

@@ -5,7 +5,8 @@ A sentence names the step, its address and the error as people know it: `embedde
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ import numpy as np
 
 from app.base.texts import counted, plural
 from app.base.values import EMPTY, Answer, Outcome, Step
-from app.retrievers.domain.retrievers import PLACEHOLDER, Retriever
+from app.retrievers.domain.retrievers import PLACEHOLDER, Probe, ProbeContext, ProbeQuery, Retriever
 from app.retrievers.domain.views import FailureView, UnmeasuredView
 
 _Kind: TypeAlias = tuple[Step, str | None, Outcome, int | None]
@@ -349,3 +350,27 @@ def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
         return {"p50": None, "p95": None, "max": None}
     p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
     return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}
+
+
+def ask_in_turn(
+    probe: Probe,
+    context: ProbeContext,
+    queries: Sequence[ProbeQuery],
+    breaker: CircuitBreaker,
+    *,
+    stopping: Callable[[], bool] = lambda: False,
+    answered: Callable[[int], None] = lambda _: None,
+) -> tuple[dict[int, Answer], CircuitBreaker]:
+    """Answers by position, and the breaker after them; no more come once it is open, or `stopping`.
+
+    `answered` hears of how many more there are.
+    """
+    answers: dict[int, Answer] = {}
+    with closing(probe(context, queries)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            answers.update(batch)
+            answered(len(batch))
+            breaker = breaker.after(answer for _, answer in batch)
+            if stopping() or breaker.is_open:
+                break
+    return answers, breaker

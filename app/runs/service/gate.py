@@ -38,7 +38,7 @@ from app.records.domain import ReportDocument, ResultView
 from app.records.service.aggregates import run_body
 from app.retrievers.documents.embedding import ScorerDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.probe_failures import CircuitBreaker
+from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
 from app.retrievers.service import trials
 from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
@@ -244,14 +244,7 @@ def _ask(
     asking = _context(inputs, run_id)
     asks = inputs.asks
     breaker = CircuitBreaker(limit=asking.retriever.breaker)
-    known: dict[int, Answer] = {}
-    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
-        for batch in batches:
-            known.update(batch)
-            answered(len(batch))
-            breaker = breaker.after(answer for _, answer in batch)
-            if breaker.is_open:
-                break
+    known, breaker = ask_in_turn(probe, asking, asks, breaker, answered=answered)
     complete = len(known) == len(asks)
     why = breaker.reason if breaker.is_open and not complete else None
     return [known.get(ask.position) or skipped_answer(why) for ask in asks], why, complete

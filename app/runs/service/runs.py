@@ -20,7 +20,7 @@ from app.base.values import Answer
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.retrievers.domain.embeddings import Embed
-from app.retrievers.domain.probe_failures import CircuitBreaker, fan_out, lane_count
+from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, fan_out, lane_count
 from app.retrievers.domain.retrievers import Lane, Probe, ProbeContext
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
@@ -299,17 +299,8 @@ def _ask_lane(
             reserve=partial(reserve_rate, store, retriever.slug),
         ),
     )
-    answers: dict[int, Answer] = {}
-    with (
-        hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_PATIENCE_SECONDS),
-        closing(probe(asking, asks)) as batches,  # type: ignore[type-var] # a generator; Iterator has no close()
-    ):
-        for batch in batches:
-            answers.update(batch)
-            breaker = breaker.after(answer for _, answer in batch)
-            if breaker.is_open or stopping():
-                break
-    return answers, breaker
+    with hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_PATIENCE_SECONDS):
+        return ask_in_turn(probe, asking, asks, breaker, stopping=stopping)
 
 
 def _stage(store: Store, plan: Plan, lane: int, number: int, batch: Batch, *, now: int) -> set[int]:
