@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, NotRequired, Protocol
+from typing import Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
@@ -147,19 +147,17 @@ class NoticeAlert(TypedDict):
     reason: str
 
 
-class NoticeText(TypedDict):
-    """What every notice has, that of a test too."""
-
-    summary: str
-    links: NoticeLinks
-
-
 NoticeClass = TypedDict("NoticeClass", {"class": str}, total=False)
 
 
-class NoticeData(NoticeText, NoticeClass, total=False):
-    """An incident; `rule`, measure, value and canaries are of the alert of the transition."""
+class NoticeData(NoticeClass, total=False):
+    """An incident, a report or a test; `rule`, measure, value and canaries are of the alert of the transition.
 
+    A scheduled report is stored like this, without the links, as rendered when it was due.
+    """
+
+    summary: Required[str]
+    links: NoticeLinks
     incident_id: str
     alerts: list[NoticeAlert]
     alert_id: str
@@ -198,34 +196,11 @@ class NoticeData(NoticeText, NoticeClass, total=False):
     verdict: str | None
     """This and what follows are of a scheduled report alone."""
     since_run_id: str | None
-    lines: list[str]
-    markdown: str
-    html: str
-
-
-class ReportContent(TypedDict):
-    """What a scheduled report says, rendered when it was due."""
-
-    summary: str
+    """The run of the report before, of which it says what changed."""
     lines: list[str]
     """What comes first, in sentences without full stops."""
     markdown: str
     html: str
-    check: str
-    suite: str
-    retriever: str
-    run_id: str
-    since_run_id: str | None
-    """The run of the report before, of which it says what changed."""
-    verdict: str | None
-    health_score: float | None
-    coverage: float | None
-    measure: str | None
-    """The one to read first, see `measure_guide`."""
-    value: float | None
-    self_judged: NotRequired[bool]
-    """Absent from what earlier releases rendered."""
-    degraded_total: int | None
 
 
 class Notice(TypedDict):

@@ -40,7 +40,7 @@ from app.catalog.pages.suites import list_setup_steps
 from app.catalog.service import definitions
 from app.catalog.service.references import FILE
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
-from app.hooks.domain import DeliveryView
+from app.hooks.domain import DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
 from app.records import documents as shapes
 
@@ -94,7 +94,7 @@ def show_hooks(request: Request, store: StoreDep) -> HTMLResponse:
     return render(
         request,
         "hooks/hooks.html",
-        hooks=hooks.list_hooks(store, _now(), for_readers=only_reads(request)),
+        hooks=hooks.list_hooks(store, datetime.now(UTC), for_readers=only_reads(request)),
         kinds=KINDS,
     )
 
@@ -119,7 +119,7 @@ def show_hook(
 def test_hook(request: Request, store: StoreDep, slug: str) -> Response:
     """Send a test message, like every alert."""
     try:
-        delivery_id = deliveries.send_test(store, slug, now=_now())
+        delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
     except ConflictError as error:
         return _hook(request, store, slug, refused=str(error), status=409)
     wake(request)
@@ -130,11 +130,11 @@ def test_hook(request: Request, store: StoreDep, slug: str) -> Response:
 def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
     """Replay all dead deliveries of a hook, except those overtaken by a later notification."""
     try:
-        done = hooks.replay_all(store, slug, now=_now())
+        done = hooks.replay_all(store, slug, now=datetime.now(UTC))
     except ConflictError as error:
         return _hook(request, store, slug, refused=str(error), status=409)
     wake(request)
-    return _hook(request, store, slug, replayed={"replayed": done.replayed, "overtaken": done.overtaken})
+    return _hook(request, store, slug, replayed=done)
 
 
 @router.get("/new-hook")
@@ -188,7 +188,7 @@ def archive_hook(
 ) -> Response:
     """Archive a hook that no check uses; asks first while incidents are open at its receiver."""
     try:
-        definitions.archive_hook(store, vault, slug, now=_now(), force=force)
+        definitions.archive_hook(store, vault, slug, now=datetime.now(UTC), force=force)
     except UnendedIncidentsError as error:
         return _hook(request, store, slug, unended=error.finding, status=409)
     except ConflictError as error:
@@ -201,7 +201,7 @@ def _made(request: Request, store: Store, vault: Vault, form: Form) -> Response:
     try:
         refuse_other(kind, HOOK_KINDS, "kind")
         body = document(form, kind, slug, None)
-        definitions.save(store, vault, hooks.KIND, HookDocument, body, now=_now(), only_new=True)
+        definitions.save(store, vault, hooks.KIND, HookDocument, body, now=datetime.now(UTC), only_new=True)
     except InvalidInputError as error:
         return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
     except ConflictError as error:
@@ -217,7 +217,9 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form
         body = document(form, stored.body["kind"], slug, stored.body)
         revision = read_revision(form)
         force = bool(form.get(_FORCE))
-        definitions.save(store, vault, hooks.KIND, HookDocument, body, now=_now(), revision=revision, force=force)
+        definitions.save(
+            store, vault, hooks.KIND, HookDocument, body, now=datetime.now(UTC), revision=revision, force=force
+        )
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except UnendedIncidentsError as error:
@@ -242,13 +244,13 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
     *,
     test: str = "",
     refused: str = "",
-    replayed: Mapping[str, int] | None = None,
+    replayed: HookReplay | None = None,
     saved: bool = False,
     unended: str = "",
     status: int = 200,
 ) -> HTMLResponse:
     state = request.app.state
-    line = hooks.find_hook(store, slug, _now(), for_readers=only_reads(request))
+    line = hooks.find_hook(store, slug, datetime.now(UTC), for_readers=only_reads(request))
     recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
     has_checks = saved and bool(definitions.list_all(store, "check"))
@@ -263,7 +265,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
         meaning=KINDS[line.definition.body["kind"]],
         recent=recent,
         test=tested,
-        refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], _now()),
+        refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], datetime.now(UTC)),
         meanings=words.DELIVERY_STATES,
         refused=refused,
         unended=unended,
@@ -287,7 +289,7 @@ def _refresh_seconds(shown: Sequence[DeliveryView], now: datetime) -> int | None
 def _test(store: Store, slug: str, test: str) -> DeliveryView:
     """Find a test message of this hook. Raises NotFoundError for any other delivery."""
     view = alert_views.delivery(store, shapes.id_number(test, "delivery"))
-    if view["hook"] != slug or view["type"] != deliveries.TEST_MESSAGE:
+    if view["hook"] != slug or view["type"] != hooks.TEST:
         raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
     return view
 
@@ -335,10 +337,6 @@ def _warnings(request: Request, form: Form, kind: str) -> list[str]:
     """Why a hook could not reach the typed address, unless it is a name; see `hook_warnings`."""
     hook = {"kind": kind, "url": form.stripped("url"), "host": form.stripped("host")}
     return hooks.hook_warnings(request.app.state.hook_policy, hook)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 _DELIVERIES = 25

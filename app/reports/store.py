@@ -19,7 +19,7 @@ from app.catalog.tables import definitions, suite_versions
 from app.detection import store as detection
 from app.detection.store import DetectionRow
 from app.detection.tables import detectors
-from app.hooks.domain import ReportContent
+from app.hooks.domain import NoticeData
 from app.hooks.tables import alerts, reports
 from app.records.domain import RunDetails
 from app.records.store import results
@@ -178,7 +178,7 @@ def previous_run(connection: Connection, report: ReportRow) -> int | None:
     return run_id
 
 
-def finish_report(connection: Connection, report_id: int, *, run_id: int, content: ReportContent) -> bool:
+def finish_report(connection: Connection, report_id: int, *, run_id: int, content: NoticeData) -> bool:
     """Store what a report says, as sent; False where somebody already has, who has put it into the outbox too."""
     packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode())
     return _end(connection, report_id, state="sent", run_id=run_id, content=packed)
@@ -189,10 +189,10 @@ def skip_report(connection: Connection, report_id: int, reason: str) -> bool:
     return _end(connection, report_id, state="skipped", reason=reason)
 
 
-def read_content(connection: Connection, report_id: int) -> ReportContent:
+def read_content(connection: Connection, report_id: int) -> NoticeData:
     """Return what a sent report says."""
     packed = connection.execute(sa.select(reports.c.content).where(reports.c.id == report_id)).scalar_one()
-    content: ReportContent = json.loads(zlib.decompress(packed))
+    content: NoticeData = json.loads(zlib.decompress(packed))
     return content
 
 

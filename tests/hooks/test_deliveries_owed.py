@@ -128,7 +128,7 @@ def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world
 def _unended(world: World) -> list[str]:
     with world.store.read() as connection:
         hook = present(definitions.find_definition(connection, "hook", "ops"))
-        return [f"{one.incident_class} of {one.check}" for one in replays.unended_incidents(connection, hook.id)]
+        return [f"{kind} of {check}" for check, kind in replays.unended_incidents(connection, hook.id)]
 
 
 def test_an_incident_is_unended_at_a_receiver_from_its_first_message_to_its_resolve(world: World) -> None:

@@ -153,7 +153,7 @@ ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
 }
 """By who answers: the module that asks, and how; what comes back is why there is no answer."""
 NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
-    "a hook": ("hooks.client.receiver_answers", send_to_a_hook),
+    "a hook": ("hooks.client.webhook", send_to_a_hook),
     "an outward ping": ("hooks.client.webhook", ping),
 }
 """Those of whom the status decides."""

@@ -30,7 +30,7 @@ _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SilenceView]:
     """List the silences, each with its state and the open alerts it silences."""
     rows = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
-    states = silencing.states(store, rows[:limit], _now())
+    states = silencing.states(store, rows[:limit], datetime.now(UTC))
     items = [{**definition_shape(row), **states[row.id]} for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
@@ -49,7 +49,7 @@ def put_silence(
     given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)
     silencing.refuse_unknown_references(store, document)
-    _, created = definitions.put(store, vault, silencing.KIND, document, now=_now())
+    _, created = definitions.put(store, vault, silencing.KIND, document, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
     wake(request)
     return _shown(store, slug)
@@ -58,7 +58,7 @@ def put_silence(
 @router.delete("/silences/{slug}", status_code=204)
 def delete_silence(store: StoreDep, request: Request, slug: str) -> None:
     """End a silence: alerts that still fire are notified within seconds."""
-    definitions.archive(store, silencing.KIND, slug, now=_now())
+    definitions.archive(store, silencing.KIND, slug, now=datetime.now(UTC))
     wake(request)
 
 
@@ -67,28 +67,26 @@ def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: Op
     """Acknowledge an open alert: no more reminders, unless it escalates or is updated."""
     request_body = parse_document(AcknowledgeRequest, {} if body is None else body)
     number = shapes.id_number(alert_id, "alert")
-    notifications.acknowledge(store, number, by=request.state.identity.name, note=request_body.note, now=_now())
+    notifications.acknowledge(
+        store, number, by=request.state.identity.name, note=request_body.note, now=datetime.now(UTC)
+    )
     return alert_views.alert(store, number)
 
 
 @router.get("/checks/{slug}/alerting")
 def get_alerting(store: StoreDep, slug: str) -> CheckAlerting:
     """Explain why each rule of a check alerts or not: its last evaluation, next change, and active silences."""
-    return explanations.explain(store, slug, now=_now())
+    return explanations.explain(store, slug, now=datetime.now(UTC))
 
 
 @router.post("/hooks/{slug}/replay", status_code=202)
 def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
     """Put all dead deliveries of a hook back into the outbox, except those overtaken by a later notification."""
-    done = hooks.replay_all(store, slug, now=_now())
+    done = hooks.replay_all(store, slug, now=datetime.now(UTC))
     wake(request)
-    return HookReplay(hook=slug, replayed=done.replayed, overtaken=done.overtaken)
+    return done
 
 
 def _shown(store: Store, slug: str) -> DefinitionJson:
-    row, state = silencing.state(store, slug, _now())
+    row, state = silencing.state(store, slug, datetime.now(UTC))
     return {**definition_shape(row), **state}
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

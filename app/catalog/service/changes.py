@@ -116,11 +116,11 @@ def unended_incidents(
         left = {identity: name for identity, name in left.items() if identity not in kept}
     if left is not None and not left:
         return None
-    found = [one for one in replays.unended_incidents(connection, before.id) if one.check not in ended]
+    found = [one for one in replays.unended_incidents(connection, before.id) if one[0] not in ended]
     if not found:
         return None
     names = ", ".join(left.values()) if left else "its receiver"
-    classes = ", ".join(f"{one.incident_class} of check '{one.check}'" for one in found)
+    classes = ", ".join(f"{incident_class} of check '{check}'" for check, incident_class in found)
     return f"leaves {counted(len(found), 'incident')} open at {names}, which will not hear of the end: {classes}"
 
 

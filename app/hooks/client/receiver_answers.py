@@ -5,17 +5,12 @@ The status decides. Within a 2xx the body decides too where the receiver is a kn
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import Tls
-from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line, retry_after_seconds
-from app.base.net.transport import send_one
+from app.base.net.transfer import Failure, Response, retry_after_seconds
 from app.hooks.domain import Receipt
-from app.retrievers.client.messages import clean_message, masked, message_of_body, quoted
+from app.retrievers.client.messages import clean_message, message_of_body, quoted
 
 READ_BYTES = 4_096
 """Bytes of a response that are read."""
@@ -38,42 +33,6 @@ class HookError(StrEnum):
     REFUSED = "refused"
     SECRET = "secret"  # noqa: S105 - the name of a failure
     CONFIGURATION = "configuration"
-
-
-def post(  # noqa: PLR0913 - what a request and its judgment need
-    url: str,
-    body: bytes,
-    now: datetime,
-    *,
-    headers: tuple[bytes, ...] = (),
-    timeout_seconds: float,
-    policy: AddressPolicy,
-    user_agent: str,
-    authority: str | None = None,
-    refusal: Callable[[Response], str | None] | None = None,
-    secrets: tuple[str, ...] = (),
-) -> Receipt:
-    """Post JSON once and judge the answer.
-
-    `refusal` says how a 2xx refuses the message, None = it took it; None = every 2xx has. `secrets` are masked in it.
-    """
-    own = {"content-type": "application/json", "user-agent": user_agent}
-    request = Request(
-        url=url,
-        headers=(*(header_line(name, value) for name, value in own.items()), *headers, b"expect:"),
-        body=body,
-        timeout_seconds=timeout_seconds,
-        max_body_bytes=READ_BYTES,
-        wants_headers=True,
-    )
-    auth = RequestAuth(tls=None if authority is None else Tls(authority=authority))
-    response = send_one(request, policy=policy, auth=auth)
-    receipt = receipt_of(response, now)
-    reason = refusal(response) if receipt.ok and refusal is not None and response.failure is None else None
-    if reason is None:
-        return receipt
-    detail = f"answered {response.status}, but did not take it: {masked(reason, secrets)}"
-    return replace(receipt, ok=False, error=HookError.REFUSED, detail=detail, untaken=True)
 
 
 def stated_error(response: Response) -> str | None:

@@ -1,10 +1,13 @@
-"""Webhooks by the Standard Webhooks specification: one signed POST."""
+"""Hooks over the network: `Sender`, the hooks that are one POST of JSON, and the outward ping.
+
+Webhooks are signed by the Standard Webhooks specification.
+"""
 
 import base64
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -14,60 +17,73 @@ from urllib.parse import urlsplit
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from app.base.addresses import AddressPolicy, LookUp, Proxy, hook_remedy
-from app.base.net.transfer import Request, Response, blocked_text, header_line, parse_host
+from app.base.endpoints import Tls
+from app.base.net.transfer import Request, RequestAuth, Response, blocked_text, header_line, parse_host
 from app.base.net.transport import send_one
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.mail import send_mail
 from app.hooks.client.name_lookup import addresses_of
-from app.hooks.client.receiver_answers import HookError, post, refusal_of_chat, stated_error
+from app.hooks.client.receiver_answers import READ_BYTES, HookError, receipt_of, refusal_of_chat, stated_error
 from app.hooks.domain import Hook, HookKind, Message, Receipt
-from app.retrievers.client.messages import clean_message
+from app.retrievers.client.messages import clean_message, masked
 
 
 def send_webhook(
     hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str = "coalmine"
 ) -> Receipt:
-    """Attempt once; see `Send`. A hook without a secret is sent its message unsigned.
+    """Attempt once with a hook of a kind that is one POST of JSON; see `Send`.
 
-    Blocked is retried too: it is this installation's own setting, and mending that should still deliver the news.
+    A webhook without a secret is sent its message unsigned. The routing key joins an event of PagerDuty here, so that
+    no row of the outbox ever holds it. A proxy before Alertmanager may ask for user and password. Blocked is retried
+    too: it is this installation's own setting, and mending that should still deliver the news.
     """
-    try:
-        headers = _headers(hook, message, now)
-    except _SecretError:
-        detail = "the secret is not base64, with or without whsec_ before it; nothing was sent"
-        return Receipt(ok=False, error=HookError.SECRET, detail=detail, untaken=True)
-    return post(
-        hook.url,
-        message.body,
-        now,
-        headers=headers,
+    url, body = hook.url, message.body
+    refusal: Callable[[Response], str | None] = stated_error
+    headers = {"content-type": "application/json", "user-agent": user_agent}
+    match HookKind(hook.kind):
+        case HookKind.WEBHOOK:
+            try:
+                headers |= _signed(hook, message, now)
+            except (ValueError, RuntimeError, EmptyWebhookSecretError):
+                detail = "the secret is not base64, with or without whsec_ before it; nothing was sent"
+                return Receipt(ok=False, error=HookError.SECRET, detail=detail, untaken=True)
+            refusal = refusal_of_chat
+        case HookKind.SLACK:  # which answers 410 for an archived channel, and errors within a 200 too
+            refusal = refusal_of(url)
+        case HookKind.PAGERDUTY:
+            event = {"routing_key": hook.secret, **json.loads(body)}
+            body = json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode()
+        case HookKind.ALERTMANAGER:
+            url = url.rstrip("/") + "/api/v2/alerts"
+            if hook.username is not None and hook.secret is not None:
+                proof = base64.b64encode(f"{hook.username}:{hook.secret}".encode()).decode()
+                headers["authorization"] = f"Basic {proof}"
+    request = Request(
+        url=url,
+        headers=(*(header_line(name, value) for name, value in headers.items()), b"expect:"),
+        body=body,
         timeout_seconds=hook.timeout_seconds,
-        policy=policy,
-        user_agent=user_agent,
-        authority=hook.authority,
-        refusal=refusal_of_chat,
-        secrets=tuple(filter(None, (hook.secret, hook.url))),
+        max_body_bytes=READ_BYTES,
+        wants_headers=True,
     )
+    auth = RequestAuth(tls=None if hook.authority is None else Tls(authority=hook.authority))
+    response = send_one(request, policy=policy, auth=auth)
+    receipt = receipt_of(response, now)
+    reason = refusal(response) if receipt.ok and response.failure is None else None
+    if reason is None:
+        return receipt
+    detail = f"answered {response.status}, but did not take it: {masked(reason, _secrets(hook))}"
+    return replace(receipt, ok=False, error=HookError.REFUSED, detail=detail, untaken=True)
 
 
-def _headers(hook: Hook, message: Message, now: datetime) -> tuple[bytes, ...]:
+def _signed(hook: Hook, message: Message, now: datetime) -> dict[str, str]:
+    """Headers of Standard Webhooks. Raises what the package does for a secret that cannot sign."""
     moment = now.astimezone(UTC)  # the package takes the clock's face for UTC, whatever its zone
     headers = {"webhook-id": message.id, "webhook-timestamp": str(math.floor(moment.timestamp()))}
     if hook.secret is not None:
-        headers["webhook-signature"] = _signature(hook.secret, message, moment)
-    return tuple(header_line(name, value) for name, value in headers.items())
-
-
-class _SecretError(Exception):
-    """The secret cannot sign."""
-
-
-def _signature(secret: str, message: Message, moment: datetime) -> str:
-    try:
-        signer = Webhook(secret)
-    except (ValueError, RuntimeError, EmptyWebhookSecretError) as error:
-        raise _SecretError from error
-    return str(signer.sign(msg_id=message.id, timestamp=moment, data=message.body.decode()))
+        signer = Webhook(hook.secret)
+        headers["webhook-signature"] = str(signer.sign(msg_id=message.id, timestamp=moment, data=message.body.decode()))
+    return headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +108,13 @@ class Sender:
         return replace(receipt, detail=f"{receipt.detail}. {remedy}") if remedy else receipt
 
     def _send(self, hook: Hook, message: Message, now: datetime, policy: AddressPolicy) -> Receipt:
-        user_agent = self.user_agent
-        match HookKind(hook.kind):
-            case HookKind.WEBHOOK:
-                return send_webhook(hook, message, now, policy=policy, user_agent=user_agent)
-            case HookKind.SLACK:
-                return send_slack(hook, message, now, policy=policy, user_agent=user_agent)
-            case HookKind.PAGERDUTY:
-                return send_pagerduty(hook, message, now, policy=policy, user_agent=user_agent)
-            case HookKind.ALERTMANAGER:
-                return send_alertmanager(hook, message, now, policy=policy, user_agent=user_agent)
+        match hook.kind:
             case HookKind.EMAIL:
                 return send_mail(hook, message, now, policy=policy)
             case HookKind.APPRISE:
                 return send_apprise(hook, message, now, policy=policy)
+            case _:
+                return send_webhook(hook, message, now, policy=policy, user_agent=self.user_agent)
 
 
 def _with_own_proxy(policy: AddressPolicy, hook: Hook) -> AddressPolicy:
@@ -131,7 +140,6 @@ def _refusal_behind_proxy(policy: AddressPolicy, hook: Hook, look_up: LookUp) ->
 _WITHOUT_PROXY = frozenset({HookKind.EMAIL, HookKind.APPRISE})
 
 
-ALERTS_PATH = "/api/v2/alerts"
 _SLACK_HOSTS: Final = ("slack.com", "slack-gov.com")
 _REFUSAL_OF_TEAMS: Final = "webhook message delivery failed"
 _ERROR_OF_SLACK: Final = re.compile(
@@ -139,59 +147,6 @@ _ERROR_OF_SLACK: Final = re.compile(
     r"posting_to_\w+_denied|too_many_\w+|team_disabled|rate_limited|rollup_error|missing_\w+|msg_\w+|fatal_error"
 )
 """Documented at https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and of `chat.postMessage`."""
-
-
-def send_slack(hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str) -> Receipt:
-    """Attempt once; see `Send`. Slack answers 410 for an archived channel, and errors within a 200 too."""
-    return post(
-        hook.url,
-        message.body,
-        now,
-        timeout_seconds=hook.timeout_seconds,
-        policy=policy,
-        user_agent=user_agent,
-        authority=hook.authority,
-        refusal=refusal_of(hook.url),
-        secrets=_secrets(hook),
-    )
-
-
-def send_pagerduty(hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str) -> Receipt:
-    """Attempt once; see `Send`. The routing key joins the event here, so that no row of the outbox ever holds it."""
-    event: Mapping[str, object] = {"routing_key": hook.secret, **json.loads(message.body)}
-    return post(
-        hook.url,
-        json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode(),
-        now,
-        timeout_seconds=hook.timeout_seconds,
-        policy=policy,
-        user_agent=user_agent,
-        authority=hook.authority,
-        refusal=stated_error,
-        secrets=_secrets(hook),
-    )
-
-
-def send_alertmanager(
-    hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str
-) -> Receipt:
-    """Attempt once; see `Send`. `url` is where Alertmanager is; a proxy before it may ask for user and password."""
-    headers: tuple[bytes, ...] = ()
-    if hook.username is not None and hook.secret is not None:
-        proof = base64.b64encode(f"{hook.username}:{hook.secret}".encode()).decode()
-        headers = (header_line("authorization", f"Basic {proof}"),)
-    return post(
-        hook.url.rstrip("/") + ALERTS_PATH,
-        message.body,
-        now,
-        headers=headers,
-        timeout_seconds=hook.timeout_seconds,
-        policy=policy,
-        user_agent=user_agent,
-        authority=hook.authority,
-        refusal=stated_error,
-        secrets=_secrets(hook),
-    )
 
 
 def refusal_of(url: str) -> Callable[[Response], str | None]:
@@ -225,8 +180,8 @@ def _quoted(text: str) -> str:
 
 
 def _secrets(hook: Hook) -> tuple[str, ...]:
-    """Return what must not be shown of a hook: its secret, and of its address the path."""
-    parts = urlsplit(hook.url).path.split("/")
+    """Return what must not be shown of a hook: its secret, its address and, but of a webhook, the path of that."""
+    parts = urlsplit(hook.url).path.split("/") if hook.kind != HookKind.WEBHOOK else ()
     return tuple(filter(None, (hook.secret, hook.url, *(part for part in parts if len(part) > len("services")))))
 
 

@@ -28,7 +28,10 @@ _STYLE = "font-family:sans-serif;font-size:14px;color:#111827"
 def email_body(hook: Hook, notice: Notice, message_id: str) -> bytes:
     """Write a notice as the message this hook sends."""
     texts = notice_text(notice)
-    return mail_body(hook, notice, message_id, text=_text(texts), html=_html(texts), thread=texts.dedupe_key)
+    parts = (_head(texts), texts.fact_lines, texts.canary_lines, texts.link_lines)
+    text = "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    html = "\n".join(_elements(texts)) + "\n"
+    return mail_body(hook, notice, message_id, text=text, html=html, thread=texts.dedupe_key)
 
 
 def mail_body(hook: Hook, notice: Notice, message_id: str, *, text: str, html: str, thread: str) -> bytes:
@@ -66,30 +69,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _text(texts: NoticeText) -> str:
-    parts = ["\n".join(part) for part in (_head(texts), _facts(texts), _canaries(texts), _links(texts)) if part]
-    return "\n\n".join(parts) + "\n"
-
-
 def _head(texts: NoticeText) -> list[str]:
     reason = [texts.reason] if texts.reason and texts.reason not in texts.summary else []
     return [texts.summary, *reason, *texts.next_step]
-
-
-def _facts(texts: NoticeText) -> list[str]:
-    return [f"{name}: {value}" for name, value in texts.facts]
-
-
-def _canaries(texts: NoticeText) -> list[str]:
-    return [*(f"- {line}" for line in texts.canaries), *texts.remarks]
-
-
-def _links(texts: NoticeText) -> list[str]:
-    return [f"{name}: {url}" for name, url in texts.links]
-
-
-def _html(texts: NoticeText) -> str:
-    return "\n".join(_elements(texts)) + "\n"
 
 
 def _elements(texts: NoticeText) -> Iterator[str]:
@@ -113,37 +95,25 @@ _CALLS = re.compile(r"(?<=[<@#!&])(?=[\w!@#&^/])|(?<=\])(?=[(\[:])")
 """Between the characters that make mentions, links and tags of the services, and what they would call; and between
 the words and the address of a link in Markdown."""
 _BROKEN = "\u200b"
+_CALM = {"hook.test": "info", "alert.resolved": "success"}
+"""Apprise's types of notices that are no fault."""
 
 
 def apprise_body(notice: Notice) -> bytes:
     """Write a notice for Apprise. Mentions and links are broken up: its services escape as they see fit, or not."""
     texts = notice_text(notice)
-    message = {"title": defused(texts.summary), "body": _apprise_text(texts), "type": _type(texts)}
+    lines = [texts.reason or texts.summary, *texts.next_step, *texts.fact_lines, *texts.canary_lines]
+    kind = "failure" if texts.severity == "critical" else "warning"
+    if texts.type in _CALM:
+        kind = _CALM[texts.type]
+    body = "\n".join([*map(defused, lines), *texts.link_lines])
+    message = {"title": defused(texts.summary), "body": body, "type": kind}
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def defused(text: str) -> str:
     """Break up what services could take for a mention, a tag or a link, by an invisible space."""
     return _CALLS.sub(_BROKEN, text)
-
-
-def _apprise_text(texts: NoticeText) -> str:
-    lines = [
-        texts.reason or texts.summary,
-        *texts.next_step,
-        *(f"{name}: {value}" for name, value in texts.facts),
-    ]
-    lines += [f"- {line}" for line in texts.canaries]
-    lines += texts.remarks
-    return "\n".join([*map(defused, lines), *(f"{name}: {url}" for name, url in texts.links)])
-
-
-def _type(texts: NoticeText) -> str:
-    if texts.test:
-        return "info"
-    if texts.resolved:
-        return "success"
-    return "failure" if texts.severity == "critical" else "warning"
 
 
 READY: Final = "report.ready"

@@ -13,7 +13,7 @@ from app.alerts.domain.evidence import ChangedCanary, lost_text
 from app.base.texts import bound_text, ratio_text
 from app.base.values import Reason
 from app.catalog.domain.judgments import labelled
-from app.hooks.domain import Notice, NoticeData, NoticeLinks
+from app.hooks.domain import Notice, NoticeData
 
 LONGEST_TITLE: Final = 600
 LONGEST_REASON: Final = 1_000
@@ -105,14 +105,24 @@ class NoticeText:
         return [f"What to do: {self.advice}"] if self.advice else []
 
     @property
+    def fact_lines(self) -> list[str]:
+        """A line for each fact."""
+        return [f"{name}: {value}" for name, value in self.facts]
+
+    @property
+    def canary_lines(self) -> list[str]:
+        """A line with a dash for each canary, and the remarks."""
+        return [*(f"- {line}" for line in self.canaries), *self.remarks]
+
+    @property
+    def link_lines(self) -> list[str]:
+        """A line for each link."""
+        return [f"{name}: {url}" for name, url in self.links]
+
+    @property
     def resolved(self) -> bool:
         """Whether the incident is resolved."""
         return self.type == "alert.resolved"
-
-    @property
-    def test(self) -> bool:
-        """Whether it is a test message."""
-        return self.type == "hook.test"
 
 
 def notice_text(notice: Notice) -> NoticeText:
@@ -122,6 +132,7 @@ def notice_text(notice: Notice) -> NoticeText:
     canaries = tuple(map(_canary, degraded[:_MOST_CANARIES]))
     headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).removeprefix("alert."))
     check = clean(data.get("check"), _LONGEST_FACT)
+    links: Mapping[str, object] = data.get("links") or {}
     return NoticeText(
         type=notice["type"],
         headline=headline,
@@ -137,7 +148,11 @@ def notice_text(notice: Notice) -> NoticeText:
         canaries=canaries,
         more=max((data.get("changed_total") or 0) - len(canaries), 0),
         before=data.get("failing_before") or 0,
-        links=tuple(_links(data.get("links") or {})),
+        links=tuple(
+            (label, url)
+            for name, label in _LINKS.items()
+            if isinstance(url := links.get(name), str) and _LINK.fullmatch(url)
+        ),
     )
 
 
@@ -175,11 +190,8 @@ def _facts(data: NoticeData, headline: str) -> Iterator[tuple[str, str]]:
     measure, value = data.get("measure"), data.get("value")
     threshold: object = data.get("threshold")
     if measure is not None and value is not None:
-        bound = (
-            f" (bound {bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)})"
-            if threshold is not None
-            else ""
-        )
+        bound_shown = bound_text(threshold) if isinstance(threshold, float) else clean(threshold, 40)
+        bound = "" if threshold is None else f" (bound {bound_shown})"
         label = labelled(clean(measure, _LONGEST_FACT), self_judged=data.get("self_judged"))
         yield label[:1].upper() + label[1:], f"{_number(value)}{bound}"
     for name, label in (("health_score", "Health score"), ("coverage", "Coverage")):
@@ -242,10 +254,3 @@ _SHOWN_BY_RANK: Final = frozenset({Reason.MISSING, Reason.REGRESSED})
 
 def _rank(rank: object) -> str:
     return "not found" if rank is None else clean(rank, 10)
-
-
-def _links(links: NoticeLinks) -> Iterator[tuple[str, str]]:
-    for name, label in _LINKS.items():
-        url = links.get(name)
-        if isinstance(url, str) and _LINK.fullmatch(url):
-            yield label, url

@@ -117,7 +117,7 @@ def _annotations(texts: NoticeText) -> dict[str, str]:
         "advice": texts.advice,
         "severity": texts.severity,
         "rules": ", ".join(texts.rules),
-        "facts": "\n".join(f"{name}: {value}" for name, value in texts.facts),
+        "facts": "\n".join(texts.fact_lines),
         "canaries": "\n".join([*texts.canaries, *texts.remarks]),
         "alert_url": links.get("Alert", ""),
         "check_url": links.get("Check", ""),

@@ -18,7 +18,6 @@ from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_su
 from app.alerts.service.evidence import Explanation, explain, facts_of, run_ids_of, since
 from app.alerts.service.notifications import adopt_announced
 from app.alerts.service.views import Links, filled_links
-from app.alerts.store import AlertRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
 from app.base.texts import LATENCY_NAMES
@@ -34,7 +33,6 @@ from app.hooks.domain import (
     Hook,
     Message,
     Notice,
-    NoticeAlert,
     NoticeData,
     Receipt,
     Send,
@@ -53,7 +51,6 @@ logger = logging.getLogger("coalmine.deliveries")
 
 _ARCHIVED = "The hook was archived."
 _RANDOM = SystemRandom()  # jitter, apart from any seeded sequence
-TEST_MESSAGE = outbox.TEST
 RESOLVED = "alert.resolved"
 UNPREPARED = "configuration"
 BUG = "bug"
@@ -263,12 +260,20 @@ def attempt_row(receipt: Receipt, now: datetime) -> AttemptRow:
 def send_test(store: Store, slug: str, *, now: datetime) -> int:
     """Put a test message for a hook into the outbox, sent like every alert; returns its id."""
     with store.write() as connection:
-        hook = definitions.find_definition(connection, "hook", slug)
-        if hook is None or hook.archived_at is not None:
-            raise NotFoundError(f"there is no hook '{slug}'")
-        if hook.disabled_reason is not None:
-            raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
-        return outbox.enqueue_test(connection, hook.id, TEST_MESSAGE, to_us(now))
+        hook = enabled_hook(connection, slug)
+        return outbox.enqueue_test(connection, hook.id, to_us(now))
+
+
+def enabled_hook(connection: Connection, slug: str) -> Definition:
+    """Return a hook in force, locked. Raises NotFoundError, and ConflictError for one that is disabled."""
+    hook = definitions.find_definition(connection, "hook", slug)
+    if hook is None or hook.archived_at is not None:
+        raise NotFoundError(f"there is no hook '{slug}'")
+    definitions.lock_definition(connection, hook.id)
+    hook = definitions.definition_by_id(connection, hook.id)
+    if hook.disabled_reason is not None:
+        raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
+    return hook
 
 
 def hook_value(vault: Vault, definition: Definition) -> Hook:
@@ -289,7 +294,6 @@ def is_final_resolve(delivery: DeliveryRow, hook: Definition) -> bool:
 
 _LONGEST_QUERY = 300
 _NOT_DIAGNOSED: Final[Degradation] = {"cause": None, "cause_reason": None, "persistent": None}
-_RESOLVED = "alert.resolved"
 _GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 
@@ -311,29 +315,14 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
 def _report_data(connection: Connection, report_id: int, links: Links) -> NoticeData:
     """Return the data of a scheduled report, rendered when it was due."""
     content = report_rows.read_content(connection, report_id)
-    run = f"{links.public_url}/runs/{content['run_id']}"
     since = f"&since={content['since_run_id']}" if content["since_run_id"] else ""
     return {
-        "summary": content["summary"],
-        "check": content["check"],
-        "suite": content["suite"],
-        "retriever": content["retriever"],
-        "run_id": content["run_id"],
-        "since_run_id": content["since_run_id"],
-        "verdict": content["verdict"],
-        "health_score": content["health_score"],
-        "coverage": content["coverage"],
-        "measure": content["measure"],
-        "value": content["value"],
-        "self_judged": content.get("self_judged", False),
-        "degraded_total": content["degraded_total"],
-        "lines": content["lines"],
-        "markdown": content["markdown"],
-        "html": content["html"],
+        **content,
+        "self_judged": content.get("self_judged", False),  # absent from what earlier releases rendered
         "links": {
             "alert": None,
             "check": f"{links.public_url}/checks/{content['check']}",
-            "run": run,
+            "run": f"{links.public_url}/runs/{content['run_id']}",
             "report": f"{links.public_url}/v1/runs/{content['run_id']}/report?format=html{since}",
             "dashboard": None,
             "runbook": None,
@@ -348,7 +337,6 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
     transition = rows.find_transition(connection, transition_id)
     alert = rows.find_alert(connection, transition.alert_id)
     assert alert is not None  # noqa: S101 - the transition's foreign key
-    members = rows.alerts_of_incident(connection, incident_id)
     # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
     check = definitions.definition_by_id(connection, alert.check_id)
@@ -360,14 +348,25 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
     listed = transition.evidence.get("canaries", []) if about_canaries else []
     degraded = [_worst(canary, explanation) for canary in listed]
     degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
-    bad = kind != _RESOLVED
+    bad = kind != RESOLVED
     is_measured = alert.kind != RuleKind.REGRESSION  # the evidence of a detector is no measure
     # The notice is about the incident, which may be older than the alert of the transition.
     facts = replace(facts_of(alert, runs, explanation, fault_start, transition), opened_at=from_us(incident.opened_at))
     return {
         "incident_id": str(incident.id),
         "class": incident.incident_class,
-        "alerts": [_member(one) for one in members],
+        "alerts": [
+            {
+                "alert_id": str(one.id),
+                "rule": one.rule_key,
+                "kind": one.kind,
+                "scope": one.scope,
+                "severity": one.severity,
+                "state": one.state,
+                "reason": one.reason,
+            }
+            for one in rows.alerts_of_incident(connection, incident_id)
+        ],
         "alert_id": str(incident.alert_id),
         "dedupe_key": incident.dedupe_key,
         "severity": severity,
@@ -403,19 +402,6 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
         "fleet": explanation.fleet_view if explanation is not None and bad else None,
         "since": fault_start.view if fault_start is not None and bad else None,
         "links": filled_links(links, alert, transition.run_id),
-    }
-
-
-def _member(alert: AlertRow) -> NoticeAlert:
-    """One alert that is or was part of an incident, in its current state."""
-    return {
-        "alert_id": str(alert.id),
-        "rule": alert.rule_key,
-        "kind": alert.kind,
-        "scope": alert.scope,
-        "severity": alert.severity,
-        "state": alert.state,
-        "reason": alert.reason,
     }
 
 

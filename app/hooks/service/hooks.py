@@ -20,13 +20,14 @@ from app.catalog.service.references import require
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.hooks.documents import PAGERDUTY_URL
-from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, Message, Receipt, Send, mail_port_hint
+from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, HookReplay, Message, Receipt, Send, mail_port_hint
 from app.hooks.service.deliveries import (
     RESOLVED,
     PreparedDelivery,
     SentDelivery,
     attempt_row,
     deliver_next,
+    enabled_hook,
     hook_value,
     resend_at,
     send_prepared,
@@ -37,6 +38,7 @@ from app.hooks.store.outbox import DeliveryCounts, DeliveryRow
 from app.records.store import series
 
 KIND = "hook"
+TEST: Final = outbox.TEST
 LATELY: Final = timedelta(days=1)
 """Period of the failure count."""
 
@@ -84,12 +86,7 @@ def destination(hook: Mapping[str, Any]) -> str:
         return f"{', '.join(hook['to'])} through {hook['host']}"
     if kind in (HookKind.SLACK, HookKind.APPRISE):
         return f"{'Slack' if kind == HookKind.SLACK else 'a service of Apprise'}; the address is a secret"
-    url = hook["url"] or PAGERDUTY_URL
-    return _masked(url)
-
-
-def _masked(url: str) -> str:
-    parts = urlsplit(url)
+    parts = urlsplit(hook["url"] or PAGERDUTY_URL)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"
 
@@ -134,13 +131,11 @@ def notes_on_hooks(
     names = [host for _, host in hosts if literal(host) is None]
     leads = look_up(names) if look_up is not None and names else {}
     judged = [(slug, hook_warning(policy, host, leads.get(host, ()))) for slug, host in hosts]
-    judged += [(str(hook.get("slug") or ""), _port_hint(hook)) for hook in hooks]
+    for hook in hooks:
+        port = str(hook.get("port") or "")
+        if hook.get("kind") == HookKind.EMAIL and port.isdecimal():
+            judged.append((str(hook.get("slug") or ""), mail_port_hint(int(port), str(hook.get("tls") or ""))))
     return [(slug, warning) for slug, warning in judged if warning is not None]
-
-
-def _port_hint(hook: Mapping[str, Any]) -> str | None:
-    port, tls = str(hook.get("port") or ""), str(hook.get("tls") or "")
-    return mail_port_hint(int(port), tls) if hook.get("kind") == HookKind.EMAIL and port.isdecimal() else None
 
 
 def _hosts(hook: Mapping[str, Any]) -> tuple[str, ...]:
@@ -156,35 +151,21 @@ def _hosts(hook: Mapping[str, Any]) -> tuple[str, ...]:
 _PAGE = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """Counts of a replay of a hook."""
-
-    replayed: int
-    overtaken: int
-    """Left dead: a later delivery of the incident overtook them, or it was resolved before the hook was notified."""
-
-
-def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
+def replay_all(store: Store, slug: str, *, now: datetime) -> HookReplay:
     """Put every dead delivery of a hook that is about an incident back into the outbox, oldest first.
 
-    Raises NotFoundError, and ConflictError for a hook that is disabled.
+    Left dead are those that a later delivery of the incident overtook, or whose incident was resolved before the hook
+    was notified. Raises NotFoundError, and ConflictError for a hook that is disabled.
     """
     with store.write() as connection:
-        hook = definitions.find_definition(connection, "hook", slug)
-        if hook is None or hook.archived_at is not None:
-            raise NotFoundError(f"there is no hook '{slug}'")
-        definitions.lock_definition(connection, hook.id)
-        hook = definitions.definition_by_id(connection, hook.id)
-        if hook.disabled_reason is not None:
-            raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
+        hook = enabled_hook(connection, slug)
         replayed = overtaken = 0
         for delivery in sorted(_dead(connection, hook.id), key=lambda row: row.id):
-            if replays.is_overtaken(connection, delivery) or not with_resolve(connection, delivery):
+            if replays.is_overtaken(connection, delivery) or not _with_resolve(connection, delivery):
                 overtaken += 1
             elif replays.replay_delivery(connection, delivery.id, to_us(now)):
                 replayed += 1
-        return Replayed(replayed=replayed, overtaken=overtaken)
+        return HookReplay(hook=slug, replayed=replayed, overtaken=overtaken)
 
 
 def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
@@ -204,7 +185,7 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
             raise ConflictError("only a dead delivery can be replayed")
         if replays.is_overtaken(connection, delivery):
             raise ConflictError("a later delivery about this incident has reached the hook or is on its way")
-        ids = with_resolve(connection, delivery)
+        ids = _with_resolve(connection, delivery)
         if not ids:
             raise ConflictError(
                 "the incident has resolved since, and the hook was never notified of it: there is nothing to resolve"
@@ -213,7 +194,7 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
             replays.replay_delivery(connection, number, to_us(now))
 
 
-def with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
+def _with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
     """Ids to replay with a dead delivery that nothing overtook, itself first.
 
     A trigger of a resolved incident needs its resolve, or it would stay open at the receiver for ever; empty where

@@ -146,22 +146,15 @@ def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[i
     by_delivery: dict[int, list[AttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
     for row in connection.execute(statement):
         by_delivery[row.delivery_id].append(
-            AttemptRow(
-                at=row.at,
-                http_status=row.http_status,
-                error=row.error,
-                detail=row.detail,
-                latency_seconds=row.latency_seconds,
-            )
+            AttemptRow(**{name: getattr(row, name) for name in AttemptRow.__dataclass_fields__})
         )
     return by_delivery
 
 
 def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow) -> None:
     """Append an attempt; only the newest `MOST_ATTEMPTS` failed ones are kept."""
-    columns = ("delivery_id", "at", "http_status", "error", "detail", "latency_seconds")
-    row = (delivery_id, attempt.at, attempt.http_status, attempt.error, attempt.detail, attempt.latency_seconds)
-    insert_new(connection, attempts, columns, [row])
+    columns = ("delivery_id", *AttemptRow.__dataclass_fields__)
+    insert_new(connection, attempts, columns, [(delivery_id, *astuple(attempt))])
     of_delivery = attempts.c.delivery_id == delivery_id
     newest = sa.select(attempts.c.id).where(of_delivery).order_by(attempts.c.id.desc())
     beyond = newest.offset(MOST_ATTEMPTS).limit(1).scalar_subquery()
@@ -196,7 +189,7 @@ def count_pending(connection: Connection) -> tuple[int, int | None]:
     return pending, oldest
 
 
-def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> int:
+def enqueue_test(connection: Connection, hook_id: int, now: int) -> int:
     """Insert a test delivery for a hook; returns its id."""
     for microsecond in range(now, now + 1000):  # two tests in one microsecond are still two messages
         inserted = insert_one(
@@ -204,7 +197,7 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
             deliveries,
             hook_id=hook_id,
             message_id=f"msg_test_{hook_id}_{microsecond}",
-            type=kind,
+            type=TEST,
             state="pending",
             created_at=now,
             next_attempt_at=now,
@@ -359,11 +352,12 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
     Of those whose last attempt got no response and failed with one of `errors`, the one with the oldest last attempt:
     one that fails again comes last. Not those with a response, which may have asked for a delay.
     """
-    # The sum keeps SQLite from walking all deliveries of the hook.
-    of_hook = sa.and_(
-        deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == sql_literal("pending")
+    waits = sa.and_(
+        of_hook(deliveries) == hook_id,
+        deliveries.c.state == sql_literal("pending"),
+        deliveries.c.claimed_by.is_(None),
+        deliveries.c.next_attempt_at > now,
     )
-    waits = sa.and_(of_hook, deliveries.c.claimed_by.is_(None), deliveries.c.next_attempt_at > now)
     soonest = (deliveries.c.next_attempt_at, deliveries.c.id)
     few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_MAX_CANDIDATES)
     tried = attempts.alias()

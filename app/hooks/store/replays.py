@@ -4,7 +4,6 @@ Replays keep an order that receivers understand: no trigger after its resolve.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -92,19 +91,11 @@ def resolve_of(connection: Connection, delivery: DeliveryRow) -> DeliveryRow | N
     return delivery_from_row(row) if row else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnendedIncident:
-    """An incident that a receiver was told of, and not of its end."""
+def unended_incidents(connection: Connection, hook_id: int) -> list[tuple[str, str]]:
+    """List the incidents, by check and class, of which a receiver was told and whose end is still to be sent.
 
-    check: str
-    incident_class: str
-
-
-def unended_incidents(connection: Connection, hook_id: int) -> list[UnendedIncident]:
-    """List the incidents that the receiver of a hook took a message of, or may have, and whose end is still to be sent.
-
-    They are open, or their resolve waits: it is pending, or dead and may be replayed. Of several with one key the
-    newest counts, since its resolve ends them all at the receiver.
+    It took a message of them, or may have. They are open, or their resolve waits: it is pending, or dead and may be
+    replayed. Of several with one key the newest counts, since its resolve ends them all at the receiver.
     """
     trigger, resolve, later, theirs = deliveries.alias(), deliveries.alias(), deliveries.alias(), incidents.alias()
     taken = sa.or_(trigger.c.state == "delivered", trigger.c.may_be_taken, trigger.c.claimed_by.is_not(None))
@@ -135,7 +126,7 @@ def unended_incidents(connection: Connection, hook_id: int) -> list[UnendedIncid
         .distinct()
         .order_by(definitions.c.slug, incidents.c.incident_class)
     )
-    return [UnendedIncident(check=row.slug, incident_class=row.incident_class) for row in connection.execute(statement)]
+    return [(row.slug, row.incident_class) for row in connection.execute(statement)]
 
 
 def incidents_with_key_of(incident_id: int | None) -> sa.Select[tuple[int]]:

@@ -23,7 +23,7 @@ from app.catalog.store.definitions import Definition
 from app.comparison.domain.outcomes import Change
 from app.comparison.domain.views import CanaryDifference
 from app.comparison.service import comparisons
-from app.hooks.domain import ReportContent
+from app.hooks.domain import NoticeData
 from app.hooks.store import outbox
 from app.hooks.store.outbox import NewDelivery
 from app.records import documents as shapes
@@ -188,7 +188,7 @@ def _load(store: Store, run_id: int, before: int | None) -> FullReport:
     return load_report(store, str(run_id))
 
 
-def _content(report: FullReport, *, has_news: bool) -> ReportContent:
+def _content(report: FullReport, *, has_news: bool) -> NoticeData:
     """Return what a report says, of which the bodies for each kind of hook are made."""
     run, guide = report["run"], report["guide"]
     lines = [*reports.lead_lines(report), reports.counts_line(run), *change_lines(report)]
