@@ -1,6 +1,6 @@
 """Formats numbers, durations and names for sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -110,6 +110,12 @@ LATENCY_NAMES: Final[Mapping[Percentile, str]] = {
     Percentile.MAX: "longest latency",
 }
 _MINUTE = 60
+
+
+def named_text(names: Sequence[str], most: int = 5) -> str:
+    """First of many names, and how many there are beside: `a, b and 1,203 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def counted(count: int, noun: str) -> str:

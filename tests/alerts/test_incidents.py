@@ -50,6 +50,7 @@ def alert(
     """Describe an alert as it stands; `entered`: it is part of the incident."""
     return Member(
         alert_id=number,
+        rule="rule",
         kind=kind,
         severity=severity,
         state=AlertState.RESOLVED if change is RESOLVED else FIRING,
@@ -521,6 +522,7 @@ class Outbox(RuleBasedStateMachine):
         members = [
             Member(
                 alert_id=one.id,
+                rule="rule",
                 kind=one.kind,
                 severity=one.severity,
                 state=one.state,

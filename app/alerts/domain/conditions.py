@@ -30,15 +30,15 @@ LATENCIES: Final = NumberWriter(value=seconds_text, bound=seconds_text)
 class Condition:
     """Result of a rule on one run: bad (with a severity), good beyond the margin, or neither."""
 
-    measured: bool
-    """False: the run has no value for the rule and enters no window."""
-    severity: Severity | None
-    value: float | None
-    threshold: float | None
-    """The bound that was crossed, else the mildest one."""
-    good_beyond_margin: bool
     reason: str
     """A sentence without its full stop, for people."""
+    measured: bool = True
+    """False: the run has no value for the rule and enters no window."""
+    severity: Severity | None = None
+    value: float | None = None
+    threshold: float | None = None
+    """The bound that was crossed, else the mildest one."""
+    good_beyond_margin: bool = False
     baseline: float | None = None
     """What the value was compared with, where that is a baseline."""
     since_run: int | None = None
@@ -61,7 +61,12 @@ def judge_bounds(rule: Rule, name: str, value: float, write: NumberWriter = RATI
             return bad_condition(severity, value, limit, reason)
     mild = rule.warning or rule.critical or Bound()
     is_good = all(_clear(value, bound, rule.margin) for bound in (rule.warning, rule.critical) if bound is not None)
-    reason = f"{name} {write.value(value, mildest(rule))} is {_good_range(mild, write)}"
+    sides = [
+        f"not {side} {write.bound(one)}"
+        for side, one in (("below", mild.below), ("above", mild.above))
+        if one is not None
+    ]
+    reason = f"{name} {write.value(value, mildest(rule))} is {' and '.join(sides) or 'not bounded'}"
     if not is_good:
         reason += f", but within the margin of {write.bound(rule.margin)}"
     return good_condition(value, mildest(rule), reason, beyond_margin=is_good)
@@ -77,28 +82,17 @@ def good_condition(
     value: float | None, threshold: float | None, reason: str, *, beyond_margin: bool = True
 ) -> Condition:
     """Condition of a run that is not bad."""
-    return Condition(
-        measured=True,
-        severity=None,
-        value=value,
-        threshold=threshold,
-        good_beyond_margin=beyond_margin,
-        reason=reason,
-    )
+    return Condition(value=value, threshold=threshold, good_beyond_margin=beyond_margin, reason=reason)
 
 
 def bad_condition(severity: Severity, value: float | None, threshold: float | None, reason: str) -> Condition:
     """Condition of a run that is bad."""
-    return Condition(
-        measured=True, severity=severity, value=value, threshold=threshold, good_beyond_margin=False, reason=reason
-    )
+    return Condition(severity=severity, value=value, threshold=threshold, reason=reason)
 
 
 def unmeasured_condition(reason: str, *, threshold: float | None = None) -> Condition:
     """Condition of a run that has no value for the rule, and why."""
-    return Condition(
-        measured=False, severity=None, value=None, threshold=threshold, good_beyond_margin=False, reason=reason
-    )
+    return Condition(measured=False, threshold=threshold, reason=reason)
 
 
 def _crossed(value: float, bound: Bound) -> float | None:
@@ -114,13 +108,6 @@ def _clear(value: float, bound: Bound, margin: float) -> bool:
     """Whether a value keeps the margin on the good side of a bound."""
     high_enough = bound.below is None or value >= bound.below + margin - ROUNDING
     return high_enough and (bound.above is None or value <= bound.above - margin + ROUNDING)
-
-
-def _good_range(bound: Bound, write: NumberWriter) -> str:
-    """Where a good value lies, in words."""
-    sides = [f"not below {write.bound(bound.below)}" if bound.below is not None else ""]
-    sides.append(f"not above {write.bound(bound.above)}" if bound.above is not None else "")
-    return " and ".join(side for side in sides if side) or "not bounded"
 
 
 GUARD_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half of"), (Severity.WARNING, 0.8, "80 % of"))
@@ -176,20 +163,16 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     first = None if warm_up is None else warm_up.first
     start = None if first is None else first.coverage
     if coverage <= ROUNDING:
-        bound = (
-            GUARD_BOUNDS[0][1] * start if start else None
-        )  # nothing is below half of 0: then there is no bound to name
-        return bad_condition(
-            Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)"
-        )
+        bound = GUARD_BOUNDS[0][1] * start if start else None  # nothing is below half of 0
+        reason = "coverage is 0: no canary found what it expects (critical)"
+        return bad_condition(Severity.CRITICAL, coverage, bound, reason)
     if first is None or start is None:
         return unmeasured_condition("there is no first run to compare with")
     compared = f"the first run's {start:.3f} (run {first.run_id}); no baseline yet"
     for severity, share, words in GUARD_BOUNDS:
         if coverage < share * start - ROUNDING:
-            return bad_condition(
-                severity, coverage, share * start, f"coverage {coverage:.3f} is below {words} {compared}"
-            )
+            reason = f"coverage {coverage:.3f} is below {words} {compared}"
+            return bad_condition(severity, coverage, share * start, reason)
     _, share, words = GUARD_BOUNDS[-1]
     return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} {compared}")
 

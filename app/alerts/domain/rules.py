@@ -23,7 +23,7 @@ from app.alerts.domain.conditions import (
     unmeasured_condition,
 )
 from app.base.aggregates import Aggregates
-from app.base.texts import LATENCY_NAMES, bound_text, change_text, counted, p_text, plural, ratio_text
+from app.base.texts import LATENCY_NAMES, bound_text, change_text, counted, named_text, p_text, plural, ratio_text
 from app.base.values import (
     ANSWER_MEASURES,
     EMPTY,
@@ -72,11 +72,9 @@ class RepeatedFailures:
 
     def sentence(self, already: str = "") -> str:
         """Write it as a sentence without its full stop, and without the failure where it is in `already`."""
-        one = len(self.keys) == 1
-        more = f" and {len(self.keys) - _NAMED:,} more" if len(self.keys) > _NAMED else ""
-        names = ", ".join(self.keys[:_NAMED]) + more
         why = f": {self.failure.what}" if self.failure is not None and self.failure.what not in already else ""
-        who = f"canary {names} was" if one else f"canaries {names} were"
+        names = named_text(self.keys)
+        who = f"canary {names} was" if len(self.keys) == 1 else f"canaries {names} were"
         return f"{who} not measured in {REPEATED} runs in a row{why}"
 
 
@@ -106,10 +104,9 @@ class RunFacts:
 NO_FACTS: Final = RunFacts()
 REPEATED: Final = 3
 """Runs in a row without a measurement of a canary that are bad by `probe_errors`."""
-_NAMED: Final = 5
 
 
-def judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
+def _judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
     """Condition of one ended run by a rule of the kinds `drop`, `regression`, `canary`, `latency` or `slower`.
 
     Raises ValueError for others.
@@ -154,7 +151,7 @@ def silent_rules(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
     """
     before_baseline = isinstance(facts.baseline_latency, str)
     judged = [rule for rule in rules if rule.kind in _KINDS and not (rule.kind is RuleKind.SLOWER and before_baseline)]
-    conditions = [(rule.key, judge_facts(rule, facts, unknown=False)) for rule in judged]
+    conditions = [(rule.key, _judge_facts(rule, facts, unknown=False)) for rule in judged]
     return [f"rule '{key}' says nothing: {one.reason}" for key, one in conditions if not one.measured]
 
 
@@ -182,25 +179,18 @@ def _drop(rule: Rule, difference: Difference | str) -> Condition:
     for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
         if bound is not None and bound.by is not None and fell >= bound.by - ROUNDING and sure:
             reason = f"{shown}: a drop of at least {bound.by:g} ({severity})"
-            condition = bad_condition(severity, difference.now, difference.before - bound.by, reason)
-            return replace(condition, baseline=difference.before)
-    least = _least(rule)
-    threshold = difference.before - least
+            bad = bad_condition(severity, difference.now, difference.before - bound.by, reason)
+            return replace(bad, baseline=difference.before)
+    least = min((bound.by for bound in (rule.warning, rule.critical) if bound and bound.by is not None), default=0.0)
+    clear, reason = fell <= least - rule.margin + ROUNDING, shown
     if fell >= least - ROUNDING:
-        reason = f"{shown}: {_doubt(difference)}, so it may be chance"
-        condition = good_condition(difference.now, threshold, reason, beyond_margin=False)
-        return replace(condition, baseline=difference.before)
-    clear = fell <= least - rule.margin + ROUNDING
-    reason = shown if clear else f"{shown}: no drop of {least:g}, but within the margin of {rule.margin:g}"
-    condition = good_condition(difference.now, threshold, reason, beyond_margin=clear)
-    return replace(condition, baseline=difference.before)
-
-
-def _doubt(difference: Difference) -> str:
-    """Clause on why a difference is not claimed."""
-    if not difference.leaves_out_zero or difference.p is None:
-        return "the interval includes zero"
-    return "the interval does not include zero, but p is too large"
+        includes_zero = not difference.leaves_out_zero or difference.p is None
+        doubt = "includes zero" if includes_zero else "does not include zero, but p is too large"
+        clear, reason = False, f"{shown}: the interval {doubt}, so it may be chance"
+    elif not clear:
+        reason = f"{shown}: no drop of {least:g}, but within the margin of {rule.margin:g}"
+    good = good_condition(difference.now, difference.before - least, reason, beyond_margin=clear)
+    return replace(good, baseline=difference.before)
 
 
 def _evidence(difference: Difference) -> str:
@@ -212,11 +202,6 @@ def _evidence(difference: Difference) -> str:
     if difference.p is None:
         return interval
     return f"{interval}, p {p_text(difference.p)} corrected over the drop rules of the check"
-
-
-def _least(rule: Rule) -> float:
-    bounds = [bound.by for bound in (rule.warning or Bound(), rule.critical or Bound()) if bound.by is not None]
-    return min(bounds, default=0.0)
 
 
 def _regression(rule: Rule, alarm: Alarm | None) -> Condition:
@@ -256,23 +241,6 @@ def _latency(rule: Rule, facts: RunFacts) -> Condition:
     return judge_bounds(rule, called, value, LATENCIES)
 
 
-__all__ = [
-    "ALWAYS",
-    "ANSWERED_RATIO",
-    "COVERAGE",
-    "DEGRADED_SHARE",
-    "FAILED_SHARE",
-    "ROUNDING",
-    "Condition",
-    "condition",
-    "default_rule_key",
-    "differs_from_gate",
-    "is_silent_about_quality",
-    "measure_value",
-    "with_default_rules",
-    "with_gate_rules",
-]
-
 COVERAGE: Final = "coverage"
 DEGRADED_SHARE: Final = "degraded_share"
 """Degraded canaries over measured ones."""
@@ -311,7 +279,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
         case RuleKind.GUARD:
             return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY | RuleKind.SLOWER:
-            return judge_facts(rule, facts, unknown=unknown)
+            return _judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
             raise ValueError("no_data is not judged by runs; see alert_state.no_data_due.")
 
@@ -525,13 +493,9 @@ def has_subject(rule: Rule, canaries: Iterable[Canary]) -> bool:
     if rule.canary is not None:
         return any(one.key == rule.canary for one in canaries)
     category = Category.NEGATIVE if rule.measure == ANSWERED_RATIO else rule.category
-    expecting = _needs_expected_chunks(rule)
+    # What a rule watches may be undefined of canaries without an expected chunk.
+    expecting = rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
     return any((category is None or one.category == category) and (one.expects or not expecting) for one in canaries)
-
-
-def _needs_expected_chunks(rule: Rule) -> bool:
-    """Whether what a rule watches is undefined of canaries without an expected chunk."""
-    return rule.kind in {RuleKind.REGRESSION, RuleKind.GUARD} or rule.measure not in _OF_ANY_CANARY
 
 
 _OF_ANY_CANARY: Final = frozenset({None, "health_score", DEGRADED_SHARE, ANSWERED_RATIO, *ANSWER_MEASURES})

@@ -10,12 +10,12 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from app.alerts.domain.conditions import Condition, SlowerLimits
 from app.alerts.domain.evidence import BoundSides, StoredEvidence
 from app.base.schedules import Schedule, next_due
-from app.base.texts import counted, plural
+from app.base.texts import counted, named_text, plural
 from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity, Verdict
 
 
@@ -343,14 +343,8 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> StoredEvi
 def _bound_evidence(bound: Bound | None) -> BoundSides | None:
     if bound is None:
         return None
-    sides: BoundSides = {}
-    if bound.below is not None:
-        sides["below"] = bound.below
-    if bound.above is not None:
-        sides["above"] = bound.above
-    if bound.by is not None:
-        sides["by"] = bound.by
-    return sides
+    sides = {"below": bound.below, "above": bound.above, "by": bound.by}
+    return cast("BoundSides", {name: value for name, value in sides.items() if value is not None})
 
 
 def _runs(rule: Rule) -> str:
@@ -432,11 +426,14 @@ class Member:
     """An unresolved alert of the check after a decision, or one just resolved."""
 
     alert_id: int
+    rule: str
     kind: RuleKind
     severity: Severity
     state: AlertState
     change: TransitionType | None = None
     """What just happened to it, None = no change."""
+    transition_id: int | None = None
+    """The transition of that."""
     suppression: Suppression | None = None
     """Why its newest notification was not sent, by the transition's row."""
     acknowledged: bool = False
@@ -517,10 +514,8 @@ def outlook(
 
 def awaited_text(unmeasured: Sequence[str]) -> str:
     """Sentence on the canaries that have to be measured before an alert resolves."""
-    one = len(unmeasured) == 1
-    more = f" and {len(unmeasured) - NAMED:,} more" if len(unmeasured) > NAMED else ""
-    names = ", ".join(unmeasured[:NAMED]) + more
-    be, which = ("is", "the canary was") if one else ("are", "they were")
+    be, which = ("is", "the canary was") if len(unmeasured) == 1 else ("are", "they were")
+    names = named_text(unmeasured)
     return f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
 
 
@@ -530,7 +525,9 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     if rule.kind is RuleKind.REGRESSION:
         return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
     bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
-    needed = next(more for more in range(1, rule.open_bad + 1) if _reached(rule, bad, more))
+    needed = next(
+        more for more in range(1, rule.open_bad + 1) if sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
+    )
     if rule.open_of == 1:
         return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
     runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
@@ -543,11 +540,6 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
         ),
         bad_runs_to_open=needed,
     )
-
-
-def _reached(rule: Rule, bad: Sequence[bool], more: int) -> bool:
-    """Whether N of the last M would be bad after so many more bad runs."""
-    return sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
 
 
 def _closing(rule: Rule, window: Sequence[Observation], alert: OpenAlert) -> Outlook:
@@ -591,12 +583,5 @@ def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]], unmeasur
     after = f"after {counted(max(needed), 'more good run')}" if needed else ""
     detector = "when the detector ends its alarm" if len(needed) < len(open_alerts) else ""
     ends = " and ".join(filter(None, (after, detector)))
-    more = f" and {len(unmeasured) - NAMED:,} more" if len(unmeasured) > NAMED else ""
-    awaited = (
-        f", but not before {', '.join(unmeasured[:NAMED])}{more} {'is' if len(unmeasured) == 1 else 'are'} measured"
-    )
+    awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
     return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
-
-
-NAMED: Final = 5
-"""Canaries named in a sentence."""

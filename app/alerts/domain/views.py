@@ -155,8 +155,8 @@ class SilenceOutlook(TypedDict):
     next_change: TimeText | None
 
 
-class RuleState(TypedDict):
-    """Last evaluation of a rule, and the state of its alert."""
+class RuleExplanation(TypedDict):
+    """Why a rule alerts or not."""
 
     rule: str
     kind: RuleKind
@@ -170,12 +170,8 @@ class RuleState(TypedDict):
     acknowledged_at: TimeText | None
     acknowledged_by: str | None
     reason: str
+    """That of the alert; without one, that of the same runs now."""
     evidence: RuleEvidence
-
-
-class RuleOutlook(TypedDict):
-    """How the alert of a rule would open or close."""
-
     to_open: str | None
     to_close: str | None
     bad_runs_to_open: int | None
@@ -183,19 +179,11 @@ class RuleOutlook(TypedDict):
     unmeasured: list[str]
     """Canaries, degraded when the alert opened, that the newest run did not measure: it does not resolve before."""
     deadline: TimeText | None
-
-
-class RuleNews(TypedDict):
-    """Why notifications of a rule are suppressed, and when the next reminder is due."""
-
     held_back: str | None
+    """Why notifications are suppressed."""
     held_back_reason: str | None
     silences: list[SilenceOutlook]
     next_reminder_at: TimeText | None
-
-
-class RuleExplanation(RuleState, RuleOutlook, RuleNews):
-    """Why a rule alerts or not."""
 
 
 class HookState(TypedDict):

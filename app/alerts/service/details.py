@@ -1,7 +1,7 @@
 """Details of one alert: evaluated runs, next steps, changed canaries, related alerts and links. It only reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -194,8 +194,13 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         assert row is not None  # noqa: S101 - notified alerts stay for a year
         check = definitions.definition_by_id(connection, row.check_id)
         about_canaries = row.kind not in NOT_ABOUT_CANARIES
-        evaluated = _newest_evidence(alert)
+        opened = [one["evidence"] for one in alert["transitions"] if one["type"] == TransitionType.OPENED]
+        evaluated = alert["evidence"]
+        if "cause" in evaluated:  # resolved without a run
+            earlier = [one["evidence"] for one in alert["transitions"] if "window" in one["evidence"]]
+            evaluated = earlier[-1] if earlier else {}
         evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
+        bad_runs = [one["run_id"] for one in evaluated_runs if one["severity"] is not None]
         links_filled = filled_links(links, row, None)
         of_incident = [] if row.incident_id is None else alerts.alerts_of_incident(connection, row.incident_id)
         together = [row, *(one for one in of_incident if one.id != row.id)]
@@ -205,7 +210,8 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         facts = standing_facts(connection, rows)[row.id]
         run_id, first_run = explained_by_alert(rows).get(row.id, (None, row.first_run))
         explanation = explain(connection, run_id, first_run=first_run)
-        fleet = _fleet(alert) if explanation is None else explanation.fleet_view
+        fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
+        fleet = explanation.fleet_view if explanation is not None else fleets[-1] if fleets else None
         degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else Degraded()
         run_rows = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
         return AlertDetails(
@@ -214,17 +220,17 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=fleet if about_canaries and not over else None,
-            summary=alert_summary(replace(facts, dated=True)),
+            summary=alert_summary(facts),
             recovery=recovery_summary(connection, row, transitions) if over else None,
             advice="" if over else alert_advice(facts),
             lost="" if over else all_lost_text(degraded.canaries, degraded.changed),
             evaluated=evaluated,
-            opening=_opening(alert),
+            opening=opened[0] if opened and "window" in opened[0] else {},
             evaluated_runs=evaluated_runs,
             versions={str(run.id): run.index_version for run in run_rows.values()},
             degraded=degraded,
             last_good_run=_last_good(connection, row),
-            newest_bad_run=_newest_bad(alert, evaluated_runs),
+            newest_bad_run=bad_runs[-1] if bad_runs else alert["since_run"],
             related=[
                 one
                 for one in alerts.open_alerts(connection, row.check_id, hold=False)
@@ -237,24 +243,6 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         )
 
 
-def _fleet(alert: AlertDetail) -> FleetView | None:
-    """Return what the canaries have in common, by the last transition that has it."""
-    fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
-    return fleets[-1] if fleets else None
-
-
-def _newest_evidence(alert: AlertDetail) -> RuleEvidence:
-    if "cause" not in alert["evidence"]:
-        return alert["evidence"]
-    earlier = [change["evidence"] for change in alert["transitions"] if "window" in change["evidence"]]
-    return earlier[-1] if earlier else {}
-
-
-def _opening(alert: AlertDetail) -> RuleEvidence:
-    opened = [change["evidence"] for change in alert["transitions"] if change["type"] == TransitionType.OPENED]
-    return opened[0] if opened and "window" in opened[0] else {}
-
-
 def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -> list[DecisiveRun]:
     """Return the runs of the transitions and of the newest evaluation; each with the values of its first evaluation."""
     turns = [change for change in alert["transitions"] if change["type"] in _TURNS]
@@ -262,9 +250,8 @@ def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -
     runs: dict[int, DecisiveRun] = {}
     for window in windows:
         ids = [int(one["run_id"]) for one in window]
-        left_out = (
-            bool(runs and ids) and ids[0] > max(runs) and _is_run_between(connection, check_id, max(runs), ids[0])
-        )
+        between = results.ended_runs(connection, check_id, before=ids[0], limit=1) if runs and ids else []
+        left_out = bool(between) and between[0].id > max(runs)
         for number, one in zip(ids, window, strict=True):
             evaluated: DecisiveRun = {
                 **one,
@@ -273,11 +260,6 @@ def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -
             }
             runs.setdefault(number, evaluated)
     return [runs[number] for number in sorted(runs)]
-
-
-def _is_run_between(connection: Connection, check_id: int, earlier: int, later: int) -> bool:
-    before = results.ended_runs(connection, check_id, before=later, limit=1)
-    return bool(before) and before[0].id > earlier
 
 
 def _degraded(
@@ -315,9 +297,3 @@ def _last_good(connection: Connection, row: AlertRow) -> str | None:
         return None
     before = results.ended_runs(connection, row.check_id, before=row.first_run, limit=_MAX_RUNS_BACK)
     return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)
-
-
-def _newest_bad(alert: AlertDetail, evaluated_runs: Sequence[DecisiveRun]) -> str | None:
-    bad = [one["run_id"] for one in evaluated_runs if one["severity"] is not None]
-    newest: str | None = bad[-1] if bad else alert["since_run"]
-    return newest

@@ -312,7 +312,8 @@ def facts_of(
 ) -> AlertFacts:
     """Facts at a transition, or of an alert without one.
 
-    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe the state at that time, not the change.
+    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe for pages the state at that time, not the
+    change.
     """
     kind = RuleKind(alert.kind)
     number = run_of(alert, transition)
@@ -355,6 +356,7 @@ def facts_of(
         coverage=None if run is None else run.aggregates.get("coverage"),
         changed=_changed(explanation, evidence, kind),
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
+        dated=not news,
     )
 
 

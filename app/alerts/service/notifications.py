@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from app.alerts import store as alerts
-from app.alerts import store as incidents
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
@@ -42,32 +41,17 @@ NEWS_PREFIX = "alert."
 _NO_RECIPIENTS = Recipients(hooks=())
 
 
-@dataclass(slots=True, kw_only=True)
-class AlertInProgress:
-    """An unresolved alert of a check, or one just resolved, with its latest change."""
-
-    id: int
-    rule: str
-    kind: RuleKind
-    severity: Severity
-    state: AlertState
-    acknowledged: bool = False
-    incident_id: int | None = None
-    change: TransitionType | None = None
-    transition_id: int | None = None
-
-    @classmethod
-    def of(cls, row: AlertRow) -> "AlertInProgress":
-        """Return the alert of a row, without a change."""
-        return cls(
-            id=row.id,
-            rule=row.rule_key,
-            kind=RuleKind(row.kind),
-            severity=Severity(row.severity),
-            state=AlertState(row.state),
-            acknowledged=row.acknowledged_at is not None,
-            incident_id=row.incident_id,
-        )
+def member_of(row: AlertRow) -> Member:
+    """Return the alert of a row, without a change."""
+    return Member(
+        alert_id=row.id,
+        rule=row.rule_key,
+        kind=RuleKind(row.kind),
+        severity=Severity(row.severity),
+        state=AlertState(row.state),
+        acknowledged=row.acknowledged_at is not None,
+        incident_id=row.incident_id,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +100,7 @@ class Context:
 def load_context(
     connection: Connection,
     check: Definition,
-    in_progress: Mapping[int, AlertInProgress],
+    in_progress: Mapping[int, Member],
     *,
     now: datetime,
     hold: bool,
@@ -126,18 +110,22 @@ def load_context(
         return Context(check=check)
     transitions = alerts.list_transitions(connection, list(in_progress))
     entered = {one.incident_id for one in in_progress.values()}
-    rows = {row.id: row for row in incidents.open_incidents(connection, check.id, hold=hold) if row.id in entered}
+    rows = {row.id: row for row in alerts.open_incidents(connection, check.id, hold=hold) if row.id in entered}
     past = {number: outbox.deliveries_of_incident(connection, number, hold=hold) for number in rows}
     own = {hook.id: hook for hook in (_require_hook(connection, slug) for slug in check.body["hooks"])}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
     hooks = {**own, **{hook_id: definitions.definition_by_id(connection, hook_id) for hook_id in others}}
-    subjects = [(one.id, one.rule, one.severity) for one in in_progress.values()]
+    subjects = [(one.alert_id, one.rule, one.severity) for one in in_progress.values()]
     silenced = silencing.silenced(connection, check, subjects, now)
     return Context(
         check=check,
         members=[
-            _member(one, transitions[one.id], silenced[one.id].slug if one.id in silenced else None)
-            for one in in_progress.values()
+            replace(
+                one,
+                suppression=_suppression(transitions[number]),
+                silence=silenced[number].slug if number in silenced else None,
+            )
+            for number, one in in_progress.items()
         ],
         transitions=transitions,
         incidents=[_incident_of(row, past[row.id]) for row in rows.values()],
@@ -151,26 +139,10 @@ def load_context(
     )
 
 
-def _member(one: AlertInProgress, transitions: Sequence[TransitionRow], silence: str | None) -> Member:
+def _suppression(transitions: Sequence[TransitionRow]) -> Suppression | None:
+    """Why the newest change worth a notification was not sent; None for reasons of releases without incidents."""
     newest = next((row for row in reversed(transitions) if row.type in NON_REPEATING), None)
-    return Member(
-        alert_id=one.id,
-        kind=one.kind,
-        severity=one.severity,
-        state=one.state,
-        change=one.change,
-        suppression=_suppression(newest),
-        acknowledged=one.acknowledged,
-        silence=silence,
-        incident_id=one.incident_id,
-    )
-
-
-def _suppression(transition: TransitionRow | None) -> Suppression | None:
-    """Why a transition was not sent; None for reasons of releases without incidents."""
-    if transition is None or transition.suppressed not in set(Suppression):
-        return None
-    return Suppression(transition.suppressed)
+    return Suppression(newest.suppressed) if newest and newest.suppressed in set(Suppression) else None
 
 
 def _incident_of(row: IncidentRow, past: Sequence[DeliveryRow]) -> OpenIncident:
@@ -212,7 +184,7 @@ _DEFERRED = "The hook is disabled; this is sent once it is saved again."
 def enqueue_notifications(
     connection: Connection,
     check: Definition,
-    in_progress: Mapping[int, AlertInProgress],
+    in_progress: Mapping[int, Member],
     *,
     now: datetime,
     hold_until: datetime | None = None,
@@ -224,9 +196,14 @@ def enqueue_notifications(
     not sent before `hold_until`, where given: it is still being diagnosed. `remind` appends the transition of a
     reminder about an alert and returns its id; None = no reminders.
     """
-    strays = [one.id for one in in_progress.values() if one.incident_id is None and (one.change or one.state in OPEN)]
+    strays = [
+        number
+        for number, one in in_progress.items()
+        if one.incident_id is None and (one.change is not None or one.state in OPEN)
+    ]
+    in_progress = dict(in_progress)
     for alert_id, incident_id in adopt_announced(connection, check.id, strays).items():
-        in_progress[alert_id].incident_id = incident_id
+        in_progress[alert_id] = replace(in_progress[alert_id], incident_id=incident_id)
     context = load_context(connection, check, in_progress, now=now, hold=True)
     plan = context.plan(now, remind=remind is not None)
     for alert_id, silence in plan.silenced.items():
@@ -263,13 +240,13 @@ def _write_incident(connection: Connection, context: Context, step: Step, *, now
         if step.type is TransitionType.RESOLVED:
             changes["resolved_at"] = to_us(now)
         if changes:
-            incidents.update_incident(connection, row.id, **changes)
+            alerts.update_incident(connection, row.id, **changes)
     if step.joining:
-        incidents.enter_incident(connection, step.joining, row)
+        alerts.enter_incident(connection, step.joining, row)
     if step.type in {TransitionType.ESCALATED, TransitionType.UPDATED}:
-        incidents.clear_acknowledgements(connection, row.id)
+        alerts.clear_acknowledgements(connection, row.id)
     elif step.type is None and step.joining:
-        incidents.share_acknowledgement(connection, row.id, step.joining)
+        alerts.share_acknowledgement(connection, row.id, step.joining)
     return row
 
 
@@ -284,10 +261,10 @@ def _open_incident(connection: Connection, check: Definition, step: Step, *, now
         "alert_id": step.alert_id,
         "opened_at": to_us(now),
     }
-    number = incidents.open_incident(connection, **values)
-    if number is None and incidents.end_abandoned(connection, check.id, step.incident_class, key, at=to_us(now)):
-        number = incidents.open_incident(connection, **values)
-    return None if number is None else incidents.find_incident(connection, number)
+    number = alerts.open_incident(connection, **values)
+    if number is None and alerts.end_abandoned(connection, check.id, step.incident_class, key, at=to_us(now)):
+        number = alerts.open_incident(connection, **values)
+    return None if number is None else alerts.find_incident(connection, number)
 
 
 def _free_key(connection: Connection, check: Definition, incident_class: IncidentClass) -> str:
@@ -298,7 +275,7 @@ def _free_key(connection: Connection, check: Definition, incident_class: Inciden
     """
     taken = {
         row.dedupe_key
-        for row in incidents.open_incidents(connection, check.id, hold=False)
+        for row in alerts.open_incidents(connection, check.id, hold=False)
         if row.incident_class != incident_class
     }
     key, other = dedupe_keys(check.slug, incident_class)
@@ -307,7 +284,7 @@ def _free_key(connection: Connection, check: Definition, incident_class: Inciden
 
 def _notified_transition(
     context: Context,
-    in_progress: Mapping[int, AlertInProgress],
+    in_progress: Mapping[int, Member],
     step: Step,
     row: IncidentRow,
     remind: Callable[[int, IncidentRow], int] | None,
@@ -326,7 +303,7 @@ def _notified_transition(
 def _record_suppressions(
     connection: Connection,
     context: Context,
-    in_progress: Mapping[int, AlertInProgress],
+    in_progress: Mapping[int, Member],
     step: Step,
     transition_id: int | None,
 ) -> None:
@@ -345,7 +322,7 @@ def _record_suppressions(
 
 def _enqueue(
     connection: Connection,
-    in_progress: Mapping[int, AlertInProgress],
+    in_progress: Mapping[int, Member],
     step: Step,
     row: IncidentRow,
     transition_id: int,
@@ -387,13 +364,13 @@ def adopt_announced(connection: Connection, check_id: int, alert_ids: Collection
     The caller holds the alerts, see `alerts.open_alerts`, or their check.
     """
     adopted = {}
-    for alert_id in incidents.announced_without(connection, alert_ids):
+    for alert_id in alerts.announced_without(connection, alert_ids):
         alert = alerts.find_alert(connection, alert_id)
         assert alert is not None  # noqa: S101 - the delivery's foreign key
         adopted[alert_id] = (
             alert.incident_id if alert.incident_id is not None else _adopted(connection, check_id, alert)
         )
-        incidents.adopt_alert(connection, alert_id, adopted[alert_id])
+        alerts.adopt_alert(connection, alert_id, adopted[alert_id])
     return adopted
 
 
@@ -401,7 +378,7 @@ def _adopted(connection: Connection, check_id: int, alert: AlertRow) -> int:
     """Open an incident for an alert; returns its id, or that of the open one with the same key."""
     resolved_at = alert.resolved_at or alert.created_at
     incident_class = class_of(RuleKind(alert.kind))
-    number = incidents.open_incident(
+    number = alerts.open_incident(
         connection,
         check_id=check_id,
         incident_class=incident_class,
@@ -413,7 +390,7 @@ def _adopted(connection: Connection, check_id: int, alert: AlertRow) -> int:
     )
     if number is not None:
         return number
-    there = incidents.open_incidents(connection, check_id, hold=True)
+    there = alerts.open_incidents(connection, check_id, hold=True)
     mine = (incident_class, alert.dedupe_key)
     return next(one.id for one in there if (one.incident_class, one.dedupe_key) == mine)
 

@@ -19,6 +19,7 @@ from app.alerts.domain.state import (
     OPEN,
     AlertState,
     Decision,
+    Member,
     OpenAlert,
     Overdue,
     Retirement,
@@ -36,10 +37,10 @@ from app.alerts.service import facts as rule_facts
 from app.alerts.service import notifications
 from app.alerts.service.changes import changed_keys, list_changed
 from app.alerts.service.facts import Facts, with_confirmed
-from app.alerts.service.notifications import AlertInProgress, load_context
+from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow, IncidentRow
 from app.base.db.engine import Connection, Store, from_us, to_us
-from app.base.texts import counted
+from app.base.texts import counted, named_text
 from app.base.values import Percentile, Rule, RuleKind, RunStatus, Severity
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.judgments import labelled, recall_label
@@ -52,8 +53,6 @@ from app.detection.service.reports import CULPRITS
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probe_failures import url_address
-
-_NAMED = 5
 
 
 def after_run(
@@ -173,7 +172,7 @@ def _load_suite(connection: Connection, check_id: int) -> None:
 def _has_notifications(connection: Connection, check: Definition, now: datetime) -> bool:
     if _retirement_of(check) is not None:
         return False
-    unresolved = {row.id: AlertInProgress.of(row) for row in alerts.open_alerts(connection, check.id, hold=False)}
+    unresolved = {row.id: member_of(row) for row in alerts.open_alerts(connection, check.id, hold=False)}
     context = load_context(connection, check, unresolved, now=now, hold=False)
     return bool(context.plan(now, remind=True).steps)
 
@@ -207,7 +206,7 @@ class _Evaluation:
         self._now = now
         self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
-        self._in_progress = {row.id: AlertInProgress.of(row) for row in self._rows.values()}
+        self._in_progress = {row.id: member_of(row) for row in self._rows.values()}
         self._evidence = TransitionEvidence(connection, check, run_id)
 
     def unresolved(self) -> Collection[str]:
@@ -230,8 +229,7 @@ class _Evaluation:
         keys = self._evidence.awaited(rule, self._opening_runs.get(row.id), run)
         if not keys:
             return decision
-        more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-        why = f"not resolved: {', '.join(keys[:_NAMED])}{more}, degraded when it opened, not measured in this run"
+        why = f"not resolved: {named_text(keys)}, degraded when it opened, not measured in this run"
         reason = f"{decision.reason.rpartition('; ')[0]}; {why}."
         return replace(decision, state=AlertState.RECOVERING, transitions=(), reason=reason)
 
@@ -277,8 +275,8 @@ class _Evaluation:
         alert_id = self._insert(rule, decision) if alert is None else self._update(alert, decision)
         if alert_id is None or decision.severity is None:
             return  # another replica wrote it first
-        one = AlertInProgress(
-            id=alert_id,
+        member = Member(
+            alert_id=alert_id,
             rule=rule.key,
             kind=rule.kind,
             severity=decision.severity,
@@ -299,9 +297,9 @@ class _Evaluation:
         first_run = evidence.get("first_bad_run") if alert is None or is_unopened else alert.first_run
         for change in changes:
             about = self._evidence.build(rule.kind, scope_of(rule), first_run, evidence)
-            one.change = change
-            one.transition_id = self._append(alert_id, change, decision.severity, reason, about)
-        self._in_progress[alert_id] = one
+            transition_id = self._append(alert_id, change, decision.severity, reason, about)
+            member = replace(member, change=change, transition_id=transition_id)
+        self._in_progress[alert_id] = member
 
     def _with_first_bad_run(self, rule: Rule, decision: Decision) -> Decision:
         """Return a decision that opens an alert with the first bad run of its fault, even before the window."""
@@ -534,5 +532,4 @@ def with_label(reason: str, evidence: StoredEvidence) -> str:
 
 def culprits_text(keys: Sequence[str]) -> str:
     """Sentence on the canaries that are named now, the first of them by key."""
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return f"{counted(len(keys), 'further canary')} named: {', '.join(keys[:_NAMED])}{more}"
+    return f"{counted(len(keys), 'further canary')} named: {named_text(keys)}"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts.domain.evidence import ChangedCanary, StoredEvidence
+from app.alerts.domain.evidence import StoredEvidence
 from app.alerts.domain.state import NON_REPEATING, OPEN, TRIGGERS, AlertState, TransitionType
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
 from app.alerts.domain.views import AlertFields, AlertView, ExplainedTransition, RuleEvidence, TransitionView
@@ -96,21 +96,19 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
     return {
         **_fields(row),
         "transitions": [
-            _explained(_transition(one), explanations.get(one.run_id) if one.type in TRIGGERS else None)
-            for one in changes
+            _explained(one, explanations.get(one.run_id) if one.type in TRIGGERS else None) for one in changes
         ],
         "since": None if fault_start is None else fault_start.view,
         "deliveries": delivery_views,
     }
 
 
-def _explained(change: TransitionView, why: Explanation | None) -> ExplainedTransition:
+def _explained(row: TransitionRow, why: Explanation | None) -> ExplainedTransition:
     """Return a transition with what its canaries have in common, and the cause of each."""
-    found = change["evidence"]
-    if why is not None and "canaries" in found:
-        listed: list[ChangedCanary] = [{**one, **why.of(one["key"])} for one in found["canaries"]]
-        found = {**found, "canaries": listed}
-    return {**change, "evidence": found, "fleet": None if why is None else why.fleet_view}
+    change: ExplainedTransition = {**_transition(row), "fleet": None if why is None else why.fleet_view}
+    if why is not None and "canaries" in change["evidence"]:
+        change["evidence"]["canaries"] = [{**one, **why.of(one["key"])} for one in change["evidence"]["canaries"]]
+    return change
 
 
 def list_deliveries(
@@ -143,7 +141,7 @@ def delivery(store: Store, delivery_id: int) -> DeliveryView:
 def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, DeliveryView]:
     """Read deliveries with their attempts, by id."""
     rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
-    return dict(zip([row.id for row in rows], _delivery_views(connection, rows), strict=True))
+    return {int(view["id"]): view for view in _delivery_views(connection, rows)}
 
 
 def _delivery_views(connection: Connection, rows: Sequence[DeliveryRow]) -> list[DeliveryView]:
@@ -197,16 +195,12 @@ _RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None}
 
 def evidence(found: StoredEvidence) -> RuleEvidence:
     """Evidence with ids and times as on the wire; stored evidence has numbers, and times that end in +00:00."""
-    return cast("RuleEvidence", _named_on_the_wire(found))
-
-
-def _named_on_the_wire(found: Mapping[str, object]) -> dict[str, object]:
-    return {name: _on_the_wire(name, value) for name, value in found.items()}
+    return cast("RuleEvidence", _on_the_wire("", found))
 
 
 def _on_the_wire(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return _named_on_the_wire(value)
+        return {inner: _on_the_wire(inner, one) for inner, one in value.items()}
     if isinstance(value, list):
         default = _RUN_OF_A_WINDOW if name == "window" else {}
         return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
@@ -266,25 +260,14 @@ class AlertLine:
     """Its newest trigger transition, where that was not sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentLines:
-    """The alerts of a list that belong to one incident; those without one stand alone."""
-
-    incident: IncidentRow | None
-    lines: Sequence[AlertLine]
-
-
-def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[IncidentLines]:
-    """Group the alerts of a list by their incidents, each at the place of its newest alert."""
+def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[tuple[IncidentRow | None, list[AlertLine]]]:
+    """Group the alerts of a list by their incidents, each at the place of its newest alert; others stand alone."""
     groups: dict[str, list[AlertLine]] = {}
     for line in alert_lines:
         groups.setdefault(line.alert["incident_id"] or f"alert {line.alert['id']}", []).append(line)
     with store.read() as connection:
         rows = alerts.find_incidents(connection, [int(number) for number in groups if number.isdigit()])
-    return [
-        IncidentLines(incident=rows.get(int(number)) if number.isdigit() else None, lines=one)
-        for number, one in groups.items()
-    ]
+    return [(rows.get(int(number)) if number.isdigit() else None, one) for number, one in groups.items()]
 
 
 def lines(
@@ -297,17 +280,28 @@ def lines(
             connection, [row.incident_id for row, _ in rows if row.incident_id is not None]
         )
         texts = summaries(connection, rows)
-    shaped = {row.id: alert_shape(row, changes) for row, changes in rows}
     return [
-        AlertLine(
-            alert=alert,
-            summary=texts[number],
-            reason=_reason(alert),
-            deliveries=deliveries[int(alert["incident_id"])] if alert["incident_id"] else {},
-            suppressed=_suppressed(alert),
+        _line(
+            alert_shape(row, changes),
+            texts[row.id],
+            deliveries[row.incident_id] if row.incident_id is not None else {},
         )
-        for number, alert in shaped.items()
+        for row, changes in rows
     ]
+
+
+def _line(alert: AlertView, summary: str, deliveries: Mapping[str, int]) -> AlertLine:
+    is_resolved = alert["state"] == AlertState.RESOLVED
+    news = [change["reason"] for change in alert["transitions"] if change["type"] in NON_REPEATING]
+    triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
+    is_suppressed = bool(triggers) and triggers[-1]["suppressed"] is not None and not is_resolved
+    return AlertLine(
+        alert=alert,
+        summary=summary,
+        reason=news[-1] if news and is_resolved else alert["reason"],
+        deliveries=deliveries,
+        suppressed=triggers[-1] if is_suppressed else None,
+    )
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
@@ -323,10 +317,7 @@ def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
 
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
     """Summary of each alert for pages, by its id; `explained` as in `standing_facts`."""
-    return {
-        number: alert_summary(replace(facts, dated=True))
-        for number, facts in standing_facts(connection, rows, explained).items()
-    }
+    return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
 
 
 def standing_facts(
@@ -380,16 +371,12 @@ def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[Tr
     return alert_summary(replace(facts, dated=True))
 
 
-def _is_explained(row: AlertRow, changes: Sequence[TransitionRow]) -> bool:
-    return row.kind not in NOT_ABOUT_CANARIES and run_of(row, _newest_trigger(changes)) is not None
-
-
 def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
     """Return by alert the run that explains it and the first bad one; one pair for what is open of an incident."""
     alone = {
-        row.id: (run_of(row, _newest_trigger(changes)) or 0, row.first_run)
+        row.id: (run_id, row.first_run)
         for row, changes in rows
-        if _is_explained(row, changes)
+        if row.kind not in NOT_ABOUT_CANARIES and (run_id := run_of(row, _newest_trigger(changes))) is not None
     }
     together: dict[int, list[tuple[int, int | None]]] = {}
     for row, _ in rows:
@@ -413,20 +400,6 @@ def explained_by_alert(rows: AlertRows) -> dict[int, tuple[int, int | None]]:
 
 def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
     return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
-
-
-def _reason(alert: AlertView) -> str:
-    news = [change["reason"] for change in alert["transitions"] if change["type"] in NON_REPEATING]
-    return news[-1] if news and alert["state"] == AlertState.RESOLVED else alert["reason"]
-
-
-def _suppressed(alert: AlertView) -> TransitionView | None:
-    triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
-    return (
-        triggers[-1]
-        if triggers and triggers[-1]["suppressed"] is not None and alert["state"] != AlertState.RESOLVED
-        else None
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,8 @@ class SilenceDocument(Document):
             wrong.append(((), "must end: give 'ends', or a 'window' that comes back"))
         if self.window is not None and (self.starts or self.ends):
             wrong.append((("window",), "comes back by itself; leave out 'starts' and 'ends'"))
-        if self.starts is not None and self.ends is not None and _read(self.ends) <= _read(self.starts):
+        starts, ends = (one and datetime.fromisoformat(one) for one in (self.starts, self.ends))
+        if starts and ends and ends <= starts:
             wrong.append((("ends",), "must be after 'starts'"))
         if wrong:
             raise field_errors(wrong)
@@ -170,11 +171,7 @@ class SilenceDocument(Document):
             retrievers=self.retrievers,
             rules=self.rules,
             severities=self.severities,
-            starts=_read(self.starts) if self.starts is not None else None,
-            ends=_read(self.ends) if self.ends is not None else None,
+            starts=datetime.fromisoformat(self.starts) if self.starts is not None else None,
+            ends=datetime.fromisoformat(self.ends) if self.ends is not None else None,
             window=self.window.to_domain() if self.window is not None else None,
         )
-
-
-def _read(moment: str) -> datetime:
-    return datetime.fromisoformat(moment)

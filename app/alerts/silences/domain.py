@@ -67,14 +67,17 @@ def find_silences(silences: Sequence[Silence], subjects: Sequence[Subject], now:
 
 def matches(silence: Silence, subject: Subject) -> bool:
     """Whether a silence is about an alert, whenever it is on."""
-    matchers: tuple[tuple[Sequence[str], str], ...] = (
-        (silence.checks, subject.check),
-        (silence.suites, subject.suite),
-        (silence.retrievers, subject.retriever),
-        (silence.rules, subject.rule),
-        (silence.severities, subject.severity),
+    return (
+        matches_check(silence, subject.check, subject.suite, subject.retriever)
+        and (not silence.rules or subject.rule in silence.rules)
+        and (not silence.severities or subject.severity in silence.severities)
     )
-    return all(not names or name in names for names, name in matchers)
+
+
+def matches_check(silence: Silence, check: str, suite: str, retriever: str) -> bool:
+    """Whether a silence is about a check, whatever rules and severities it names."""
+    pairs = ((silence.checks, check), (silence.suites, suite), (silence.retrievers, retriever))
+    return all(not names or name in names for names, name in pairs)
 
 
 def active_until(silence: Silence, now: datetime) -> datetime | None:

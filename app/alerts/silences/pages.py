@@ -90,7 +90,10 @@ def typed(body: Mapping[str, Any]) -> Form:
     """Form of a stored silence, its times in UTC."""
     window = body["window"] or {}
     form = document_texts(FIELDS, {"timezone": "UTC", **body, **window})
-    times = {name: _local(body[name]) for name in ("starts", "ends")}
+    times = {
+        name: datetime.fromisoformat(body[name]).astimezone(UTC).strftime(_LOCAL) if body[name] else ""
+        for name in ("starts", "ends")
+    }
     return replace(form, texts={**form.texts, **times, "when": WINDOW if window else ONCE})
 
 
@@ -101,11 +104,6 @@ def silence_document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
         return values | {"window": _window(form)}
     starts, ends = _times(form, now)
     return values | {"starts": _written(starts) if starts is not None else None, "ends": _written(ends)}
-
-
-def field_of(path: str) -> str:
-    """Field of the form for a path in the document."""
-    return path.removeprefix(_WINDOW)
 
 
 def matchers_text(body: Mapping[str, Any]) -> str:
@@ -130,7 +128,10 @@ def _window(form: Form) -> dict[str, Any]:
 
 
 def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
-    zone = _zone(form.stripped("timezone") or "UTC")
+    try:
+        zone = ZoneInfo(parse_schedule(cron="* * * * *", timezone=form.stripped("timezone") or "UTC").timezone)
+    except ValueError as error:
+        raise InvalidInputError([Problem(path="timezone", message=str(error))]) from None
     starts = _moment(form, "starts", zone)
     ends = _moment(form, "ends", zone)
     if ends is None:
@@ -141,13 +142,6 @@ def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
     if ends <= now:
         raise InvalidInputError([Problem(path="ends", message="is over already")])
     return starts, ends
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(parse_schedule(cron="* * * * *", timezone=name).timezone)
-    except ValueError as error:
-        raise InvalidInputError([Problem(path="timezone", message=str(error))]) from None
 
 
 def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
@@ -169,10 +163,6 @@ def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
 def _written(moment: datetime) -> str:
     # Whole seconds, as the page shows them.
     return (moment + timedelta(microseconds=999_999)).replace(microsecond=0).isoformat()
-
-
-def _local(moment: str | None) -> str:
-    return datetime.fromisoformat(moment).astimezone(UTC).strftime(_LOCAL) if moment else ""
 
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -201,7 +191,7 @@ class Line:
 def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every silence: those that are on first."""
     rows = definitions.list_all(store, silencing.KIND)
-    states = silencing.states(store, rows, _now())
+    states = silencing.states(store, rows, datetime.now(UTC))
     lines = [_line(row, states[row.id]) for row in rows]
     grouped = {title: [line for line in lines if line.group == group] for group, title in GROUPS.items()}
     return render(request, "alerts/silences.html", groups={title: rows for title, rows in grouped.items() if rows})
@@ -210,13 +200,13 @@ def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
 @router.get("/silences/{slug}")
 def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show a silence: its state, affected checks and schedule."""
-    row, state = silencing.state(store, slug, _now())
+    row, state = silencing.state(store, slug, datetime.now(UTC))
     document = SilenceDocument.stored(row.body)
     return render(
         request,
         "alerts/silence.html",
         line=_line(row, state),
-        preview=silencing.preview(store, document, _now()),
+        preview=silencing.preview(store, document, datetime.now(UTC)),
     )
 
 
@@ -256,7 +246,7 @@ async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slu
 @router.post("/silences/{slug}/end")
 def end_silence(request: Request, store: StoreDep, slug: str) -> Response:
     """End a silence: alerts that still fire are notified within seconds."""
-    definitions.archive(store, silencing.KIND, slug, now=_now())
+    definitions.archive(store, silencing.KIND, slug, now=datetime.now(UTC))
     wake(request)
     return RedirectResponse("/silences", status_code=303)
 
@@ -266,9 +256,11 @@ def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: 
     again = partial(_form, request, store, form, stored=stored)
     try:
         revision = read_revision(form) if stored is not None else None
-        document = parse_document(SilenceDocument, silence_document(form, slug, _now()))
+        document = parse_document(SilenceDocument, silence_document(form, slug, datetime.now(UTC)))
         silencing.refuse_unknown_references(store, document)
-        definitions.put(store, vault, silencing.KIND, document, now=_now(), revision=revision, only_new=stored is None)
+        definitions.put(
+            store, vault, silencing.KIND, document, now=datetime.now(UTC), revision=revision, only_new=stored is None
+        )
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except ConflictError as error:
@@ -289,10 +281,10 @@ def _form_with_preview(request: Request, store: Store, form: Form, *, stored: De
     """Show the form with a preview; problems are shown only where a preview was requested."""
     slug = stored.slug if stored is not None else form.stripped("slug") or "new"
     try:
-        document = parse_document(SilenceDocument, silence_document(form, slug, _now()))
+        document = parse_document(SilenceDocument, silence_document(form, slug, datetime.now(UTC)))
     except InvalidInputError as error:
         return _form(request, store, form, stored=stored, problems=error.problems if form.get("preview") else ())
-    return _form(request, store, form, stored=stored, preview=silencing.preview(store, document, _now()))
+    return _form(request, store, form, stored=stored, preview=silencing.preview(store, document, datetime.now(UTC)))
 
 
 def _form(
@@ -305,7 +297,7 @@ def _form(
     preview: Preview | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    renamed = [Problem(path=field_of(one.path or ""), message=one.message) for one in problems]
+    renamed = [Problem(path=(one.path or "").removeprefix(_WINDOW), message=one.message) for one in problems]
     wrong = problems_by_field(renamed, SHOWN)
     return render(
         request,
@@ -341,7 +333,3 @@ def _line(row: Definition, state: SilenceState) -> Line:
     else:
         group = "upcoming" if state["next_change"] is not None else "over"
     return Line(definition=row, state=state, group=group, matchers_text=matchers_text(row.body))
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

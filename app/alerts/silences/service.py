@@ -19,6 +19,7 @@ from app.alerts.silences.domain import (
     find_silences,
     is_over,
     matches,
+    matches_check,
     next_change_after,
 )
 from app.alerts.store import AlertFilter
@@ -26,7 +27,7 @@ from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import next_due
 from app.base.values import Severity
-from app.catalog.documents.canary_files import RULE, UnknownReference, rule_keys, unknown_references
+from app.catalog.documents.canary_files import RULE, rule_keys, unknown_references
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
 from app.catalog.store import definitions
@@ -81,38 +82,29 @@ def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
     )
 
 
-def silenced_alerts(connection: Connection, silence: Silence) -> list[SilencedAlert]:
-    """List the open alerts a silence matches."""
-    return [shape for subject, shape in _list_open_alerts(connection) if matches(silence, subject)]
-
-
 def refuse_unknown_references(store: Store, document: SilenceDocument) -> None:
     """Raise InvalidInputError where a silence names what does not exist."""
-    found = unknown_references_of(store, document)
+    with store.read() as connection:
+        found = unknown_references(document, partial(_names_present, connection))
     if found:
         raise InvalidInputError([one.problem for one in found])
 
 
-def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, SilenceState]:
+def states(store: Store, rows: Sequence[Definition], now: datetime) -> dict[int, SilenceState]:
     """States of silences by id: whether they are on, until when, and which open alerts they match."""
     with store.read() as connection:
-        return {row.id: shape for row, shape in _states(connection, list(rows), now)}
+        found = _states(connection, [parse_stored(row) for row in rows], now)
+    return {row.id: shape for row, shape in zip(rows, found, strict=True)}
 
 
 def state(store: Store, slug: str, now: datetime) -> tuple[Definition, SilenceState]:
     """Return a silence in force and its state. Raises NotFoundError."""
     with store.read() as connection:
         row = require(definitions.find_definition(connection, KIND, slug), f"silence '{slug}'")
-        return row, next(shape for _, shape in _states(connection, [row], now))
+        return row, _states(connection, [parse_stored(row)], now)[0]
 
 
-def unknown_references_of(store: Store, document: SilenceDocument) -> list[UnknownReference]:
-    """List names in a silence that do not exist, see `unknown_references`."""
-    with store.read() as connection:
-        return unknown_references(document, partial(names_present, connection))
-
-
-def names_present(connection: Connection, kind: str) -> set[str]:
+def _names_present(connection: Connection, kind: str) -> set[str]:
     """Names a silence may use of a kind: slugs in force or, for rules, the keys of all rules of all checks."""
     if kind == RULE:
         return {key for check in checks_in_force(connection) for key in rule_keys(check)}
@@ -133,24 +125,18 @@ def _parsed(stored: _Stored) -> Silence:
     return SilenceDocument.stored(stored.body).to_domain()
 
 
-def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, SilenceState]]:
-    silences = [parse_stored(row) for row in rows]
+def _states(connection: Connection, silences: Sequence[Silence], now: datetime) -> list[SilenceState]:
     untils = [active_until(silence, now) for silence in silences]
     firing = _list_open_alerts(connection) if any(untils) else []
-    standing = zip(rows, silences, untils, strict=True)
-    return [(row, _silence_state(silence, until, firing, now)) for row, silence, until in standing]
-
-
-def _silence_state(
-    silence: Silence, until: datetime | None, firing: Iterable[tuple[Subject, SilencedAlert]], now: datetime
-) -> SilenceState:
-    silenced = [shape for subject, shape in firing if until is not None and matches(silence, subject)]
-    return {
-        "active": until is not None,
-        "until": shapes.time_text(until),
-        "next_change": shapes.time_text(next_change_after(silence, now, until)),
-        "holds_back": silenced,
-    }
+    return [
+        {
+            "active": until is not None,
+            "until": shapes.time_text(until),
+            "next_change": shapes.time_text(next_change_after(silence, now, until)),
+            "holds_back": [shape for subject, shape in firing if until is not None and matches(silence, subject)],
+        }
+        for silence, until in zip(silences, untils, strict=True)
+    ]
 
 
 def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAlert]]:
@@ -189,15 +175,6 @@ class AffectedCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrence:
-    """A time span for which a silence is on."""
-
-    starts: datetime | None
-    """None = it is on already."""
-    ends: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """Checks, alerts and time spans that a silence affects."""
 
@@ -208,8 +185,8 @@ class Preview:
     """The open alerts it would silence now."""
     unknown_references: Sequence[str]
     """Names in it that do not exist."""
-    occurrences: Sequence[Occurrence]
-    """When it is on, from now."""
+    occurrences: Sequence[tuple[datetime | None, datetime]]
+    """Starts and ends of the spans for which it is on, from now; a start of None = it is on already."""
 
 
 def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
@@ -217,31 +194,31 @@ def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
     silence = document.to_domain()
     with store.read() as connection:
         checks = definitions.list_definitions(connection, "check")
-        silenced = silenced_alerts(connection, silence) if active_until(silence, now) is not None else []
+        unknown = unknown_references(document, partial(_names_present, connection))
         return Preview(
             checks=list(_affected_checks(silence, checks)),
             of=len(checks),
-            silenced_alerts=silenced,
-            unknown_references=_unknown_names(connection, document),
-            occurrences=list(occurrences(silence, now)),
+            silenced_alerts=_states(connection, [silence], now)[0]["holds_back"],
+            unknown_references=[f"{one.kind} '{one.slug}'" for one in unknown],
+            occurrences=list(_occurrences(silence, now)),
         )
 
 
-def occurrences(silence: Silence, now: datetime, *, most: int = _OCCURRENCES) -> Iterator[Occurrence]:
+def _occurrences(silence: Silence, now: datetime) -> Iterator[tuple[datetime | None, datetime]]:
     """Time spans a silence is on, from now; overlapping windows are one."""
     until = active_until(silence, now)
     if silence.window is None:
         if silence.ends is not None and silence.ends > now:
-            yield Occurrence(starts=silence.starts, ends=silence.ends)
+            yield silence.starts, silence.ends
         return
     if until is not None:
-        yield Occurrence(starts=None, ends=until)
-    for _ in range(most - (until is not None)):
+        yield None, until
+    for _ in range(_OCCURRENCES - (until is not None)):
         begins = next_due(silence.window.schedule, until or now)
         until = active_until(silence, begins)
         if until is None:
             return
-        yield Occurrence(starts=begins, ends=until)
+        yield begins, until
 
 
 def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator[AffectedCheck]:
@@ -257,23 +234,12 @@ def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator
             )
 
 
-def _unknown_names(connection: Connection, document: SilenceDocument) -> list[str]:
-    found = unknown_references(document, partial(names_present, connection))
-    return [f"{one.kind} '{one.slug}'" for one in found]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRules:
     """A check with the keys of its rules, parsed once."""
 
     check: CheckDocument
     keys: Collection[str]
-
-    def is_matched_by(self, silence: SilenceDocument) -> bool:
-        """Whether a silence is about this check, whatever rules it names."""
-        check = self.check
-        pairs = ((silence.checks, check.slug), (silence.suites, check.suite), (silence.retrievers, check.retriever))
-        return all(not names or name in names for names, name in pairs)
 
 
 def rules_of(checks: Iterable[CheckDocument]) -> list[CheckRules]:
@@ -305,7 +271,8 @@ def silence_problems(
 
     removed = {**archived, RULE: _keys(before)}
     for silence in silences:
-        if is_over(silence.to_domain(), now):
+        value = silence.to_domain()
+        if is_over(value, now):
             continue
         unknown = unknown_references(silence, names)
         for reference in unknown:
@@ -314,13 +281,18 @@ def silence_problems(
                 yield silence, replace(reference.problem, message=message)
             elif ("silence", silence.slug) in changed:
                 yield silence, reference.problem
-        lost = _keys(before, silence) - _keys(after, silence) if silence.rules and not unknown else ()
+        lost = _keys(before, value) - _keys(after, value) if silence.rules and not unknown else ()
         for place, rule in enumerate(silence.rules):
             if rule in lost:  # checks outside this silence still have a rule of that key
                 message = f"rule '{rule}' is removed from the checks of this silence; remove it here too"
                 yield silence, Problem(path=f"rules[{place}]", message=message)
 
 
-def _keys(rules: Iterable[CheckRules], silence: SilenceDocument | None = None) -> set[str]:
+def _keys(rules: Iterable[CheckRules], silence: Silence | None = None) -> set[str]:
     """Return the keys of the rules of all checks, or of those that a silence is about."""
-    return {key for one in rules if silence is None or one.is_matched_by(silence) for key in one.keys}
+    return {
+        key
+        for one in rules
+        if silence is None or matches_check(silence, one.check.slug, one.check.suite, one.check.retriever)
+        for key in one.keys
+    }
