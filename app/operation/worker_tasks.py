@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from app.alerts.service.views import Links
 from app.annotation.service import results, tasks
@@ -52,6 +52,7 @@ ANSWER_THREADS: Final = 2
 _PAUSE: Final = timedelta(seconds=1)
 """How long a run waits that was let go of."""
 
+Ended = TypeVar("Ended")
 Trace = Callable[[ClaimedRun, Callable[[], EndedRun | None]], EndedRun | None]
 """Carries out a run, or a shard of it, under a trace where tracing is on."""
 
@@ -291,11 +292,7 @@ class WorkerTasks:
 
     def _make_pool(self, job: Job) -> datetime | None:
         """Ask the retrievers of an annotation task for what has no pool yet."""
-        engine = self._engine
-        done = tasks.make_pool(
-            engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
-        )
-        return self._note_end("pool", done=done, task=job.key)
+        return self._note_end("pool", done=self._ask(tasks.make_pool, self._engine.probe, job), task=job.key)
 
     def _report(self, job: Job) -> None:
         """Write a report that is due, for its deliveries to be sent."""
@@ -308,15 +305,11 @@ class WorkerTasks:
 
     def _draw_labels(self, job: Job) -> datetime | None:
         """Draw the answers or pairs that people label in a task."""
-        engine, answers = self._engine, self._engine.answers
-        promotions.draw_pairs(engine.store, job.key, now=self._now())
+        answers = self._engine.answers
+        promotions.draw_pairs(self._engine.store, job.key, now=self._now())
         if answers is None:
             return None
-        ask = answers.ask_judge
-        done = labels.draw_labels(
-            engine.store, engine.vault, ask, job.key, clock=self._now, stopping=self._stopping.is_set
-        )
-        return self._note_end("draw", done=done, task=job.key)
+        return self._note_end("draw", done=self._ask(labels.draw_labels, answers.ask_judge, job), task=job.key)
 
     def _calibrate(self, job: Job) -> None:
         """Compute how far the labels of a task confirm its judge."""
@@ -324,30 +317,21 @@ class WorkerTasks:
 
     def _ask_sample(self, job: Job) -> datetime | None:
         """Ask a sample of the traffic of a suite."""
-        engine = self._engine
-        done = traffic_sampling.ask_sample(
-            engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
-        )
+        done = self._ask(traffic_sampling.ask_sample, self._engine.probe, job)
         return self._note_end("reach", done=done, reach=job.key)
 
     def _rate_answers(self, job: Job) -> datetime | None:
         """Have the generated answers of a run judged."""
-        engine = self._engine
-        if engine.answers is None:
+        if self._engine.answers is None:
             return None
-        done = answering.rate_run(
-            engine.store, engine.vault, engine.answers, job.key, clock=self._now, stopping=self._stopping.is_set
-        )
+        done = self._ask(answering.rate_run, self._engine.answers, job)
         logger.info("answers_rated" if done else "answers_let_go", extra={"run": job.key})
         self.notify_ended()
         return None if done else self._now() + _PAUSE
 
     def _ask_candidate(self, job: Job) -> datetime | None:
         """Ask the candidate of a shadow what users asked."""
-        engine = self._engine
-        again = shadows.ask_candidate(
-            engine.store, engine.vault, engine.probe, job.key, clock=self._now, stopping=self._stopping.is_set
-        )
+        again = self._ask(shadows.ask_candidate, self._engine.probe, job)
         logger.info("shadow_ended" if again is None else "shadow_let_go", extra={"shadow": job.key})
         return again
 
@@ -355,6 +339,11 @@ class WorkerTasks:
         """Delete what has expired, and say when that is to be done again."""
         retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
         return self._now() + timedelta(seconds=RETENTION_SECONDS)
+
+    def _ask(self, work: Callable[..., Ended], asks: object, job: Job) -> Ended:
+        """Do work that asks others with `asks`, until it has ended or this worker stops."""
+        engine = self._engine
+        return work(engine.store, engine.vault, asks, job.key, clock=self._now, stopping=self._stopping.is_set)
 
     def _note_end(self, work: str, *, done: bool, **about: int) -> datetime | None:
         """Log whether work ended or was let go of, and say when to go on with it."""

@@ -7,10 +7,10 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -177,35 +177,23 @@ Seconds = Annotated[
 ]
 
 
-async def _news(request: Request) -> AsyncIterator[Listener]:
-    async with _listen(request, Kind.NEWS) as listener:
-        yield listener
+def _listening(kind: Kind, parameter: str = "") -> Any:
+    """Open a stream in a dependency, where an error is still a problem response and not the end of a started stream."""
 
+    async def listen(request: Request) -> AsyncIterator[Listener]:
+        streams: Streams = request.app.state.streams
+        identity: Identity = request.state.identity
+        opaque = request.path_params.get(parameter, "")
+        async with streams.listen(kind, opaque, key=identity.key_prefix) as listener:
+            yield listener
 
-async def _run(request: Request, run_id: str) -> AsyncIterator[Listener]:
-    async with _listen(request, Kind.RUN, run_id) as listener:
-        yield listener
-
-
-async def _rescoring(request: Request, rescoring_id: str) -> AsyncIterator[Listener]:
-    async with _listen(request, Kind.RESCORING, rescoring_id) as listener:
-        yield listener
-
-
-async def _task(request: Request, slug: str) -> AsyncIterator[Listener]:
-    async with _listen(request, Kind.TASK, slug) as listener:
-        yield listener
-
-
-# Opened in dependencies, where an error is still a problem response and not the end of a started stream.
-NewsDep = Annotated[Listener, Depends(_news)]
-RunDep = Annotated[Listener, Depends(_run)]
-RescoringDep = Annotated[Listener, Depends(_rescoring)]
-TaskDep = Annotated[Listener, Depends(_task)]
+    return Depends(listen)
 
 
 @router.get("/events", response_class=EventSourceResponse)
-async def follow_all(listener: NewsDep, seconds: Seconds = LONGEST_SECONDS) -> AsyncIterator[ServerSentEvent]:
+async def follow_all(
+    listener: Annotated[Listener, _listening(Kind.NEWS)], seconds: Seconds = LONGEST_SECONDS
+) -> AsyncIterator[ServerSentEvent]:
     """Stream `run_ended` {check, run} and `alert_changed` {check, alert} from now on.
 
     Of runs of one check that end within a second only the newest is reported. A process has at most 100 event streams
@@ -218,7 +206,7 @@ async def follow_all(listener: NewsDep, seconds: Seconds = LONGEST_SECONDS) -> A
 @router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
 async def follow_run(
     run_id: str,  # noqa: ARG001 - in the path
-    listener: RunDep,
+    listener: Annotated[Listener, _listening(Kind.RUN, "run_id")],
     seconds: Seconds = LONGEST_SECONDS,
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream `progress` {done, total, failed, status} of a run, now and on changes, then `ended` with its verdict."""
@@ -229,7 +217,7 @@ async def follow_run(
 @router.get("/rescorings/{rescoring_id}/events", response_class=EventSourceResponse)
 async def follow_rescoring(
     rescoring_id: str,  # noqa: ARG001 - in the path
-    listener: RescoringDep,
+    listener: Annotated[Listener, _listening(Kind.RESCORING, "rescoring_id")],
     seconds: Seconds = LONGEST_SECONDS,
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream `progress` {done, total, status} of a re-scoring in runs, then `ended` with its measures version."""
@@ -240,7 +228,7 @@ async def follow_rescoring(
 @router.get("/tasks/{slug}/events", response_class=EventSourceResponse)
 async def follow_task(
     slug: str,  # noqa: ARG001 - in the path
-    listener: TaskDep,
+    listener: Annotated[Listener, _listening(Kind.TASK, "slug")],
     seconds: Seconds = LONGEST_SECONDS,
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream `progress` {done, total, failed, status} of a task's pool in canaries, then `ended` with its `items`."""
@@ -252,12 +240,6 @@ async def _send(listener: Listener, seconds: float) -> AsyncIterator[ServerSentE
     yield ServerSentEvent(comment="listening", retry=_COME_BACK_MILLISECONDS)
     async for event in listener.events(seconds):
         yield ServerSentEvent(event=event.name, data=dict(event.data))
-
-
-def _listen(request: Request, kind: Kind, opaque: str = "") -> AbstractAsyncContextManager[Listener]:
-    streams: Streams = request.app.state.streams
-    identity: Identity = request.state.identity
-    return streams.listen(kind, opaque, key=identity.key_prefix)
 
 
 class Endings:

@@ -272,7 +272,7 @@ def list_changed(
 
 
 def _without_relevance(row: DegradedRow) -> DegradedRow:
-    return replace(row, top_score=None, reasons=row.reasons & ~RELEVANCE)
+    return row._replace(top_score=None, reasons=row.reasons & ~RELEVANCE)
 
 
 def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> ChangedCanary:

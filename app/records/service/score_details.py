@@ -23,6 +23,8 @@ from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import RunInputs
 from app.scoring.views import RescoringSide, RescoringView
 
+_COUNTS = ("verdict", "total", "measured", "failed", "undefined", "degraded", "degraded_positions", "layout_id")
+"""What a re-scored run has by the same names."""
 _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 
 
@@ -66,20 +68,9 @@ def runs_in_version(connection: Connection, found: Rescoring, *, before: int | N
 
 
 def _rescored_row(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
-    return replace(
-        row,
-        verdict=run.verdict,
-        reasons=list(run.reasons),
-        total=run.total,
-        measured=run.measured,
-        failed=run.failed,
-        undefined=run.undefined,
-        degraded=run.degraded,
-        degraded_positions=run.degraded_positions,
-        aggregates=results.named_aggregates(names, run.aggregates),
-        layout_id=run.layout_id,
-        measures_version=found.name,
-    )
+    aggregates = results.named_aggregates(names, run.aggregates)
+    same = {name: getattr(run, name) for name in _COUNTS}
+    return replace(row, **same, reasons=list(run.reasons), aggregates=aggregates, measures_version=found.name)
 
 
 def find_rescoring(

@@ -6,7 +6,7 @@ small batch of what they found by id, less what has been taken up again meanwhil
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -303,8 +303,7 @@ class Answered(Protocol):
     def ranking_id(self) -> int | None: ...  # noqa: D102 - said above
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DegradedRow:
+class DegradedRow(NamedTuple):
     """A canary that was degraded at a run."""
 
     canary_id: int
@@ -350,12 +349,12 @@ def degraded_at(
 def _degraded_at_once(connection: Connection, run_id: int, canaries: Collection[int]) -> dict[int, DegradedRow]:
     check_id = sa.select(runs.c.check_id).where(runs.c.id == run_id, runs.c.suite_version_id.is_not(None))
     mine = sa.and_(states.c.check_id == check_id.scalar_subquery(), states.c.first_run <= run_id, states.c.reasons != 0)
-    columns = [states.c[name] for name in DegradedRow.__dataclass_fields__]
+    columns = [states.c[name] for name in DegradedRow._fields]
     canary_ids = frozenset(canaries)
     found: dict[int, DegradedRow] = {}
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
         rows = connection.execute(sa.select(*columns).where(mine, holding))
-        found.update((row[0], _degraded_row(row)) for row in rows if row[0] in canary_ids)
+        found.update((row[0], DegradedRow._make(row)) for row in rows if row[0] in canary_ids)
     return found
 
 
@@ -363,31 +362,20 @@ def _degraded_step_by_step(
     connection: Connection, canaries_by_run: Mapping[int, Collection[int]]
 ) -> dict[int, dict[int, DegradedRow]]:
     begun = [*_newest(connection, canaries_by_run, _last_begun, runs.c.suite_version_id.is_not(None))]
-    columns = [states.c[name] for name in DegradedRow.__dataclass_fields__]
+    columns = [states.c[name] for name in DegradedRow._fields]
     degraded: dict[int, tuple[int | None, DegradedRow]] = {}
     for ids in blocks(sorted({state_id for *_, state_id in begun})):
         statement = sa.select(states.c.id, states.c.last_run, *columns)
         for state_id, last_run, *values in connection.execute(
             statement.where(states.c.id.in_(ids), states.c.reasons != 0)
         ):
-            degraded[state_id] = last_run, _degraded_row(values)
+            degraded[state_id] = last_run, DegradedRow._make(values)
     by_run: dict[int, dict[int, DegradedRow]] = {run_id: {} for run_id in canaries_by_run}
     for run_id, canary_id, state_id in begun:
         last_run, fell = degraded.get(state_id, (0, None))
         if fell is not None and (last_run is None or last_run >= run_id):
             by_run[run_id][canary_id] = fell
     return by_run
-
-
-def _degraded_row(values: Sequence[Any]) -> DegradedRow:
-    canary_id, version_id, ranking_id, reasons, top_score = values
-    return DegradedRow(
-        canary_id=canary_id,
-        canary_version_id=version_id,
-        ranking_id=ranking_id,
-        reasons=reasons,
-        top_score=top_score,
-    )
 
 
 def previous_known_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:

@@ -74,8 +74,8 @@ class HookState:
 class State:
     """The values of all state series."""
 
-    checks: tuple[CheckState, ...]
-    alerts: Mapping[tuple[str, str, str], int]
+    checks: tuple[CheckState, ...] = ()
+    alerts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """Number of unresolved alerts by (check, state, severity); zero is left out."""
     outbox_pending: int
     outbox_oldest_seconds: float
@@ -97,7 +97,8 @@ class StateReader:
         """Start with an empty cache."""
         self._checks: dict[int, _CachedCheck] = {}
         """By id, in the order of slugs."""
-        self._shared: _Shared | None = None
+        self._shared: State | None = None
+        """What belongs to no check."""
 
     def forget(self) -> None:
         """Clear the cache: after an outage the database may be another one."""
@@ -160,18 +161,10 @@ class StateReader:
     def _state(self) -> State:
         assert self._shared is not None  # noqa: S101 - it is read with the checks
         shown = [entry for entry in self._checks.values() if entry.state is not None]
-        shared = self._shared
-        return State(
+        return replace(
+            self._shared,
             checks=tuple([entry.state for entry in shown if entry.state is not None]),
             alerts={(entry.slug, *key): count for entry in shown for key, count in entry.alerts.items()},
-            outbox_pending=shared.outbox_pending,
-            outbox_oldest_seconds=shared.outbox_oldest_seconds,
-            runs_waiting=shared.runs_waiting,
-            runs_waiting_oldest_seconds=shared.runs_waiting_oldest_seconds,
-            hooks=shared.hooks,
-            jobs_waiting=shared.jobs_waiting,
-            pooled_recalls=shared.pooled_recalls,
-            judges=shared.judges,
         )
 
 
@@ -198,45 +191,28 @@ class _CachedCheck:
         return self.version == version and (self.until is None or now < self.until)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
-    """State that belongs to no check."""
-
-    outbox_pending: int
-    outbox_oldest_seconds: float
-    runs_waiting: int
-    runs_waiting_oldest_seconds: float
-    hooks: tuple[HookState, ...]
-    jobs_waiting: JobsWaiting | None
-    pooled_recalls: tuple[RecallRow, ...]
-    judges: Mapping[tuple[str, str], bool]
-
-
-def _read_shared(connection: Connection, now: datetime) -> _Shared:
+def _read_shared(connection: Connection, now: datetime) -> State:
+    """Return the state that belongs to no check."""
     pending, oldest = outbox.count_pending(connection)
     waiting, since = series.waiting_runs(connection, to_us(now))
-    return _Shared(
+    retrying, dead = series.retrying_deliveries(connection), series.dead_deliveries(connection)
+    return State(
         outbox_pending=pending,
         outbox_oldest_seconds=_age(now, oldest),
         runs_waiting=waiting,
         runs_waiting_oldest_seconds=_age(now, since),
-        hooks=_hooks(connection),
+        hooks=tuple(
+            HookState(
+                slug=hook.slug,
+                retrying=retrying.get(hook.id, 0),
+                dead=dead.get(hook.id, 0),
+                disabled=hook.disabled_reason is not None,
+            )
+            for hook in definitions.list_definitions(connection, "hook")
+        ),
         jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(tasks.list_recalls(connection, in_force=True)),
         judges=calibrated_judges(connection),
-    )
-
-
-def _hooks(connection: Connection) -> tuple[HookState, ...]:
-    retrying, dead = series.retrying_deliveries(connection), series.dead_deliveries(connection)
-    return tuple(
-        HookState(
-            slug=hook.slug,
-            retrying=retrying.get(hook.id, 0),
-            dead=dead.get(hook.id, 0),
-            disabled=hook.disabled_reason is not None,
-        )
-        for hook in definitions.list_definitions(connection, "hook")
     )
 
 
