@@ -1,4 +1,7 @@
-"""Formats numbers, durations and names for sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
+"""Numbers, durations, counts and names in sentences: `0.874`, `61 ms`, `42 min`, `3 canaries`; never scientific.
+
+Two numbers that differ are written with as many digits as it takes to see it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta

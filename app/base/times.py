@@ -1,4 +1,4 @@
-"""Parses timestamps of retriever responses."""
+"""Times of others: timestamps of retriever responses, and the steps in which the wall clock was set."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""The domain's values: canaries, judgments, rankings, answers, rules, and the enums of stored and shown text.
+"""Values that several subjects share: canaries, judgments, rankings, answers, rules, and the enums of stored text.
 
-Decisions about them are made in the areas' modules: matching, measures, verdicts, alerts, schedules.
+Decisions about them are made in the subjects: `scoring` judges answers, `alerts` rules, `diagnosis` causes.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,4 +1,7 @@
-"""REST routes of retrievers, checks and hooks. PUT upserts by slug, DELETE archives."""
+"""REST routes of suites and canaries, retrievers, checks and hooks. PUT upserts by slug, DELETE archives.
+
+Above them how definitions are shown and described in OpenAPI; silences and judges, which are defined alike, use it.
+"""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""Tables of definitions, canaries and suites with all their versions, and of API keys."""
+"""Tables of definitions, canaries and suites with all their versions."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, Table, Text, UniqueConstraint
 

@@ -1,4 +1,7 @@
-"""Embedders as they once answered known texts, and what was found of them in each run."""
+"""Rows of embedders, as they once answered known texts and in each run, and of limits that replicas share.
+
+Such a limit is a lane of a retriever that one replica holds at a time, or the stretch of time that requests reserve.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

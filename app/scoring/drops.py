@@ -1,6 +1,6 @@
 """Drops: paired differences between a run and its baseline, for the measures that `drop` rules watch.
 
-Detection supplies the baseline; `alerts.conditions` compares a difference with the rule's bounds.
+Detection supplies the baseline; `alerts` compares a difference with the rule's bounds.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Evaluates rankings: matches, measures and judges those of many canaries at once.
+"""Judges rankings: matches, measures and results of many canaries at once; timings; and the tally of a run.
 
-`matching`, `measure_arrays`, `relevance` and `verdicts` do the parts; `run_outcomes` calls this for whole runs.
+`matching`, `measures` and `verdicts` do the parts; `runs` calls this for whole runs.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Computes IR measures over arrays of many rankings at once; `measures` names them, `matching` supplies the matches."""
+"""IR measures by name, as papers write them, computed over arrays of many rankings at once.
+
+`matching` supplies the matches, docs/measures.md has the formulas.
+"""
 
 import difflib
 import re

@@ -1,6 +1,7 @@
 """Whether a hit holds the expected text: normalised, aligned, a quote within it, or damaged.
 
-Another number or a "not" makes another version; scattered wrong letters are damage (OCR, extraction).
+Another number or a "not" makes another version; scattered wrong letters are damage (OCR, extraction). `matching` asks
+this of texts it has not met before.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Verdicts of canaries and runs with their reasons, and the aggregates of a run.
 
-The numbers come from measures and relevance; alerts are decided in the area `alerts`.
+The numbers come from `measures` and the relevance of hits; what a verdict means for people is decided in `alerts`.
 """
 
 from collections import Counter

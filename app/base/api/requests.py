@@ -1,4 +1,8 @@
-"""How often keys may be guessed, and how much expensive work one key may have under way; both per process."""
+"""What is taken from a request before a route acts on it: forms and their tokens, and where the service is mounted.
+
+Beside them two brakes of this process: how often keys may be guessed, and how much expensive work one key may have
+under way.
+"""
 
 import logging
 import math

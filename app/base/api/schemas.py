@@ -1,4 +1,7 @@
-"""Bodies of requests other than documents, and the page object of lists."""
+"""Bodies of requests other than documents, the page object of lists, and the names and titles of published schemas.
+
+The documents are described in `documents` of their subjects; the whole description is put together in `operation`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

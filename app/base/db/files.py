@@ -1,6 +1,7 @@
-"""Bringing a database to the schema of this release, and asking whether it has it.
+"""Bringing a database to the schema of this release and asking whether it has it; and who may open its file.
 
-Alembic, a tenth of a second and 9 MB, is loaded only where there is something to migrate.
+Alembic, a tenth of a second and 9 MB, is loaded only where there is something to migrate. Locks beside a SQLite file
+keep a second worker, a second service and a second key from it.
 """
 
 import fcntl

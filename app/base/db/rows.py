@@ -1,4 +1,7 @@
-"""Rows that a statement selects from as it does from a table: however many they are, the statement is the same."""
+"""Many rows in one statement: selected from as from a table, or staged in a temporary one.
+
+However many they are, the statement is the same, so that both databases prepare it once.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Who we are to an endpoint, as users write it: the kinds of `auth`, and `tls`.
+"""Who we are to an endpoint, as users write it: headers, the kinds of `auth`, and `tls`.
 
-Proving it is the credentials adapter's work; that no secret is shown is that of `secret_fields`.
+Proving it is done by `retrievers.client.credentials`; that no secret is shown, by `catalog.documents.secret_fields`.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Texts of strangers made harmless: one line of them, a table of them, and both as Markdown."""
+"""Texts of strangers: files decoded, JSON read within limits, and all of it made harmless to show.
+
+Shown is one line of a text, a table of them, JSON without its vectors, and each as Markdown.
+"""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """The seam between what is decided and who does it: jobs, deferred with the rows they are about, and their queue.
 
 A job says that somebody has to look at a row. Whoever does reads the row, so that a job done twice or too early harms
-nothing. On PostgreSQL Procrastinate keeps them, on SQLite a table: see `postgresql_jobs` and `local_jobs`.
+nothing. On PostgreSQL Procrastinate keeps them, on SQLite a table: see `postgresql` and `local`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """HTTP over libcurl, many requests at a time; with `transfer` the only modules that know pycurl.
 
 It promises exact time-outs, size caps, no redirects, no environment proxy and an address check on every connection.
-What a request and a response mean is left to the retriever and hook adapters.
+What a request and a response mean is left to the clients of retrievers, judges and hooks.
 """
 
 import math

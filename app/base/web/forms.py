@@ -1,4 +1,7 @@
-"""Forms of documents: fields as the document describes them, texts of a stored one, the document of submitted ones."""
+"""Forms of documents: the fields as the document describes them, and submitted texts read back into a document.
+
+Problems are sorted to the fields they are about. Which fields a page shows, and where, is its own.
+"""
 
 import json
 import re

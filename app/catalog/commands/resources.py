@@ -1,4 +1,7 @@
-"""Commands on definitions: canary files against those of the store or of a running service, and its schema."""
+"""`coalmine diff`, `apply`, `export` and `migrate`: definitions of canary files, of the store, of a running service.
+
+Below them what other commands open too: the database of this machine, or a server.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""Documents of canaries and suites, with their validation."""
+"""Documents of suites, canaries and expected chunks with their validation, and the keys of canaries that state none.
+
+What an answer is worth by them is decided in `scoring`.
+"""
 
 import hashlib
 import re

@@ -1,4 +1,7 @@
-"""Writes documents as a canary file that reads back to the same documents; secrets become `${VARIABLES}`."""
+"""Writes documents as a canary file that reads back to the same documents, with secrets as `${VARIABLES}`.
+
+Beside it the JSON Schema of canary files. `canary_files` reads them.
+"""
 
 import json
 import re

@@ -1,6 +1,8 @@
-"""Parses canary files: YAML texts to documents, or every problem with its file and line.
+"""Reads canary files: YAML texts to documents, or every problem with its file and line.
 
-The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes them.
+Found are problems within a document, and those between documents: unknown references, measures that a check does not
+compute. The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes
+them.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""The documents that canary files and the REST API share. Defines checks and re-exports the other kinds."""
+"""The document of a check; and all kinds of documents by name, with stored bodies read back into them.
+
+A body that an older release wrote is completed by the defaults of newer fields.
+"""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping

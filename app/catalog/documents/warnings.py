@@ -1,4 +1,7 @@
-"""Warnings about valid documents without the intended effect, with file and line where known."""
+"""Warnings about valid documents without the intended effect; and checks whose suite or retriever is written inline.
+
+Warnings have file and line where known.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

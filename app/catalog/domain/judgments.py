@@ -1,8 +1,8 @@
-"""Where judgments come from, and when that makes recall *self-judged*.
+"""Where judgments come from, when that makes recall *self-judged*, and which measure to read first.
 
 Judged on a retriever's own first hits alone, its recall is near 1 whatever it misses: what it never returned was never
 judged. On cranfield the first 10 hits of BM25 as the only judgments make its R@10 1.000, where it is .414
-(`benchmarks.pooling`).
+(`benchmarks.pooling`). Which measure comes first depends on what the chunks are used for.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""A suite version as an immutable value: canaries, judgments, matcher, groups, and how small a loss it can notice."""
+"""A suite version as an immutable value: canaries, judgments, matcher, groups; its composition, and its power.
+
+Power is how small a loss so many canaries can notice, and what advice follows. `service.snapshots` loads it.
+"""
 
 import json
 from collections import Counter

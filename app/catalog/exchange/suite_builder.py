@@ -1,6 +1,7 @@
 """Builds a suite from the lines of other tools' files, or reports every problem with file and line.
 
-The formats' modules parse the lines.
+The formats' modules parse the lines, and write files of a suite; what both share, such as grades and notes on what a
+format cannot hold, is here.
 """
 
 import re

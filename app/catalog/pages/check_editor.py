@@ -1,4 +1,4 @@
-"""The page of a check's form: suite, retriever, schedule, alert rules, notifications."""
+"""The page of a check's form: suite, retriever, schedule, alert rules, notifications, reports."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The pages of suites: the list, and one suite with its canaries and their state in every check."""
+"""The pages of suites: the list, one suite with its canaries and their state in every check, and its file.
+
+Beside them the steps of setting up a check, which the pages of an empty service show.
+"""
 
 import io
 import zipfile

@@ -1,6 +1,7 @@
-"""Changes of definitions: comparing a document with the stored definition, and archiving.
+"""Changes of one definition: what differs from the stored one, who may change it, what a change would leave open.
 
-`definitions` uses this for one definition, `applying` for sets; `suite_plans` compares canaries.
+Values are never named, as they may be secret. `definitions` uses this for one definition, `applying` for sets; `suites`
+compares canaries.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,6 @@
-"""Single definitions, such as a retriever or a hook: put, archive, find, list; one transaction per function.
+"""Definitions one at a time, such as a retriever, a suite or a canary: put, archive, find, list, export.
 
-`suite_definitions` has suites and canaries, `applying` whole sets of documents.
+One transaction a function. `applying` has whole sets of documents, `suites` plans what a suite's canaries become.
 """
 
 import dataclasses

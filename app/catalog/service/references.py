@@ -1,6 +1,7 @@
 """Ownership of definitions and references between them: what may be changed, and what other definitions still need.
 
 A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
+Checks and runs that routes name are found here, or NotFoundError says which is missing.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,7 @@
-"""Loads suite snapshots (canaries, judgments and their matcher), parsed once per version and process.
+"""What runs work with, loaded once: suite snapshots by version, and the inputs and yardstick of a check.
 
-Runs, pages, notifications and rules share them. They are loaded before a write transaction, never within one.
+Snapshots are parsed once per version and process; runs, pages, notifications and rules share them. They are loaded
+before a write transaction, never within one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

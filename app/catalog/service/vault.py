@@ -1,6 +1,6 @@
-"""Encryption of secrets at rest (Fernet), and its key.
+"""The key of stored secrets: where it comes from, and changing it for another.
 
-A wrong key is refused when the vault is opened, not when a run needs a secret.
+A wrong key is refused when the vault is opened, not when a run needs a secret. `base.vault` encrypts.
 """
 
 import base64

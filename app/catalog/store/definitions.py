@@ -1,4 +1,4 @@
-"""Rows of definitions: suites, retrievers, checks, hooks and silences, with all their versions.
+"""Rows of definitions: suites, retrievers, checks, hooks, silences and judges, with all their versions and secrets.
 
 Nothing is deleted, only archived, so that history keeps its definitions.
 """

@@ -1,4 +1,8 @@
-"""Turns the credentials of a retriever into the headers and secrets of its requests, fetching OAuth2 tokens."""
+"""Endpoints that need credentials: headers and secrets of requests, OAuth2 tokens fetched, and calls with both.
+
+Retrievers ask many at a time and take the credentials alone; embedders, scorers, judges and answerers use
+`EndpointClient`, which adds limits, attempts and what a failure means.
+"""
 
 import math
 import re

@@ -1,4 +1,7 @@
-"""Probes a retriever over HTTP: credentials, the lookup, then one request per canary."""
+"""Probes a retriever over HTTP: credentials, the lookup, then one request per canary; or plays rankings given to it.
+
+A body equal to that of the run before is read once. Requests are made in `requests`, hits read in `columns`.
+"""
 
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence

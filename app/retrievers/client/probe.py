@@ -1,4 +1,4 @@
-"""The real `Probe`: one adapter per dialect, with the embedder before it and the scorer behind it."""
+"""The real `Probe`: one client per dialect, with the embedder before it and the scorer behind it."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing

@@ -1,4 +1,8 @@
-"""Requests of a retriever, compiled once per run and rendered per canary; sends nothing."""
+"""Requests of a retriever, compiled once per run and rendered per canary, and the reader of its responses.
+
+Nothing is sent here. The reader makes rankings of the columns that `columns` reads: names, scores on their scale,
+times.
+"""
 
 import json
 import re

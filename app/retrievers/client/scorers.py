@@ -1,7 +1,8 @@
 """Relevance from services beside the retriever: cosines of an embedder, scores of a reranker.
 
-What scales mean is said in the domain's relevance; how bytes travel is left to the transport. Shapes:
-https://docs.cohere.com/reference/rerank, https://jina.ai/reranker/ and https://huggingface.github.io/text-embeddings-inference/
+What scales mean is said in `domain.retrievers`; how bytes travel is left to the transport. Shapes:
+https://docs.cohere.com/reference/rerank, https://jina.ai/reranker/ and
+https://huggingface.github.io/text-embeddings-inference/
 """
 
 import threading

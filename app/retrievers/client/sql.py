@@ -1,4 +1,8 @@
-"""Probes a PostgreSQL database by one SELECT per canary, over psycopg; its rows are read like any response."""
+"""Probes a PostgreSQL database by one SELECT per canary, over psycopg; its rows are read like any response.
+
+The statement's named parameters are compiled once, addresses are checked before connecting, and errors of the driver
+become answers.
+"""
 
 import asyncio
 import datetime as dt

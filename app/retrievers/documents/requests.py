@@ -1,4 +1,7 @@
-"""Documents of the request and the response mapping of a retriever."""
+"""Documents of a retriever's request, lookup and response mapping, their templates, and what a preset fills in.
+
+The whole document, and the checks between its parts, are in `retrievers`.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Mapping

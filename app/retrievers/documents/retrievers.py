@@ -1,4 +1,7 @@
-"""The document of a retriever: the whole, merged with its preset, and the checks between its parts."""
+"""The document of a retriever: the whole, merged with its preset, and the checks between its parts.
+
+Beside it a suggested mapping as a document, and the YAML of one. Its parts are in `requests` and `embedding`.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """Vectors of texts: the result of asking an embedder, and whether it still is the model of the reference.
 
-How an embedder is reached is said in retrievers; asking it is an adapter's work, behind the seam `Embed`.
+How an embedder is reached is said in `retrievers`; asking it is done by `client.embeddings`, behind the seam `Embed`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Guesses which field of a hit is its text, id, score, document or time, by names and values.
 
-Where hits and their fields are is found by hit_candidates. The names are those of the vendors' references and of
+Where hits and their fields are is found by `mapping_suggestions`. The names are those of the vendors' references and of
 the frameworks' document classes.
 """
 

@@ -1,6 +1,7 @@
 """Suggests mappings for an undescribed response: which of its lists holds the hits, and which field is which.
 
-Pure: a response in, mappings with their reasons out, best first.
+Pure: a response in, mappings with their reasons out, best first. Beside it the response as an outline of which people
+click places, and what a click changes in the mapping.
 """
 
 import json

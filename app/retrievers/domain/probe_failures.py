@@ -1,6 +1,7 @@
 """Why the probes of a run failed: the failure most of them share, and the sentence about it.
 
 A sentence names the step, its address and the error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`.
+Beside it how a run asks: the circuit breaker that ends it early, the requests at a time in each lane.
 """
 
 import re

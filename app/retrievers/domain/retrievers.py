@@ -1,6 +1,7 @@
-"""A retriever as a value: endpoint, authentication, request, response mapping, scorer; and `Probe`, which queries it.
+"""A retriever as a value: endpoint, request, response mapping, scorer, embedder; and `Probe`, which queries it.
 
-Answers are values of model; presets and documents that fill these in are formats.
+Below it what its scores mean: relevance between 0 and 1 by scale. Answers are values of `base`; documents and presets
+that fill these in are in `documents` and `presets`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Views of retrievers under test and of their embedders."""
+"""Views of trials of a retriever, of suggested mappings, and of embedders."""
 
 from dataclasses import dataclass
 from typing import NotRequired

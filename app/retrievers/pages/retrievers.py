@@ -1,4 +1,4 @@
-"""Pages of retrievers: the list with their last probe outcomes, one retriever, and archiving it."""
+"""Pages of retrievers: the list with their last probe outcomes, one retriever, archiving it, and a test request."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Checks the embedder of a retriever in every run: its vectors of known texts against those of its reference."""
+"""Checks the embedder of a retriever in every run: its vectors of known texts against those of its reference.
+
+Beside it questions of diagnoses to a retriever, within a time limit, and which checks use a retriever.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Trials of a retriever: one query, everything between request and hits, and suggested mappings. Stores nothing."""
+"""Trials of a retriever: one query, everything between request and hits, suggested mappings, and how a canary fares.
+
+Nothing is stored. Limits of a retriever over all replicas, which trials and runs share, are reserved here too.
+"""
 
 import json
 import logging
