@@ -36,15 +36,13 @@ from app.base.documents.fields import SLUG
 from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
-from app.catalog.api import After, Limit, body_schema, wake, with_name
+from app.catalog.api import After, Limit, body_schema, sent_document, wake
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
 
 _CSV = "text/csv"
-_READ_ONLY = frozenset({"state", "canaries", "pooled", "failed", "items", "failures", "created_by"})
-"""Fields that answers add to a document, so that an answer can be sent back."""
 
 
 @router.get("/tasks")
@@ -68,8 +66,7 @@ def put_task(store: StoreDep, request: Request, response: Response, slug: str, b
     and `rest` random texts of a `corpus`. With `answers` in place of `retrievers` they label generated answers that a
     judge has rated, with no (0) or yes (1): see `GET /v1/judges/{slug}/report`.
     """
-    given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY}
-    document = parse_document(TaskDocument, given)
+    document = sent_document(TaskDocument, TaskDetail, slug, body)
     task, created = tasks.put_task(store, document, by=request.state.identity.name, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
     return task

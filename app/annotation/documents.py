@@ -310,12 +310,13 @@ def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, sour
     by document alone stays as it is. A new one names id and text, so that it is found again under another id; a known
     irrelevant one its id alone. One without an id, or whose id a judgment of another text has, is named by its text.
     """
-    lookup = _Lookup.of(items)
+    by_key = {item.key: item for item in items}
+    by_id = {chunk: item for item in items for chunk in item.ids}
     replaced: dict[str, tuple[JudgmentDocument, ...]] = {}
     known: set[str] = set()
     others_ids: set[str] = set()
     for chunk in (*canary.expected_chunks, *canary.forbidden_chunks):
-        item = lookup.find_item(chunk)
+        item = _find_item(chunk, by_key, by_id)
         if item is not None:
             known.add(item.key)
             if isinstance(chunk, JudgmentDocument) and (
@@ -333,33 +334,20 @@ def adopt_judgments(canary: CanaryDocument, items: Sequence[GradedItem], *, sour
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lookup:
-    """Items by the identity of their text, and by the ids that name no other."""
-
-    by_key: Mapping[str, GradedItem]
-    by_id: Mapping[str, GradedItem]
-
-    @classmethod
-    def of(cls, items: Sequence[GradedItem]) -> "_Lookup":
-        """Index items."""
-        return cls(
-            by_key={item.key: item for item in items},
-            by_id={chunk: item for item in items for chunk in item.ids},
-        )
-
-    def find_item(self, chunk: ChunkDocument) -> GradedItem | None:
-        """Return the item that a chunk of a canary is; None = none of them."""
-        passage = None if chunk.text is None else prepare_passage(chunk.text)
-        if chunk.text is not None and passage is not None:
-            item = self.by_key.get(text_key(chunk.text, chunk=""))
-            if item is not None:
-                return item
-        item = None if chunk.id is None else self.by_id.get(chunk.id)
-        body = "" if item is None else normalise(item.text)
-        if passage is not None and body and match_level(passage, body) is None:
-            return None  # the same id of another text
-        return item
+def _find_item(
+    chunk: ChunkDocument, by_key: Mapping[str, GradedItem], by_id: Mapping[str, GradedItem]
+) -> GradedItem | None:
+    """Return the item that a chunk of a canary is, by its text or an id that names no other; None = none of them."""
+    passage = None if chunk.text is None else prepare_passage(chunk.text)
+    if chunk.text is not None and passage is not None:
+        item = by_key.get(text_key(chunk.text, chunk=""))
+        if item is not None:
+            return item
+    item = None if chunk.id is None else by_id.get(chunk.id)
+    body = "" if item is None else normalise(item.text)
+    if passage is not None and body and match_level(passage, body) is None:
+        return None  # the same id of another text
+    return item
 
 
 def _new_judgment(item: GradedItem, others_ids: Collection[str], source: str) -> JudgmentDocument | None:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.tables import tasks
+from app.answers.documents import FeedbackEvent
 from app.answers.domain.judges import VERSIONS, Question
 from app.answers.domain.trust import CalibrationBody
 from app.answers.domain.views import AnswerBody, RatingBody, RunAnswers
@@ -43,21 +44,6 @@ class StagedAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRow:
-    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
-
-    id: int
-    canary_id: int
-    canary_version_id: int
-    ranking_id: int
-    text: str | None
-    judge_id: int | None
-    body: AnswerBody
-    first_run: int
-    last_run: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewAnswer:
     """What holds for a canary from a run on."""
 
@@ -68,10 +54,18 @@ class NewAnswer:
     judge_id: int | None
     body: AnswerBody
 
-    def is_same(self, row: AnswerRow) -> bool:
-        """Whether this is what held before."""
-        now = (self.canary_version_id, self.ranking_id, self.text, self.judge_id, self.body)
-        return now == (row.canary_version_id, row.ranking_id, row.text, row.judge_id, row.body)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow(NewAnswer):
+    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
+
+    id: int
+    first_run: int
+    last_run: int | None
+
+    def is_same(self, now: NewAnswer) -> bool:
+        """Whether what held before is what holds now."""
+        return all(getattr(self, one.name) == getattr(now, one.name) for one in fields(NewAnswer))
 
 
 def expect_answers(connection: Connection, run_id: int) -> None:
@@ -132,12 +126,6 @@ def answers_at(connection: Connection, check_id: int, run_id: int) -> dict[int, 
         rows = connection.execute(_ANSWER.where(answers.c.check_id == check_id, answers.c.first_run <= run_id, holding))
         held.update((row.canary_id, _answer(row)) for row in rows)
     return held
-
-
-def answers_of(connection: Connection, check_id: int, canary_id: int, *, limit: int = 50) -> list[AnswerRow]:
-    """Read what held for a canary, the newest first."""
-    here = _ANSWER.where(answers.c.check_id == check_id, answers.c.canary_id == canary_id)
-    return [_answer(row) for row in connection.execute(here.order_by(answers.c.id.desc()).limit(limit))]
 
 
 def old_answers(connection: Connection, limit: int) -> list[int]:
@@ -279,21 +267,11 @@ def add_to_day(connection: Connection, judge_id: int, more: JudgeDay) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserEvent:
-    """What a user said of an answer to a canary."""
-
-    event_id: str
-    canary_id: int
-    answer: str
-    kind: str
-    positive: bool
-
-
-def save_events(connection: Connection, check_id: int, events: Sequence[UserEvent], *, at: int) -> int:
-    """Store events, each id once; how many were not there yet."""
+def save_events(connection: Connection, check_id: int, events: Sequence[tuple[int, FeedbackEvent]], *, at: int) -> int:
+    """Store events, each with its canary and each id once; how many were not there yet."""
     rows = [
-        (check_id, one.event_id, one.canary_id, digest(one.answer), one.kind, int(one.positive), at) for one in events
+        (check_id, one.event_id, canary_id, digest(one.answer), str(one.kind), int(one.positive), at)
+        for canary_id, one in events
     ]
     mine = sa.select(sa.func.count()).select_from(feedback).where(feedback.c.check_id == check_id)
     before = connection.execute(mine).scalar_one()
@@ -546,17 +524,6 @@ def find_draw(connection: Connection, task_id: int) -> DrawRow | None:
     """Return the draw of a task; None = nothing is drawn yet."""
     row = connection.execute(sa.select(answer_draws).where(answer_draws.c.task_id == task_id)).one_or_none()
     return None if row is None else _draw(row)
-
-
-def draws_of_judge(connection: Connection, judge_id: int) -> list[DrawRow]:
-    """Return the draws of a judge whose tasks are not archived, the newest first."""
-    statement = (
-        sa.select(answer_draws)
-        .join(tasks, tasks.c.id == answer_draws.c.task_id)
-        .where(answer_draws.c.judge_id == judge_id, tasks.c.archived_at.is_(None))
-        .order_by(answer_draws.c.task_id.desc())
-    )
-    return [_draw(row) for row in connection.execute(statement)]
 
 
 def list_verdicts(connection: Connection, task_id: int) -> list[DrawnVerdict]:

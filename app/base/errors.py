@@ -18,6 +18,9 @@ CoalmineError
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+FoundT = TypeVar("FoundT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +108,10 @@ class StoreUnavailableError(CoalmineError):
 
 class ConfigurationError(CoalmineError):
     """The settings are unusable, so the process does not start."""
+
+
+def require_found(found: FoundT | None, name: str) -> FoundT:
+    """Return what was found. Raises NotFoundError where that is None."""
+    if found is None:
+        raise NotFoundError(f"there is no {name}")
+    return found

@@ -21,7 +21,7 @@ from app.base.api.keys import Identity, Scope
 from app.base.api.schemas import COMPONENTS, Page, renamed, settings_name
 from app.base.documents.fields import Document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.validation_messages import AnyDocument, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
@@ -428,6 +428,13 @@ def with_name(body: Any, field: str, name: str) -> DefinitionJson:
     if body.get(field, name) != name:
         raise InvalidInputError([Problem(path=field, message=f"is not the '{name}' of the address")])
     return {**without_read_only(body), field: name}
+
+
+def sent_document(model: type[AnyDocument], view: type, slug: str, body: Any) -> AnyDocument:
+    """Return the document of a body, which may be an answer sent back: what its view adds is left out."""
+    added = view.__annotations__.keys() - model.model_fields.keys()
+    given = with_name(body, "slug", slug)
+    return parse_document(model, {name: value for name, value in given.items() if name not in added})
 
 
 def without_read_only(body: Any) -> Any:

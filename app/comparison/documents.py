@@ -214,7 +214,8 @@ def caution_sentence(caution: RecallCaution, names: SideNames) -> str:
 def exclusion_sentence(reason: Exclusion, keys: Sequence[str], names: SideNames) -> str:
     """Return the sentence on canaries that are not compared."""
     shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
-    return f"{counted(len(keys), 'canary')} {_EXCLUSIONS[reason](len(keys), names)}: {shown}"
+    one, several, rest = _EXCLUSIONS[reason]
+    return f"{counted(len(keys), 'canary')} {one if len(keys) == 1 else several} {rest(names)}: {shown}"
 
 
 def claim_text(claim: Claim | None, winner: Side | None, *, names: SideNames) -> str:
@@ -231,23 +232,20 @@ def change(estimate: Estimate, *, interval: bool = True) -> str:
     return f"{estimate.measure} {way} {_size(difference)}{_interval(estimate) if interval else ''}"
 
 
-def _better(outcome: ComparisonOutcome, names: SideNames) -> str:
-    return f"{names.better}: {_claims(outcome.claimed)}, over {_counted_canaries(outcome)}{_others(outcome)}"
-
-
-def _worse(outcome: ComparisonOutcome, names: SideNames) -> str:
-    return f"{names.worse}: {_claims(outcome.claimed)}, over {_counted_canaries(outcome)}{_others(outcome)}"
+def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
+    which = names.better if outcome.verdict is ComparisonVerdict.BETTER else names.worse
+    return f"{which}: {_claims(outcome.claimed)}, over {counted(outcome.pairs, 'canary')}{_others(outcome)}"
 
 
 def _trade(outcome: ComparisonOutcome, names: SideNames) -> str:
     up = _claims([one for one in outcome.claimed if one.winner is Side.B])
     down = _claims([one for one in outcome.claimed if one.winner is Side.A])
-    return f"{names.trade}: {up}, paid for by {down}, over {_counted_canaries(outcome)}"
+    return f"{names.trade}: {up}, paid for by {down}, over {counted(outcome.pairs, 'canary')}"
 
 
 def _no_difference(outcome: ComparisonOutcome, names: SideNames) -> str:
     estimates = [one.estimate for one in outcome.decisions if one.claim is not Claim.TOO_FEW]
-    start = f"no difference shown {names.between} over {_counted_canaries(outcome)}"
+    start = f"no difference shown {names.between} over {counted(outcome.pairs, 'canary')}"
     if all(one.low is None and not one.difference for one in estimates):
         return f"{start}: every canary scores the same in all primary measures"
     shaky = [one.estimate for one in outcome.decisions if one.claim is Claim.NOT_AFTER_CORRECTION]
@@ -269,8 +267,8 @@ def _too_few(outcome: ComparisonOutcome, names: SideNames) -> str:
 
 
 _HEADLINES: Final[Mapping[ComparisonVerdict, Callable[[ComparisonOutcome, SideNames], str]]] = {
-    ComparisonVerdict.BETTER: _better,
-    ComparisonVerdict.WORSE: _worse,
+    ComparisonVerdict.BETTER: _better_or_worse,
+    ComparisonVerdict.WORSE: _better_or_worse,
     ComparisonVerdict.TRADE: _trade,
     ComparisonVerdict.NO_DIFFERENCE_SHOWN: _no_difference,
     ComparisonVerdict.TOO_FEW: _too_few,
@@ -293,10 +291,6 @@ def _others(outcome: ComparisonOutcome) -> str:
     if not others:
         return ""
     return f"; nothing is claimed of the other {'primary measure' if others == 1 else f'{others} primary measures'}"
-
-
-def _counted_canaries(outcome: ComparisonOutcome) -> str:
-    return counted(outcome.pairs, "canary")
 
 
 def _interval(estimate: Estimate) -> str:
@@ -325,21 +319,14 @@ _CLAIMS: Final[Mapping[Claim, str]] = {
     Claim.TOO_FEW: "too few canaries",
 }
 
-_EXCLUSIONS: Final[Mapping[Exclusion, Callable[[int, SideNames], str]]] = {
-    Exclusion.ONLY_IN_A: lambda count, names: f"{_are(count)} only {names.within[Side.A]}",
-    Exclusion.ONLY_IN_B: lambda count, names: f"{_are(count)} only {names.within[Side.B]}",
-    Exclusion.OTHER_QUERY: lambda count, _: f"{'asks' if count == 1 else 'ask'} something else in each",
-    Exclusion.OTHER_JUDGMENTS: lambda count, _: f"{'expects' if count == 1 else 'expect'} something else in each",
-    Exclusion.NOTHING_EXPECTED: lambda count, _: f"{'expects' if count == 1 else 'expect'} nothing",
-    Exclusion.NOT_MEASURED_IN_A: lambda count, names: f"{_were(count)} not measured {names.within[Side.A]}",
-    Exclusion.NOT_MEASURED_IN_B: lambda count, names: f"{_were(count)} not measured {names.within[Side.B]}",
-    Exclusion.NOT_MEASURED: lambda count, _: f"{_were(count)} measured in neither",
+_EXCLUSIONS: Final[Mapping[Exclusion, tuple[str, str, Callable[[SideNames], str]]]] = {
+    Exclusion.ONLY_IN_A: ("is", "are", lambda names: f"only {names.within[Side.A]}"),
+    Exclusion.ONLY_IN_B: ("is", "are", lambda names: f"only {names.within[Side.B]}"),
+    Exclusion.OTHER_QUERY: ("asks", "ask", lambda _: "something else in each"),
+    Exclusion.OTHER_JUDGMENTS: ("expects", "expect", lambda _: "something else in each"),
+    Exclusion.NOTHING_EXPECTED: ("expects", "expect", lambda _: "nothing"),
+    Exclusion.NOT_MEASURED_IN_A: ("was", "were", lambda names: f"not measured {names.within[Side.A]}"),
+    Exclusion.NOT_MEASURED_IN_B: ("was", "were", lambda names: f"not measured {names.within[Side.B]}"),
+    Exclusion.NOT_MEASURED: ("was", "were", lambda _: "measured in neither"),
 }
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
+"""Verbs of one canary and of several, and what they are said with."""

@@ -12,7 +12,7 @@ from app.base.api.requests import expensive
 from app.base.api.schemas import Page
 from app.base.documents.fields import SLUG
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api import After, Limit, body_schema, list_schema, wake, with_name
+from app.catalog.api import After, Limit, body_schema, list_schema, sent_document, wake
 from app.experiments.documents import (
     MOST_ITEMS,
     MOST_KEPT,
@@ -49,9 +49,8 @@ from app.experiments.service import experiments, promotions, shadows
 
 router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(refuse_unknown_parameters)])
 
-_READ_ONLY: Final = ExperimentDetail.__annotations__.keys() - ExperimentDocument.model_fields.keys()
-"""Fields that answers add to a document, so that an answer can be sent back; and those of arms."""
 _READ_ONLY_OF_ARMS: Final = ArmView.__annotations__.keys() - ArmDocument.model_fields.keys()
+"""Fields that answers add to arms, so that an answer can be sent back."""
 
 
 @router.get("/experiments")
@@ -81,7 +80,7 @@ def put_experiment(store: StoreDep, request: Request, response: Response, slug: 
     Clients assign units by the published function of docs/assignment.md. A new epoch deals them anew, and is tested
     alone.
     """
-    document, now = parse_document(ExperimentDocument, _given(with_name(body, "slug", slug))), datetime.now(UTC)
+    document, now = sent_document(ExperimentDocument, ExperimentDetail, slug, _plain_arms(body)), datetime.now(UTC)
     created = experiments.put_experiment(store, document, by=request.state.identity.name, now=now)
     response.status_code = 201 if created else 200
     return experiments.load_experiment(store, slug, now=now)
@@ -113,20 +112,15 @@ def post_outcomes(store: StoreDep, slug: str, body: Content) -> ReceivedOutcomes
     return experiments.receive_outcomes(store, slug, batch.outcomes, now=datetime.now(UTC))
 
 
-def _given(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body without what answers add."""
-    given = {name: value for name, value in body.items() if name not in _READ_ONLY}
-    arms = given.get("arms")
-    if isinstance(arms, list):
-        given["arms"] = [
-            {name: one[name] for name in one if name not in _READ_ONLY_OF_ARMS} if isinstance(one, dict) else one
-            for one in arms
-        ]
-    return given
-
-
-_READ_ONLY_OF_SHADOWS: Final = ShadowDetail.__annotations__.keys() - ShadowDocument.model_fields.keys()
-"""Fields that answers add to a document, so that an answer can be sent back."""
+def _plain_arms(body: Any) -> Any:
+    """Return a body without what answers add to arms."""
+    if not isinstance(body, dict) or not isinstance(body.get("arms"), list):
+        return body
+    arms = [
+        {name: one[name] for name in one if name not in _READ_ONLY_OF_ARMS} if isinstance(one, dict) else one
+        for one in body["arms"]
+    ]
+    return {**body, "arms": arms}
 
 
 @router.get("/shadows")
@@ -157,8 +151,7 @@ def put_shadow(store: StoreDep, request: Request, response: Response, slug: str,
     The candidate stays; share, `k` and the number of kept pairs can be changed. Kept pairs hold queries of users, for
     30 days; `keep: 0` keeps none.
     """
-    given = {name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY_OF_SHADOWS}
-    document, now = parse_document(ShadowDocument, given), datetime.now(UTC)
+    document, now = sent_document(ShadowDocument, ShadowDetail, slug, body), datetime.now(UTC)
     created = shadows.put_shadow(store, document, by=request.state.identity.name, now=now)
     response.status_code = 201 if created else 200
     return shadows.load_shadow(store, slug)
@@ -204,10 +197,6 @@ def delete_shadow(store: StoreDep, slug: str) -> None:
     shadows.delete_shadow(store, slug)
 
 
-_READ_ONLY_OF_INTERLEAVINGS: Final = InterleavingView.__annotations__.keys() - InterleavingDocument.model_fields.keys()
-"""Fields that answers add to a document, so that an answer can be sent back."""
-
-
 @router.get("/interleavings")
 def list_interleavings(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[InterleavingView]:
     """List the interleavings, each in its current epoch."""
@@ -230,10 +219,7 @@ def put_interleaving(
     store: StoreDep, request: Request, response: Response, slug: str, body: Content
 ) -> InterleavingView:
     """Create an interleaving, or begin an epoch of it with what has changed: all counts and clicks are deleted."""
-    given = {
-        name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY_OF_INTERLEAVINGS
-    }
-    document = parse_document(InterleavingDocument, given)
+    document = sent_document(InterleavingDocument, InterleavingView, slug, body)
     created = experiments.put_interleaving(store, document, by=request.state.identity.name, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
     return experiments.load_interleaving(store, slug)
@@ -264,9 +250,6 @@ def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
     return experiments.receive_clicks(store, slug, batch.clicks, now=datetime.now(UTC))
 
 
-_READ_ONLY_OF_PROMOTIONS: Final = PromotionView.__annotations__.keys() - PromotionDocument.model_fields.keys()
-
-
 @router.get("/promotions")
 def list_promotions(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[PromotionView]:
     """List the promotions, each with its gates."""
@@ -288,10 +271,7 @@ def put_promotion(store: StoreDep, request: Request, response: Response, slug: s
 
     A change forgets the waivers.
     """
-    given = {
-        name: value for name, value in with_name(body, "slug", slug).items() if name not in _READ_ONLY_OF_PROMOTIONS
-    }
-    document, now = parse_document(PromotionDocument, given), datetime.now(UTC)
+    document, now = sent_document(PromotionDocument, PromotionView, slug, body), datetime.now(UTC)
     created = promotions.put_promotion(store, document, by=request.state.identity.name, now=now)
     response.status_code = 201 if created else 200
     return promotions.load_promotion(store, slug, now=now)

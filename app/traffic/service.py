@@ -24,7 +24,7 @@ from app.annotation.domain.views import (
 )
 from app.annotation.service import tasks
 from app.annotation.service.standing_canaries import found_documents, queries_in_tasks, standing_canaries
-from app.base.db.engine import Connection, ReceivedPart, Store, from_us, to_us
+from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, from_us, to_us
 from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -55,9 +55,10 @@ from app.retrievers.domain.retrievers import (
 from app.retrievers.service.trials import stored_retriever
 from app.traffic import domain as estimates
 from app.traffic import store as rows
-from app.traffic.documents import LONGEST, AskedQuery, Grouping, ReadTraffic, normalise_query, read_traffic
+from app.traffic.documents import LONGEST, Grouping, ReadTraffic, normalise_query, read_traffic
 from app.traffic.domain import TrafficSample, guess_segments, is_negative_candidate
-from app.traffic.store import FirstHit, ReachRow, ReceivedQuery, TrafficQuery
+from app.traffic.store import FirstHit, ReachRow, TrafficQuery
+from app.traffic.tables import traffic_parts
 
 _SHOWN_GROUPS: Final = 50
 
@@ -411,34 +412,9 @@ def open_task(
     return tasks.load_task(store, task)
 
 
-RECEIVED_BEFORE: Final = "Received before with the same Idempotency-Key: not counted again."
-"""Note of an answer to what arrived before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartName:
-    """What a part is known by: keyed hashes, as its `Idempotency-Key` may be made of the queries."""
-
-    key: str
-    content: str
-
-
-def name_part(vault: Vault, key: str, content: str) -> PartName:
+def name_part(vault: Vault, key: str, content: str) -> ReceivedPart:
     """Name a part by the key it came with and what it holds."""
-    return PartName(key=vault.fingerprint(key), content=vault.fingerprint(content))
-
-
-def received_part(part: PartName, answer: Mapping[str, Any]) -> ReceivedPart:
-    """Return a part that is arriving, with its answer."""
-    return ReceivedPart(content_hash=part.content, answer=json.dumps(answer))
-
-
-def answer_again(known: ReceivedPart | None, part: PartName) -> dict[str, Any]:
-    """Return the first answer to a part that arrived before, with a note. Raises ConflictError for other content."""
-    if known is None or known.content_hash not in {None, part.content}:
-        raise ConflictError("this Idempotency-Key was used with other queries")
-    answer: dict[str, Any] = json.loads(known.answer)
-    return {**answer, "notes": [*answer["notes"], RECEIVED_BEFORE]}
+    return ReceivedPart(key=vault.fingerprint(key), content=vault.fingerprint(content))
 
 
 MOST_DISTINCT: Final = 100_000
@@ -468,7 +444,7 @@ def receive_traffic(
 
 
 def add_traffic(
-    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, part: PartName | None = None
+    store: Store, suite: str, retriever: str, found: ReadTraffic, *, now: datetime, part: ReceivedPart | None = None
 ) -> ReceivedTraffic:
     """Add queries that are read already; see `receive_traffic`."""
     with store.read() as connection:
@@ -478,16 +454,16 @@ def add_traffic(
     fresh.sort(key=lambda one: (-one.count, one.query))
     room = max(0, MOST_DISTINCT - len(known))
     left_out = {one.query for one in fresh[room:]}
-    taken = [_received(one) for one in found.queries if one.query not in left_out]
+    taken = [one for one in found.queries if one.query not in left_out]
     full = f"{counted(len(left_out), 'query')} left out: a suite keeps at most {MOST_DISTINCT:,} of a retriever"
     notes = [*([full] if left_out else ()), *left_out_notes(found)]
     answer: ReceivedTraffic = {"queries": len(taken), "new": len(fresh) - len(left_out), "notes": notes}
     with store.write() as connection:
         if part is not None:
-            received = received_part(part, answer)
-            if not rows.remember_part(connection, suite_id, retriever, part.key, received, at=to_us(now)):
-                before = rows.find_part(connection, suite_id, retriever, part.key)
-                return cast("ReceivedTraffic", answer_again(before, part))
+            owner = {"suite_id": suite_id, "retriever": retriever}
+            before = answer_before(connection, traffic_parts, owner, part, answer, at=to_us(now))
+            if before is not None:
+                return cast("ReceivedTraffic", before)
         rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     return answer
 
@@ -532,10 +508,6 @@ def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, qu
         deleted += block
         if block < _BLOCK:
             return deleted
-
-
-def _received(one: AskedQuery) -> ReceivedQuery:
-    return ReceivedQuery(query=one.query, count=one.count, first_seen=to_us(one.first), last_seen=to_us(one.last))
 
 
 def find_suite(connection: Connection, slug: str) -> int:

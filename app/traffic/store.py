@@ -9,30 +9,24 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db import engine
-from app.base.db.engine import ReceivedPart, blocks, insert_new, row_value, upsert
+from app.base.db.engine import blocks, insert_new, row_value, to_us, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
 from app.catalog.tables import definitions
+from app.traffic.documents import AskedQuery
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
 
 _SHARED = ("suite_id", "retriever", "digest", "query", "count", "first_seen", "last_seen", "received_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedQuery:
-    """A normalised query with how often and when it was asked."""
+class TrafficQuery:
+    """A stored query, normalised, with how often and when it was asked, and its first hit where it was asked again."""
 
+    id: int
     query: str
     count: int
     first_seen: int
     last_seen: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficQuery(ReceivedQuery):
-    """A stored query, with its first hit where it was asked."""
-
-    id: int
     asked_at: int | None
     chunk: str | None
     document: str | None
@@ -52,14 +46,13 @@ class FirstHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSummary:
-    """Number and time span of the queries of a suite with a retriever; None = there are none."""
+    """Number and time span of the queries of a suite with a retriever."""
 
     retriever: str
     distinct: int
     traffic: int
     first_seen: int
     last_seen: int
-    received_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +68,6 @@ class ReachRow:
     finished_at: int | None
 
 
-def count_queries(connection: Connection, suite_id: int, retriever: str) -> int:
-    """Count the distinct queries."""
-    statement = sa.select(sa.func.count()).select_from(traffic_queries).where(_of(suite_id, retriever))
-    return int(connection.execute(statement).scalar_one())
-
-
 def known_digests(connection: Connection, suite_id: int, retriever: str) -> dict[bytes, int]:
     """Return the ids of the stored queries by digest."""
     statement = sa.select(traffic_queries.c.digest, traffic_queries.c.id).where(_of(suite_id, retriever))
@@ -93,16 +80,15 @@ def digest_of(query: str) -> bytes:
 
 
 def add_queries(
-    connection: Connection, suite_id: int, retriever: str, received: Sequence[ReceivedQuery], *, at: int
+    connection: Connection, suite_id: int, retriever: str, received: Sequence[AskedQuery], *, at: int
 ) -> None:
     """Add queries; the counts of those that are there grow. In the order of digests, against deadlocks."""
-    rows = sorted(
-        (suite_id, retriever, digest_of(one.query), one.query, 0, one.first_seen, one.last_seen, at) for one in received
-    )
+    times = {one.query: (to_us(one.first), to_us(one.last)) for one in received}
+    rows = sorted((suite_id, retriever, digest_of(one.query), one.query, 0, *times[one.query], at) for one in received)
     for block in blocks(rows, STAGED_ROWS):
         insert_new(connection, traffic_queries, _SHARED, block)
     known = known_digests(connection, suite_id, retriever)
-    grown = sorted((known[digest_of(one.query)], one.count, one.first_seen, one.last_seen) for one in received)
+    grown = sorted((known[digest_of(one.query)], one.count, *times[one.query]) for one in received)
     for added in blocks(grown, STAGED_ROWS):
         _grow(connection, added, at)
 
@@ -133,7 +119,6 @@ def summaries(connection: Connection, suite_id: int) -> list[TrafficSummary]:
             sa.func.sum(traffic_queries.c.count).label("traffic"),
             sa.func.min(traffic_queries.c.first_seen).label("first_seen"),
             sa.func.max(traffic_queries.c.last_seen).label("last_seen"),
-            sa.func.min(traffic_queries.c.received_at).label("received_at"),
         )
         .where(traffic_queries.c.suite_id == suite_id)
         .group_by(traffic_queries.c.retriever)
@@ -229,19 +214,6 @@ def _one(connection: Connection, where: sa.ColumnElement[bool]) -> ReachRow | No
 
 def _of(suite_id: int, retriever: str) -> sa.ColumnElement[bool]:
     return sa.and_(traffic_queries.c.suite_id == suite_id, traffic_queries.c.retriever == retriever)
-
-
-def remember_part(
-    connection: Connection, suite_id: int, retriever: str, key: str, part: ReceivedPart, *, at: int
-) -> bool:
-    """Store that a part arrived; False where it had arrived before. On PostgreSQL waits for one that is arriving."""
-    owner = {"suite_id": suite_id, "retriever": retriever}
-    return engine.remember_part(connection, traffic_parts, owner, key, part, at=at)
-
-
-def find_part(connection: Connection, suite_id: int, retriever: str, key: str) -> ReceivedPart | None:
-    """Return the part that arrived with a key."""
-    return engine.find_part(connection, traffic_parts, {"suite_id": suite_id, "retriever": retriever}, key)
 
 
 def forget_parts(connection: Connection, suite_id: int, retriever: str | None) -> None:

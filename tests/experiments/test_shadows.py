@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.base.db.engine import Store
+from app.base.db.engine import RECEIVED_BEFORE, Store
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.vault import Vault
 from app.experiments.documents import HitDocument, ShadowPair
@@ -16,7 +16,6 @@ from app.experiments.domain.promotion import compare_pair, is_asked
 from app.experiments.service import shadows
 from app.operation.service import retention
 from app.scoring.rankings import rbo
-from app.traffic.service import RECEIVED_BEFORE
 from tests.support.api_service import Api, api
 
 NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)

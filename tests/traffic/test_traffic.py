@@ -12,7 +12,7 @@ import pytest
 
 from app.annotation.domain.views import ReachState
 from app.annotation.store import tasks as task_rows
-from app.base.db.engine import Store, to_us
+from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
 from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
@@ -28,7 +28,6 @@ from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic
 from app.traffic import store as rows
 from app.traffic.documents import Grouping, normalise_query, read_traffic
-from app.traffic.service import RECEIVED_BEFORE
 from app.traffic.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from typing_extensions import TypedDict
 
-from app.annotation.documents import AdoptedJudgments, GradedItem, TaskDocument, adopt_judgments
+from app.annotation.documents import GradedItem, TaskDocument, adopt_judgments
 from app.annotation.domain.agreement import (
     Consensus,
     ConsensusState,
@@ -330,16 +330,6 @@ _SHOWN_TEXT: Final = 200
 """Characters that are shown of a text that names no judgment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Adopted:
-    """A canary with its new judgments."""
-
-    row: CanaryRow
-    document: CanaryDocument
-    judgments: AdoptedJudgments
-    view: AdoptedCanary
-
-
 def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patches: bool = True) -> AdoptionView:
     """Make the consensus of a task the judgments of its canaries; `dry_run` only says what would change.
 
@@ -363,7 +353,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
     items: dict[int | None, list[ItemRow]] = {}
     for item in found.items:
         items.setdefault(item.canary_id, []).append(item)
-    adopted: list[_Adopted] = []
+    adopted: list[tuple[FileCanary, AdoptedCanary]] = []
     left_out: list[LeftOutCanary] = []
     for canary in canaries:
         one = _adopt_one(
@@ -373,15 +363,15 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
             left_out.append({"canary": canary.key, "reason": one})
         else:
             adopted.append(one)
-    here = [one for one in adopted if not is_file_managed(one.row)]
-    in_files = [one for one in adopted if is_file_managed(one.row)]
+    here = [one for one in adopted if not is_file_managed(one[0].canary)]
+    in_files = [one for one in adopted if is_file_managed(one[0].canary)]
     if here and not dry_run:
-        documents = [parse_document(CanaryDocument, _file_canary(one).body) for one in here]
+        documents = [parse_document(CanaryDocument, canary.body) for canary, _ in here]
         definitions.put_canaries(store, task.suite, documents, now=now)
     return {
-        "adopted": [one.view for one in here],
-        "to_commit": [one.view for one in in_files],
-        "patches": patch_files(task.suite, [_file_canary(one) for one in in_files if patches]),
+        "adopted": [view for _, view in here],
+        "to_commit": [view for _, view in in_files],
+        "patches": patch_files(task.suite, [canary for canary, _ in in_files if patches]),
         "left_out": left_out,
         "checks": checks,
     }
@@ -389,7 +379,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
 
 def _adopt_one(
     source: str, canary: TaskCanary, row: CanaryRow | None, items: list[ItemRow], found: TaskGrades
-) -> _Adopted | str:
+) -> tuple[FileCanary, AdoptedCanary] | str:
     """Return a canary with its new judgments, or why it gets none."""
     if row is None:
         return "it is archived"
@@ -430,10 +420,5 @@ def _adopt_one(
             for one in judgments.unnamed
         ],
     }
-    return _Adopted(row=row, document=document, judgments=judgments, view=view)
-
-
-def _file_canary(one: _Adopted) -> FileCanary:
-    return FileCanary(
-        canary=one.row, document=one.document, replacements=one.judgments.replaced, added=one.judgments.added
-    )
+    changed = FileCanary(canary=row, document=document, replacements=judgments.replaced, added=judgments.added)
+    return changed, view

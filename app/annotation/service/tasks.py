@@ -24,7 +24,7 @@ from app.annotation.store import annotations, tasks
 from app.annotation.store.tasks import CorpusText, ItemRow, NewItem, PoolCounts, TaskCanary, TaskRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.texts import Source
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer, Outcome, Ranking
@@ -88,10 +88,7 @@ def archive_task(store: Store, slug: str, *, now: datetime) -> None:
 
 def find_task(connection: Connection, slug: str) -> TaskRow:
     """Return a task in force. Raises NotFoundError, also for an archived one."""
-    task = tasks.find_task(connection, slug)
-    if task is None:
-        raise NotFoundError(f"there is no task '{slug}'")
-    return task
+    return require_found(tasks.find_task(connection, slug), f"task '{slug}'")
 
 
 def items_by_chunk(items: Iterable[ItemRow]) -> dict[tuple[int | None, str], list[ItemRow]]:
@@ -383,10 +380,7 @@ def add_texts(
 def load_corpus(store: Store, name: str) -> CorpusView:
     """Return a corpus. Raises NotFoundError."""
     with store.read() as connection:
-        found = tasks.find_corpus(connection, name)
-    if found is None:
-        raise NotFoundError(f"there is no corpus '{name}'")
-    return view_of(CorpusView, found)
+        return view_of(CorpusView, require_found(tasks.find_corpus(connection, name), f"corpus '{name}'"))
 
 
 def list_corpora(store: Store) -> list[CorpusView]:
@@ -398,9 +392,7 @@ def list_corpora(store: Store) -> list[CorpusView]:
 def delete_corpus(store: Store, name: str) -> None:
     """Delete a corpus; items that tasks drew from it keep their texts. Raises NotFoundError."""
     with store.read() as connection:
-        found = tasks.find_corpus(connection, name)
-    if found is None:
-        raise NotFoundError(f"there is no corpus '{name}'")
+        found = require_found(tasks.find_corpus(connection, name), f"corpus '{name}'")
     while True:
         with store.write() as connection:
             if tasks.drop_texts(connection, found.id, _BLOCK) < _BLOCK:

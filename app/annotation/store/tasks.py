@@ -128,12 +128,6 @@ def list_tasks(connection: Connection, *, after: str = "", limit: int | None = N
     return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.slug).limit(limit))]
 
 
-def tasks_of_suite(connection: Connection, suite_id: int) -> list[TaskRow]:
-    """List the tasks of a suite that are not archived, the newest first."""
-    live = sa.and_(tasks.c.archived_at.is_(None), tasks.c.suite_id == suite_id)
-    return [_task(row) for row in connection.execute(_TASKS.where(live).order_by(tasks.c.id.desc()))]
-
-
 def frozen_tasks(connection: Connection, suite_id: int) -> list[int]:
     """List the ids of the tasks of a suite whose canaries are frozen, archived ones too."""
     frozen = sa.and_(tasks.c.suite_id == suite_id, tasks.c.pool_requested_at.is_not(None))

@@ -35,12 +35,11 @@ from app.answers.domain.views import (
     RunAnswers,
     RunAnswersPage,
 )
-from app.answers.service.judging import answer_body, contexts_of, judge_answers, load_judge
+from app.answers.service.judging import JudgeInUse, answer_body, contexts_of, load_judge
 from app.answers.store import (
     AnswerRow,
     NewAnswer,
     StagedAnswer,
-    UserEvent,
     confirmed_for_check,
     confirmed_measures,
     digest,
@@ -122,9 +121,15 @@ def rate_run(
     rated = grounded
     if found.judge is not None and found.judge_id is not None:
         judged = [(one.canary, one.contexts, answer) for one, answer in zip(found.subjects, grounded, strict=True)]
-        rated = judge_answers(
-            store, tools.ask_judge, found.judge, found.judge_id, judged, clock=clock, stopping=stopping
+        judge = JudgeInUse(
+            store=store,
+            judge=found.judge,
+            judge_id=found.judge_id,
+            ask=tools.ask_judge,
+            clock=clock,
+            stopping=stopping,
         )
+        rated = judge.rate(judged)
     if stopping():
         return False
     _finish(store, found, rated, now=clock())
@@ -245,7 +250,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         )
         for one, answer in zip(found.subjects, rated, strict=True)
     ]
-    changed = [one for one in now_held if one.canary_id not in held or not one.is_same(held[one.canary_id])]
+    changed = [one for one in now_held if one.canary_id not in held or not held[one.canary_id].is_same(one)]
     closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
     measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
     with store.write() as connection:
@@ -361,13 +366,7 @@ def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: dat
         keys = {} if suite is None else rows.canaries_by_key(connection, suite.id, {one.canary for one in sent.events})
         known = rows.known_answers(connection, check.id, set(keys.values()))
     events = [
-        UserEvent(
-            event_id=one.event_id,
-            canary_id=keys[one.canary],
-            answer=one.answer,
-            kind=str(one.kind),
-            positive=one.positive,
-        )
+        (keys[one.canary], one)
         for one in sent.events
         if one.canary in keys and (keys[one.canary], digest(one.answer)) in known
     ]

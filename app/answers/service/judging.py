@@ -56,161 +56,144 @@ class _Ask:
     judged: AnswerToJudge
 
 
-def judge_answers(
-    store: Store,
-    ask: AskJudge,
-    judge: Judge,
-    judge_id: int,
-    answers: Sequence[tuple[Canary, tuple[str, ...], RatedAnswer]],
-    *,
-    clock: Callable[[], datetime],
-    stopping: Callable[[], bool],
-) -> list[RatedAnswer]:
-    """Return the answers with the judge's ratings; of those left when it is `stopping`, without."""
-    judged = {
-        place: AnswerToJudge(
-            query=canary.query, contexts=contexts, answer=rated.answer.text, expected=canary.expected_answer
-        )
-        for place, (canary, contexts, rated) in enumerate(answers)
-        if rated.answer.text is not None
-    }
-    ratings_of = ask_questions(store, ask, judge, judge_id, judged, clock=clock, stopping=stopping)
-    return [replace(rated, ratings=ratings_of.get(place, {})) for place, (_, _, rated) in enumerate(answers)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeInUse:
+    """A judge with what asks it and keeps what it says."""
 
+    store: Store
+    judge: Judge
+    judge_id: int
+    ask: AskJudge
+    clock: Callable[[], datetime]
+    stopping: Callable[[], bool] = lambda: False
 
-def ask_questions(
-    store: Store,
-    ask: AskJudge,
-    judge: Judge,
-    judge_id: int,
-    judged: Mapping[int, AnswerToJudge],
-    *,
-    clock: Callable[[], datetime],
-    stopping: Callable[[], bool],
-) -> Mapping[int, Mapping[Question, Rating]]:
-    """Return what a judge says to its questions about each answer, by the place of the answer.
+    def rate(self, answers: Sequence[tuple[Canary, tuple[str, ...], RatedAnswer]]) -> list[RatedAnswer]:
+        """Return the answers with the judge's ratings; of those left when it is `stopping`, without."""
+        judged = {
+            place: AnswerToJudge(
+                query=canary.query, contexts=contexts, answer=rated.answer.text, expected=canary.expected_answer
+            )
+            for place, (canary, contexts, rated) in enumerate(answers)
+            if rated.answer.text is not None
+        }
+        ratings_of = self.ask_questions(judged)
+        return [replace(rated, ratings=ratings_of.get(place, {})) for place, (_, _, rated) in enumerate(answers)]
 
-    What it said before is not asked again, and the budget of the day is kept. Missing is what is left when it is
-    `stopping`.
-    """
-    asks = [one for place, answer in judged.items() for one in _asks(place, judge, answer)]
-    found = _known(store, judge_id, asks, clock())
-    missing = list({one.key: one for one in asks if one.key not in found}.values())
-    for start in range(0, len(missing), BLOCK):
-        if stopping():
-            break
-        found |= _asked(store, ask, judge, judge_id, missing[start : start + BLOCK], clock, stopping)
-    by_place: dict[int, dict[Question, Rating]] = {}
-    for one in asks:
-        if one.key in found:
-            by_place.setdefault(one.place, {})[one.question] = found[one.key]
-    return by_place
+    def ask_questions(self, judged: Mapping[int, AnswerToJudge]) -> Mapping[int, Mapping[Question, Rating]]:
+        """Return what the judge says to its questions about each answer, by the place of the answer.
 
+        What it said before is not asked again, and the budget of the day is kept. Missing is what is left when it is
+        `stopping`. About correctness it is asked only where the canary says what is expected.
+        """
+        asks = [
+            _Ask(place=place, question=question, key=cache_key(question, answer, self.judge.model), judged=answer)
+            for place, answer in judged.items()
+            for question in self.judge.questions
+            if question is not Question.CORRECTNESS or answer.expected is not None
+        ]
+        found = self._known(asks)
+        missing = list({one.key: one for one in asks if one.key not in found}.values())
+        for start in range(0, len(missing), BLOCK):
+            if self.stopping():
+                break
+            found |= self._asked(missing[start : start + BLOCK])
+        by_place: dict[int, dict[Question, Rating]] = {}
+        for one in asks:
+            if one.key in found:
+                by_place.setdefault(one.place, {})[one.question] = found[one.key]
+        return by_place
 
-def _asks(place: int, judge: Judge, judged: AnswerToJudge) -> list[_Ask]:
-    """Return the questions about an answer; correctness only where the canary says what is expected."""
-    return [
-        _Ask(place=place, question=question, key=cache_key(question, judged, judge.model), judged=judged)
-        for question in judge.questions
-        if question is not Question.CORRECTNESS or judged.expected is not None
-    ]
+    def _known(self, asks: Sequence[_Ask]) -> dict[str, Rating]:
+        """Return what the judge said before, by key."""
+        keys, now = list(dict.fromkeys(one.key for one in asks)), self.clock()
+        if not keys:
+            return {}
+        with self.store.read() as connection:
+            known = ratings.known_ratings(connection, self.judge_id, keys)
+        unnoted = [key for key, (_, used_at) in known.items() if used_at < to_us(now - _NOTED_EACH)]
+        for start in range(0, len(unnoted), _NOTES):  # the writer is not held for long
+            with self.store.write() as connection:
+                ratings.note_use(connection, self.judge_id, unnoted[start : start + _NOTES], at=to_us(now))
+        if known:
+            with self.store.write() as connection:
+                ratings.add_to_day(connection, self.judge_id, JudgeDay(day=day_of(now), cached=len(known)))
+        return {key: read_rating_body(body) for key, (body, _) in known.items()}
 
+    def _asked(self, asks: Sequence[_Ask]) -> dict[str, Rating]:
+        """Ask some questions within the budget of the day, and keep what comes of each."""
+        prompts = [build_prompt(one.question, one.judged, secrets.token_hex(8)) for one in asks]
+        replies, affordable = self.collect_replies(prompts)
+        found = {asks[place].key: read_rating(prompts[place], reply) for place, reply in replies.items()}
+        lasting = {key: rating_body(rating) for key, rating in found.items() if rating.outcome in _LASTING}
+        now = self.clock()
+        with self.store.write() as connection:
+            ratings.save_ratings(connection, self.judge_id, lasting, at=to_us(now))
+            self.add_to_day(connection, prompts, replies, [rating.outcome for rating in found.values()], now)
+        over = Rating(outcome=JudgeOutcome.OVER_BUDGET, detail=self.over_budget)
+        return found | {one.key: over for one in asks[affordable:]}
 
-def _known(store: Store, judge_id: int, asks: Sequence[_Ask], now: datetime) -> dict[str, Rating]:
-    """Return what the judge said before, by key."""
-    keys = list(dict.fromkeys(one.key for one in asks))
-    if not keys:
-        return {}
-    with store.read() as connection:
-        known = ratings.known_ratings(connection, judge_id, keys)
-    unnoted = [key for key, (_, used_at) in known.items() if used_at < to_us(now - _NOTED_EACH)]
-    for start in range(0, len(unnoted), _NOTES):  # the writer is not held for long
-        with store.write() as connection:
-            ratings.note_use(connection, judge_id, unnoted[start : start + _NOTES], at=to_us(now))
-    if known:
-        with store.write() as connection:
-            ratings.add_to_day(connection, judge_id, JudgeDay(day=_day(now), cached=len(known)))
-    return {key: read_rating_body(body) for key, (body, _) in known.items()}
+    @property
+    def over_budget(self) -> str:
+        """What is said of a question that the budget of the day does not pay for."""
+        return f"the budget of judge '{self.judge.slug}' for today is used up"
 
+    def collect_replies(self, prompts: Sequence[Prompt]) -> tuple[Mapping[int, JudgeReply], int]:
+        """Return the replies to prompts by their places, and how many, from the first, the day's budget pays for.
 
-def _asked(
-    store: Store,
-    ask: AskJudge,
-    judge: Judge,
-    judge_id: int,
-    asks: Sequence[_Ask],
-    clock: Callable[[], datetime],
-    stopping: Callable[[], bool],
-) -> dict[str, Rating]:
-    """Ask some questions within the budget of the day, and keep what comes of each."""
-    prompts = [build_prompt(one.question, one.judged, secrets.token_hex(8)) for one in asks]
-    affordable = count_affordable(store, judge, judge_id, prompts, clock())
-    replies = collect_replies(ask, judge, prompts[:affordable], stopping)
-    found = {asks[place].key: read_rating(prompts[place], reply) for place, reply in replies.items()}
-    lasting = {key: rating_body(rating) for key, rating in found.items() if rating.outcome in _LASTING}
-    now = clock()
-    with store.write() as connection:
-        ratings.save_ratings(connection, judge_id, lasting, at=to_us(now))
-        day = judge_day(judge, prompts, replies, [rating.outcome for rating in found.values()], now)
-        ratings.add_to_day(connection, judge_id, day)
-    over = Rating(outcome=JudgeOutcome.OVER_BUDGET, detail=f"the budget of judge '{judge.slug}' for today is used up")
-    return found | {one.key: over for one in asks[affordable:]}
+        Of those left when it is `stopping` there are none.
+        """
+        affordable = self._count_affordable(prompts)
+        replies: dict[int, JudgeReply] = {}
+        if not affordable:
+            return replies, affordable
+        try:
+            with closing(self.ask(self.judge, prompts[:affordable])) as calls:  # type: ignore[type-var] # a generator; Iterator has no close()
+                for call in calls:
+                    if call is not None:
+                        replies[call[0]] = call[1]
+                    if self.stopping():
+                        break
+        except InvalidInputError as error:
+            refused = JudgeReply(text=None, outcome=JudgeOutcome.JUDGE_REFUSED, detail=str(error))
+            replies |= {place: refused for place in range(affordable) if place not in replies}
+        return replies, affordable
 
-
-def judge_day(
-    judge: Judge,
-    prompts: Sequence[Prompt],
-    replies: Mapping[int, JudgeReply],
-    outcomes: Sequence[JudgeOutcome],
-    now: datetime,
-) -> JudgeDay:
-    """Return what these replies add to the day of a judge; tokens that an endpoint does not count are estimated."""
-    tokens = sum(
-        estimate_tokens(prompts[place]) if reply.tokens is None else reply.tokens for place, reply in replies.items()
-    )
-    return JudgeDay(
-        day=_day(now),
-        calls=len(replies),
-        tokens=tokens,
-        cost=cost(tokens, judge.price_per_million),
-        outcomes=Counter(map(str, outcomes)),
-    )
-
-
-def count_affordable(store: Store, judge: Judge, judge_id: int, prompts: Sequence[Prompt], now: datetime) -> int:
-    """Return how many of these prompts, from the first, the rest of the day's budget pays for."""
-    if judge.budget_per_day is None:
+    def _count_affordable(self, prompts: Sequence[Prompt]) -> int:
+        if self.judge.budget_per_day is None:
+            return len(prompts)
+        with self.store.read() as connection:
+            spent = ratings.read_day(connection, self.judge_id, day_of(self.clock())).cost
+        for number, prompt in enumerate(prompts):
+            spent += cost(estimate_tokens(prompt), self.judge.price_per_million)
+            if spent > self.judge.budget_per_day:
+                return number
         return len(prompts)
-    with store.read() as connection:
-        spent = ratings.read_day(connection, judge_id, _day(now)).cost
-    for number, prompt in enumerate(prompts):
-        spent += cost(estimate_tokens(prompt), judge.price_per_million)
-        if spent > judge.budget_per_day:
-            return number
-    return len(prompts)
+
+    def add_to_day(
+        self,
+        connection: Connection,
+        prompts: Sequence[Prompt],
+        replies: Mapping[int, JudgeReply],
+        outcomes: Sequence[JudgeOutcome],
+        now: datetime,
+    ) -> None:
+        """Add replies to the day of the judge; tokens that an endpoint does not count are estimated."""
+        tokens = sum(
+            estimate_tokens(prompts[place]) if reply.tokens is None else reply.tokens
+            for place, reply in replies.items()
+        )
+        day = JudgeDay(
+            day=day_of(now),
+            calls=len(replies),
+            tokens=tokens,
+            cost=cost(tokens, self.judge.price_per_million),
+            outcomes=Counter(map(str, outcomes)),
+        )
+        ratings.add_to_day(connection, self.judge_id, day)
 
 
-def collect_replies(
-    ask: AskJudge, judge: Judge, prompts: Sequence[Prompt], stopping: Callable[[], bool]
-) -> Mapping[int, JudgeReply]:
-    """Return the replies to prompts by their places; of those left when it is `stopping`, none."""
-    replies: dict[int, JudgeReply] = {}
-    if not prompts:
-        return replies
-    try:
-        with closing(ask(judge, prompts)) as calls:  # type: ignore[type-var] # a generator; Iterator has no close()
-            for call in calls:
-                if call is not None:
-                    replies[call[0]] = call[1]
-                if stopping():
-                    break
-    except InvalidInputError as error:
-        refused = JudgeReply(text=None, outcome=JudgeOutcome.JUDGE_REFUSED, detail=str(error))
-        replies |= {place: refused for place in range(len(prompts)) if place not in replies}
-    return replies
-
-
-def _day(now: datetime) -> int:
+def day_of(now: datetime) -> int:
+    """Return the days since 1970, UTC."""
     return (now - _EPOCH).days
 
 

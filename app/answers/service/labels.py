@@ -6,9 +6,9 @@ annotators see. Padded copies are asked about afterwards, within the judge's bud
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -45,11 +45,9 @@ from app.answers.domain.trust import (
 )
 from app.answers.service.judging import (
     BLOCK,
-    ask_questions,
-    collect_replies,
+    JudgeInUse,
     contexts_of,
-    count_affordable,
-    judge_day,
+    day_of,
     load_judge,
 )
 from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
@@ -106,7 +104,9 @@ def draw_labels(
                 verdicts = {ids[token]: value for token, value in drawn.verdicts.items()}
                 draws.save_draw(connection, replace(drawn.draw, at=to_us(clock())), verdicts)
             rows.finish_pool(connection, task_id, to_us(clock()))
-    _ask_padded(store, ask, replace(judge, questions=(document.answers.question,)), judge_id, task_id, clock, stopping)
+    judge = replace(judge, questions=(document.answers.question,))
+    in_use = JudgeInUse(store=store, judge=judge, judge_id=judge_id, ask=ask, clock=clock, stopping=stopping)
+    _ask_padded(in_use, task_id)
     with store.write() as connection:
         defer_results(connection, task, to_us(clock()))
     return not stopping()
@@ -145,8 +145,8 @@ def _draw(
         seed=document.seed,
     )
     found = draws.read_drawn(connection, [int(one.id) for one in chosen])
-    made = _Maker.of(connection, task, document, list(found.values()))
-    answers = [made.answer(found[int(one.id)]) for one in chosen]
+    made = _make_items(connection, task, document, found.values())
+    answers = [made[int(one.id)] for one in chosen]
     return _Drawn(
         draw=DrawRow(
             task_id=task.id,
@@ -162,64 +162,41 @@ def _draw(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Maker:
-    """Makes items of answers: canaries as they were asked, and the chunks of their rankings down to k."""
+def _make_items(
+    connection: Connection, task: TaskRow, document: TaskDocument, found: Collection[DrawnRow]
+) -> dict[int, DrawnAnswer]:
+    """Return answers as items, by their ids: beside canaries as they were asked, and the chunks of rankings down to k.
 
-    task: TaskRow
-    document: TaskDocument
-    canaries: Mapping[int, CanaryDocument]
-    contexts: Mapping[tuple[int, int], tuple[str, ...]]
-    """By ranking and check."""
-
-    @classmethod
-    def of(cls, connection: Connection, task: TaskRow, document: TaskDocument, found: list[DrawnRow]) -> "_Maker":
-        """Read what these answers need."""
-        versions = suites.canary_versions_of(connection, sorted({one.canary_version_id for one in found}))
-        depths = {
-            check_id: CheckDocument.model_validate(definitions.definition_by_id(connection, check_id).body).k
-            for check_id in {one.check_id for one in found}
-        }
-        rankings = results.read_rankings(connection, sorted({one.ranking_id for one in found}))
-        return cls(
-            task=task,
-            document=document,
-            canaries={one.version_id: CanaryDocument.model_validate(one.body) for one in versions},
-            contexts={
-                (one.ranking_id, one.check_id): contexts_of(rankings[one.ranking_id], depths[one.check_id])
-                for one in found
-            },
-        )
-
-    def answer(self, row: DrawnRow) -> DrawnAnswer:
-        """Return an answer as an item; neither its token nor anything beside it tells what the judge said."""
-        canary = self.canaries[row.canary_version_id]
+    Neither a token nor anything beside it tells what the judge said.
+    """
+    versions = suites.canary_versions_of(connection, sorted({one.canary_version_id for one in found}))
+    canaries = {one.version_id: CanaryDocument.model_validate(one.body) for one in versions}
+    depths = {
+        check_id: CheckDocument.model_validate(definitions.definition_by_id(connection, check_id).body).k
+        for check_id in {one.check_id for one in found}
+    }
+    rankings = results.read_rankings(connection, sorted({one.ranking_id for one in found}))
+    items: dict[int, DrawnAnswer] = {}
+    for row in found:
+        canary = canaries[row.canary_version_id]
         shown = PoolItem(key=text_key(row.text, chunk=""), text=row.text, chunks=(("", f"answer-{row.id}"),))
-        item = new_item(self.task.id, self.document, shown, canary_id=row.canary_id, name=f"answer:{row.id}")
-        beside = AnswerItem(
-            query=canary.query,
-            expected=canary.expected_answer,
-            contexts=self.contexts[row.ranking_id, row.check_id],
+        contexts = contexts_of(rankings[row.ranking_id], depths[row.check_id])
+        items[row.id] = DrawnAnswer(
+            item=new_item(task.id, document, shown, canary_id=row.canary_id, name=f"answer:{row.id}"),
+            canary_version_id=row.canary_version_id,
+            beside=AnswerItem(query=canary.query, expected=canary.expected_answer, contexts=contexts),
         )
-        return DrawnAnswer(item=item, canary_version_id=row.canary_version_id, beside=beside)
+    return items
 
 
-def _ask_padded(
-    store: Store,
-    ask: AskJudge,
-    judge: Judge,
-    judge_id: int,
-    task_id: int,
-    clock: Callable[[], datetime],
-    stopping: Callable[[], bool],
-) -> None:
+def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
     """Ask the judge about padded copies of the first drawn answers that have no verdict on one yet."""
-    [question] = judge.questions
+    [question] = judge.judge.questions
     if question not in PADDED_QUESTIONS:
         return
-    with store.read() as connection:
+    with judge.store.read() as connection:
         draw = draws.find_draw(connection, task_id)
-        if draw is None or (draw.model, draw.wording) != (judge.model, VERSIONS[question]):
+        if draw is None or (draw.model, draw.wording) != (judge.judge.model, VERSIONS[question]):
             return  # the plain verdicts are of another model or wording
         controls = [one for one in draws.list_verdicts(connection, task_id)[:CONTROLS] if one.padded is None]
         texts = {one.id: one.text for one in rows.list_items(connection, task_id)}
@@ -234,9 +211,9 @@ def _ask_padded(
         for one in controls
         if (answer := pad_answer(texts[one.item_id], beside[one.item_id].contexts)) is not None
     }
-    said = ask_questions(store, ask, judge, judge_id, padded, clock=clock, stopping=stopping)
+    said = judge.ask_questions(padded)
     outcomes = {item_id: ratings[question] for item_id, ratings in said.items() if question in ratings}
-    with store.write() as connection:
+    with judge.store.write() as connection:
         draws.save_padded(
             connection,
             {
@@ -297,9 +274,6 @@ def _length_bias(verdicts: Sequence[DrawnVerdict]) -> LengthBiasView:
     return view_of(LengthBiasView, bias, rounding=True, outcomes=dict(sorted(outcomes.items())))
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def load_report(store: Store, slug: str, *, now: datetime) -> JudgeReport:
     """Return how far the numbers of a judge can be trusted. Raises NotFoundError."""
     with store.read() as connection:
@@ -345,7 +319,7 @@ def _trust(measure: str, row: CalibrationRow | None) -> MeasureTrust:
 
 
 def _today(connection: Connection, judge: Definition, now: datetime) -> JudgeDayView:
-    day = ratings.read_day(connection, judge.id, (now - _EPOCH).days)
+    day = ratings.read_day(connection, judge.id, day_of(now))
     outcomes = dict(sorted(day.outcomes.items()))
     return view_of(JudgeDayView, day, rounding=True, budget=judge.body["budget_per_day"], outcomes=outcomes)
 
@@ -378,29 +352,24 @@ def draft_queries(
     What is drawn depends on `seed` alone. Ends where the rest of the day's budget pays for no more.
     """
     with store.read() as connection:
-        judge_id, judge = load_judge(connection, vault, slug)
-    if judge_id is None or judge is None:
+        judge_id, found = load_judge(connection, vault, slug)
+    if judge_id is None or found is None:
         raise NotFoundError(f"there is no judge '{slug}'")
+    judge = JudgeInUse(store=store, judge=found, judge_id=judge_id, ask=ask, clock=clock)
     places = np.random.default_rng(seed).permutation(len(texts))[:number]
     drawn = [texts[int(place)] for place in places]
     drafts: list[tuple[str, Draft]] = []
     for start in range(0, len(drawn), BLOCK):
         block = drawn[start : start + BLOCK]
         prompts = [build_draft_prompt(text, secrets.token_hex(8)) for _, text in block]
-        affordable = count_affordable(store, judge, judge_id, prompts, clock())
-        replies = collect_replies(ask, judge, prompts[:affordable], lambda: False)
+        replies, affordable = judge.collect_replies(prompts)
         read = {place: read_draft(reply) for place, reply in sorted(replies.items())}
         drafts += [(block[place][0], draft) for place, draft in read.items()]
         now = clock()
         with store.write() as connection:
-            day = judge_day(judge, prompts, replies, [one.outcome for one in read.values()], now)
-            ratings.add_to_day(connection, judge_id, day)
+            judge.add_to_day(connection, prompts, replies, [one.outcome for one in read.values()], now)
         if affordable < len(prompts):
-            over = Draft(
-                query=None,
-                outcome=JudgeOutcome.OVER_BUDGET,
-                detail=f"the budget of judge '{slug}' for today is used up",
-            )
+            over = Draft(query=None, outcome=JudgeOutcome.OVER_BUDGET, detail=judge.over_budget)
             drafts += [(name, over) for name, _ in drawn[start + affordable :]]
             break
     return _sum_up(drafts)

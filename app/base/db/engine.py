@@ -36,7 +36,7 @@ from app.base.db.rows import (
     insert_temporary,
     typed_array,
 )
-from app.base.errors import ConfigurationError, StoreUnavailableError
+from app.base.errors import ConfigurationError, ConflictError, StoreUnavailableError
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
@@ -538,27 +538,41 @@ def error_text(error: Exception) -> str:
     return f"the database cannot be used now: {str(cause).strip().splitlines()[0]}"
 
 
+RECEIVED_BEFORE = "Received before with the same Idempotency-Key: not counted again."
+"""Note of an answer to what arrived before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPart:
-    """A part that arrived: hash of what it held, None once a query was deleted since, and JSON of its answer."""
+    """What a part of a log is known by: keyed hashes, as its `Idempotency-Key` may be made of the queries."""
 
-    content_hash: str | None
-    answer: str
-
-
-def remember_part(
-    connection: Connection, table: Table, owner: Mapping[str, Any], key: str, part: ReceivedPart, *, at: int
-) -> bool:
-    """Store that a part arrived; False where it had arrived before. On PostgreSQL waits for one that is arriving."""
-    values = {**owner, "key": key, "received_at": at, "content_hash": part.content_hash, "answer": part.answer}
-    return insert_one(connection, table, **values) is not None
+    key: str
+    content: str
 
 
-def find_part(connection: Connection, table: Table, owner: Mapping[str, Any], key: str) -> ReceivedPart | None:
-    """Return the part that arrived with a key."""
+def answer_before(
+    connection: Connection,
+    table: Table,
+    owner: Mapping[str, Any],
+    part: ReceivedPart,
+    answer: Mapping[str, Any],
+    *,
+    at: int,
+) -> dict[str, Any] | None:
+    """Return the first answer to a part that arrived before, with a note; None for a new one, which is stored.
+
+    On PostgreSQL waits for one that is arriving. Raises ConflictError where it came with other content, as far as that
+    is known: a part of which a query was deleted since has none.
+    """
+    values = {"received_at": at, "content_hash": part.content, "answer": json.dumps(answer)}
+    if insert_one(connection, table, **owner, key=part.key, **values) is not None:
+        return None
     mine = [table.c[name] == value for name, value in owner.items()]
-    row = connection.execute(sa.select(table).where(*mine, table.c.key == key)).one_or_none()
-    return None if row is None else ReceivedPart(content_hash=row.content_hash, answer=row.answer)
+    row = connection.execute(sa.select(table).where(*mine, table.c.key == part.key)).one_or_none()
+    if row is None or row.content_hash not in {None, part.content}:
+        raise ConflictError("this Idempotency-Key was used with other queries")
+    first: dict[str, Any] = json.loads(row.answer)
+    return {**first, "notes": [*first["notes"], RECEIVED_BEFORE]}
 
 
 def old_rows(connection: Connection, limit: int, *, column: sa.Column[int], horizon: int) -> list[int]:

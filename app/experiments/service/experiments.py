@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.errors import ConflictError, InvalidInputError, Problem, require_found
 from app.comparison.domain.outcomes import Side
 from app.experiments.documents import (
     Click,
@@ -97,10 +97,7 @@ def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
 
 def find_experiment(connection: Connection, slug: str, *, lock: bool = False) -> ExperimentRow:
     """Return an experiment in force. Raises NotFoundError, also for an archived one."""
-    experiment = experiments.find_experiment(connection, slug, lock=lock)
-    if experiment is None:
-        raise NotFoundError(f"there is no experiment '{slug}'")
-    return experiment
+    return require_found(experiments.find_experiment(connection, slug, lock=lock), f"experiment '{slug}'")
 
 
 def document_of(epoch: EpochRow) -> ExperimentDocument:
@@ -401,10 +398,7 @@ def _sign(credit: int) -> int:
 
 
 def _find(connection: Connection, slug: str, *, lock: bool = False) -> InterleavingRow:
-    row = experiments.find_interleaving(connection, slug, lock=lock)
-    if row is None:
-        raise NotFoundError(f"there is no interleaving '{slug}'")
-    return row
+    return require_found(experiments.find_interleaving(connection, slug, lock=lock), f"interleaving '{slug}'")
 
 
 def _document(row: InterleavingRow) -> InterleavingDocument:

@@ -17,7 +17,7 @@ from app.answers.domain.judges import Question
 from app.answers.domain.views import AnswerView
 from app.answers.service.answering import answers_of_run
 from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.texts import percent_text, ratio_text
 from app.base.values import Severity
 from app.catalog.service.references import find_check
@@ -99,10 +99,7 @@ def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
 
 
 def _find(connection: Connection, slug: str) -> PromotionRow:
-    promotion = experiments.find_promotion(connection, slug)
-    if promotion is None:
-        raise NotFoundError(f"there is no promotion '{slug}'")
-    return promotion
+    return require_found(experiments.find_promotion(connection, slug), f"promotion '{slug}'")
 
 
 def _view(store: Store, promotion: PromotionRow, waivers: Mapping[GateName, Waiver], *, now: datetime) -> PromotionView:

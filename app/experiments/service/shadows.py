@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
-from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.db.engine import Connection, Store, answer_before, from_us, to_us
 from app.base.documents.fields import MOST_PROBLEMS
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
@@ -21,12 +21,13 @@ from app.experiments.domain.views import DifferentPair, ReceivedPairs, ShadowDet
 from app.experiments.service.promotions import load_comparisons
 from app.experiments.store import shadows
 from app.experiments.store.shadows import DefinedShadow, NewPair, NewQuestion, Question, ShadowRow, ShadowSums
+from app.experiments.tables import shadow_parts
 from app.records import documents as shapes
 from app.records.documents import view_of
 from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
-from app.traffic.service import answer_again, name_part, received_part
+from app.traffic.service import name_part
 
 MOST_HOURS: Final = 720
 
@@ -89,7 +90,8 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
 def list_pairs(store: Store, slug: str, *, limit: int) -> list[DifferentPair]:
     """Return the most different pairs that are kept of a shadow, without the answers. Raises NotFoundError."""
     with store.read() as connection:
-        pairs = shadows.list_pairs(connection, require_shadow(connection, slug).id, limit)
+        shadow = require_found(shadows.find_shadow(connection, slug), f"shadow '{slug}'")
+        pairs = shadows.list_pairs(connection, shadow.id, limit)
     return [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs]
 
 
@@ -108,14 +110,6 @@ def delete_shadow(store: Store, slug: str) -> None:
 def document_of(shadow: DefinedShadow) -> ShadowDocument:
     """Return the document of a shadow."""
     return ShadowDocument.model_validate(shadow.body)
-
-
-def require_shadow(connection: Connection, slug: str) -> DefinedShadow:
-    """Return a shadow that somebody defined. Raises NotFoundError."""
-    shadow = shadows.find_shadow(connection, slug)
-    if shadow is None:
-        raise NotFoundError(f"there is no shadow '{slug}'")
-    return shadow
 
 
 def _view(slug: str, row: ShadowRow | None, shadow: DefinedShadow | None) -> ShadowView:
@@ -312,8 +306,9 @@ def receive_pairs(
         }
         if key is not None:
             part = name_part(vault, key, json.dumps([pair.data() for pair in pairs]))
-            if not shadows.remember_part(connection, slug, part.key, received_part(part, answer), at=at):
-                return cast("ReceivedPairs", answer_again(shadows.find_part(connection, slug, part.key), part))
+            before = answer_before(connection, shadow_parts, {"slug": slug}, part, answer, at=at)
+            if before is not None:
+                return cast("ReceivedPairs", before)
         count_pairs(connection, slug, answered, at)
         if shadow is not None:
             keep_different(connection, shadow.id, answered, most=document_of(shadow).keep, at=at)

@@ -10,8 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db import engine
-from app.base.db.engine import ReceivedPart, insert_new, insert_one, row_value
+from app.base.db.engine import insert_new, insert_one, row_value
 from app.experiments.domain.promotion import Hits, ShadowHit
 from app.experiments.tables import shadow_hours, shadow_pairs, shadow_parts, shadow_questions, shadows
 
@@ -285,16 +284,6 @@ def drop_questions(connection: Connection, old: Sequence[tuple[int, str]], *, ho
     for slug, dropped in Counter(slug for one, slug in old if one in taken).items():
         add_sums(connection, slug, hour, ShadowSums(dropped=dropped))
     return len(taken)
-
-
-def remember_part(connection: Connection, slug: str, key: str, part: ReceivedPart, *, at: int) -> bool:
-    """Store that a request arrived; False where it had arrived before."""
-    return engine.remember_part(connection, shadow_parts, {"slug": slug}, key, part, at=at)
-
-
-def find_part(connection: Connection, slug: str, key: str) -> ReceivedPart | None:
-    """Return the request that arrived with a key."""
-    return engine.find_part(connection, shadow_parts, {"slug": slug}, key)
 
 
 def forget_parts(connection: Connection, slug: str) -> None:
