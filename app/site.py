@@ -3,8 +3,8 @@
 from fastapi import FastAPI
 
 from app.alerts import pages as alerts
+from app.alerts.pages import FILTERS, bound
 from app.alerts.silences import pages as silences
-from app.alerts.words import FILTERS, bound
 from app.annotation import pages as annotation
 from app.answers import pages as answers
 from app.base.web import rendering, signing_in

@@ -17,14 +17,18 @@ from pydantic import (
     model_validator,
 )
 
-from app.alerts.domain.conditions import GUARD_BOUNDS, SLOWER_MEASURE, SLOWER_OPEN, SLOWER_RISE, SlowerLimits
 from app.alerts.domain.rules import (
     ANSWERED_RATIO,
     COVERAGE,
     DEGRADED_SHARE,
     FAILED_SHARE,
+    GUARD_BOUNDS,
     REPEATED,
     RESERVED_KEYS,
+    SLOWER_MEASURE,
+    SLOWER_OPEN,
+    SLOWER_RISE,
+    SlowerLimits,
     default_rule_key,
     with_default_rules,
     with_gate_rules,

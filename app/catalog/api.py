@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import TypeAdapter, WithJsonSchema
 
-from app.alerts.domain.views import SilenceState
 from app.alerts.silences.documents import SilenceDocument
+from app.alerts.silences.domain import SilenceState
 from app.answers.documents import JudgeDocument
 from app.base.api import keys
 from app.base.api.bodies import Content, answers_with

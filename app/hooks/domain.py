@@ -11,8 +11,8 @@ from typing import Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain.evidence import ChangedCanary
-from app.alerts.domain.views import AlertFields, ExplainedTransition, FleetView, SinceView
+from app.alerts.domain.evidence import ChangedCanary, FleetView, SinceView
+from app.alerts.domain.state import AlertFields, ExplainedTransition
 from app.base.values import EMPTY, DeliveryState, TimeText
 
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts import words
+from app.alerts import pages as words
 from app.alerts.service import views as alert_views
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.keys import Scope

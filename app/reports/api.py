@@ -8,7 +8,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.alerts.domain.views import AlertView
+from app.alerts.domain.state import AlertView
 from app.alerts.service import views as alert_views
 from app.alerts.silences.documents import SilenceDocument
 from app.annotation.documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest

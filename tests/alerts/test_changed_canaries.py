@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.alerts.service import details
+from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.hooks.domain import Notice
 from app.hooks.notices.notice_text import notice_text
@@ -79,7 +79,7 @@ def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_faili
     told = alert["transitions"][0]["evidence"]
     assert sorted(one["key"] for one in told["canaries"]) == list(LOST)
     assert {one["rank_before"] for one in told["canaries"]} == {1}
-    shown = details.details(world.store, int(alert["id"]), links=LINKS, now=world.clock()).degraded
+    shown = explanations.details(world.store, int(alert["id"]), links=LINKS, now=world.clock()).degraded
     assert (sorted(one["key"] for one in shown.canaries), shown.failing_before) == (list(LOST), 23)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.alerts.words import limits
+from app.alerts.pages import limits
 from app.base.db.engine import Store
 from app.detection.service import baselines
 from app.runs.service.finalising import EndedRun

@@ -8,11 +8,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.alerts.domain.evidence import ChangedCanary
-from app.alerts.service import details
+from app.alerts.pages import by_cause
+from app.alerts.service import explanations
 from app.alerts.service import views as alert_lines
 from app.alerts.service.views import Links
 from app.alerts.store import AlertFilter
-from app.alerts.words import by_cause
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.values import Outcome
@@ -174,7 +174,7 @@ def test_an_alert_that_went_on_for_long_asks_no_more_of_the_database(pages: Site
             world.deliver_all()
         asked: list[str] = []
         with statements(world.store, asked.append):
-            found = details.details(world.store, 1, links=LINKS, now=world.clock())
+            found = explanations.details(world.store, 1, links=LINKS, now=world.clock())
         seen.append((len(found.alert["transitions"]), len(found.versions), len(asked)))
     assert seen[0][0] < seen[1][0]
     assert seen[0][1] < seen[1][1]
@@ -336,7 +336,7 @@ def test_an_alert_leads_to_its_runs_their_difference_and_the_links_of_the_setup(
     links = Links(
         public_url="http://c.test", dashboard_url="https://g.test/{check}", runbook_url="https://r.test/{rule}"
     )
-    found = details.details(firing.world.store, 1, links=links, now=firing.world.clock())
+    found = explanations.details(firing.world.store, 1, links=links, now=firing.world.clock())
     assert (found.dashboard, found.runbook) == ("https://g.test/watch", "https://r.test/threshold-coverage")
 
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.alerts.domain.conditions import FirstRun, WarmUp, first_run
 from app.alerts.domain.rules import (
+    FirstRun,
     RunFacts,
+    WarmUp,
     condition,
     default_rule_key,
     differs_from_gate,
+    first_run,
     measure_value,
     with_default_rules,
     with_gate_rules,

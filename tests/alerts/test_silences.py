@@ -694,7 +694,7 @@ def test_a_dead_letter_that_later_news_has_overtaken_stays_dead(world: World) ->
 
 
 def _why(world: World, rule: str = "threshold-coverage") -> dict[str, Any]:
-    told = explanations.explain(world.store, CHECK, now=world.clock())
+    told = explanations.explain_rules(world.store, CHECK, now=world.clock())
     return next({**one} for one in told["rules"] if one["rule"] == rule)
 
 
@@ -763,7 +763,7 @@ def test_why_no_data_does_not_alert_yet(world: World) -> None:
     quiet = _why(world, "no_data")
     assert (quiet["state"], quiet["reason"]) == ("ok", "Runs complete when they should.")
     assert quiet["deadline"] == "2026-03-02T12:10:00Z"
-    assert explanations.explain(world.store, CHECK, now=world.clock())["hooks"] == [
+    assert explanations.explain_rules(world.store, CHECK, now=world.clock())["hooks"] == [
         {"slug": "ops", "disabled_reason": None}
     ]
 

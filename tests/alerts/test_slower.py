@@ -9,11 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rules_yaml
-from app.alerts.domain.conditions import SlowerLimits, default_slower_rule
-from app.alerts.domain.rules import RunFacts, condition, silent_rules
+from app.alerts.domain.rules import RunFacts, SlowerLimits, condition, default_slower_rule, silent_rules
 from app.alerts.domain.telling import AlertFacts, alert_advice, alert_summary
-from app.alerts.service import details as alert_details
 from app.alerts.service import explanations
+from app.alerts.service import explanations as alert_details
 from app.base.aggregates import Aggregates
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
@@ -204,7 +203,7 @@ def slower_alerts(world: World) -> list[dict[str, Any]]:
 
 
 def explained(world: World) -> dict[str, Any]:
-    shown = explanations.explain(world.store, CHECK, now=world.clock())
+    shown = explanations.explain_rules(world.store, CHECK, now=world.clock())
     [rule] = [one for one in shown["rules"] if one["kind"] == "slower"]
     return {**rule}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.alerts.service.explanations import explain
+from app.alerts.service.explanations import explain_rules
 from app.base.db.engine import Store
 from app.base.values import Outcome, Verdict
 from tests.support.fakes import answered, failed, hits
@@ -191,7 +191,9 @@ def test_an_alert_does_not_end_while_its_degraded_canary_is_not_measured(sqlite_
     (alert,) = world.alerts()
     assert alert["state"] == "recovering"
     assert alert["reason"].endswith("not resolved: q03, degraded when it opened, not measured in this run.")
-    (told,) = [one for one in explain(sqlite_store, CHECK, now=world.clock())["rules"] if one["kind"] == "threshold"]
+    (told,) = [
+        one for one in explain_rules(sqlite_store, CHECK, now=world.clock())["rules"] if one["kind"] == "threshold"
+    ]
     assert (told["state"], told["good_runs_to_close"], told["unmeasured"]) == ("recovering", 1, ["q03"])
     assert "It does not resolve before q03 is measured again" in str(told["to_close"])
     shown = Site(world=world, probe=world.probe).page(f"/checks/{CHECK}").text

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.alerts.domain.conditions import suggested_bound
+from app.alerts.domain.rules import suggested_bound
 from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.catalog.service import definitions

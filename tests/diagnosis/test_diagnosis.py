@@ -8,7 +8,7 @@ import pytest
 from app.alerts import store as alerts
 from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
-from app.alerts.service.details import details
+from app.alerts.service.explanations import details
 from app.alerts.service.views import summaries
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError

@@ -1,9 +1,8 @@
-"""Evidence of rules and of changes of alerts, as it is stored and, but for ids and times, on the wire."""
+"""Evidence of rules and of changes of alerts: as it is stored, as it is on the wire, and in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final, NotRequired
+from typing import Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -136,8 +135,73 @@ class StoredEvidence(EvidenceFields, total=False):
     window: list[StoredEvaluation]
 
 
-def _no_causes() -> Mapping[Cause, int]:
-    return MappingProxyType({})
+class EvaluatedRun(EvaluatedValues):
+    """A run as evaluated by a rule."""
+
+    run_id: str
+
+
+class RuleEvidence(EvidenceFields, total=False):
+    """Evidence of a rule; the fields present depend on its kind and on the change."""
+
+    first_bad_run: str | None
+    window: list[EvaluatedRun]
+
+
+class RunCauseView(TypedDict):
+    """The one cause that explains a whole run; shares and recalls are in [0, 1]."""
+
+    kind: Literal["rechunked", "reindexed", "renamed_documents", "embedder_changed", "scores_changed"]
+    since_run: int
+    before_run: int
+    canaries: int
+    affected: int
+    recall_by_id_before: float | None
+    recall_by_id_now: float | None
+    recall_by_passage_before: float | None
+    recall_by_passage_now: float | None
+    unseen_ids: float | None
+    split: int
+    score_change: float | None
+    detail: str | None
+    quiet_runs: int
+    phrase: str
+    reason: str
+
+
+class FleetGroup(TypedDict):
+    """The group that most of the changed canaries belong to."""
+
+    kind: str
+    name: str
+
+
+class FleetView(TypedDict):
+    """How many canaries degraded together, and what may have caused it."""
+
+    shape: str
+    headline: str
+    sentence: str
+    group: FleetGroup | None
+    fallen: int
+    of: int
+    expected_by_chance: float | None
+    """How many of the group would have degraded if they had nothing in common."""
+    causes: dict[str, int]
+    """Number of canaries by cause."""
+    cause: RunCauseView | None
+    """The one cause that explains the whole run, where there is one."""
+
+
+class SinceView(TypedDict):
+    """The first bad run, and the change of the index version it may have come with."""
+
+    run_id: str
+    index_version: str | None
+    index_version_before: str | None
+    runs_after: int | None
+    """How many runs after that change."""
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +217,7 @@ class ChangedCanaries:
     """Why each of the changed is degraded."""
     name: str = ""
     """The key of the only one, or the group that most of them have in common."""
-    causes: Mapping[Cause, int] = field(default_factory=_no_causes)
+    causes: Mapping[Cause, int] = field(default_factory=dict)
     """Of the diagnosed ones."""
     shared_cause: str = ""
     """The one cause that explains the whole run, where there is one: a noun phrase."""

@@ -12,11 +12,13 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, cast
 
-from app.alerts.domain.conditions import Condition, SlowerLimits
-from app.alerts.domain.evidence import BoundSides, StoredEvidence
+from typing_extensions import TypedDict
+
+from app.alerts.domain.evidence import BoundSides, FleetView, RuleEvidence, StoredEvidence
+from app.alerts.domain.rules import Condition, SlowerLimits
 from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, named_text, plural
-from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.base.values import Bound, DeliveryState, Percentile, Rule, RuleKind, RunStatus, Severity, TimeText, Verdict
 
 
 class AlertState(StrEnum):
@@ -585,3 +587,51 @@ def recovery_text(open_alerts: Sequence[tuple[AlertState, int | None]], unmeasur
     ends = " and ".join(filter(None, (after, detector)))
     awaited = f", but not before {named_text(unmeasured)} {'is' if len(unmeasured) == 1 else 'are'} measured"
     return f"{begin}: {still}, and {'resolves' if one else 'resolve'} {ends}{awaited if unmeasured else ''}."
+
+
+class TransitionView(TypedDict):
+    """A change of an alert."""
+
+    at: TimeText
+    type: TransitionType
+    severity: Severity
+    reason: str
+    run_id: str | None
+    suppressed: str | None
+    """Why it was not sent."""
+    silence: str | None
+    evidence: RuleEvidence
+    """The evaluated numbers; each kind of rule has evidence of its own."""
+
+
+class AlertFields(TypedDict):
+    """An alert without its transitions."""
+
+    id: str
+    check: str
+    rule: str
+    kind: RuleKind
+    scope: str
+    severity: Severity
+    state: AlertState
+    opened_at: TimeText | None
+    resolved_at: TimeText | None
+    acknowledged_at: TimeText | None
+    acknowledged_by: str | None
+    reason: str
+    evidence: RuleEvidence
+    since_run: str | None
+    incident_id: str | None
+    dedupe_key: str
+
+
+class AlertView(AlertFields):
+    """An alert with its transitions, the oldest first."""
+
+    transitions: list[TransitionView]
+
+
+class ExplainedTransition(TransitionView):
+    """A change of an alert with what its changed canaries have in common."""
+
+    fleet: FleetView | None

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.alerts.domain.conditions import SlowerLimits
 from app.alerts.domain.evidence import ChangedCanaries, cause_suffix, changed_text, predicate_text
+from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from app.alerts.domain.conditions import SlowerLimits
-from app.alerts.domain.evidence import ChangedCanaries, Degradation, StoredEvidence
+from app.alerts.domain.evidence import ChangedCanaries, Degradation, FleetView, SinceView, StoredEvidence
+from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import RETIRED, Retirement, TransitionType
 from app.alerts.domain.telling import AlertFacts
-from app.alerts.domain.views import FleetView, SinceView
 from app.alerts.service.changes import ChangedRun, load_changes
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run, from_us

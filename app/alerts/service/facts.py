@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.alerts.domain.conditions import WarmUp
 from app.alerts.domain.rules import (
     NO_FACTS,
     REPEATED,
     Alarm,
     RepeatedFailures,
     RunFacts,
+    WarmUp,
     condition,
     has_kind,
     named_canaries,

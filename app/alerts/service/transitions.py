@@ -11,9 +11,8 @@ from datetime import datetime
 
 from app.alerts import store as alerts
 from app.alerts.documents import rules_in_force
-from app.alerts.domain.conditions import watches_answers
 from app.alerts.domain.evidence import ListedCanaries, StoredEvidence
-from app.alerts.domain.rules import ABOUT_CANARIES, has_subject
+from app.alerts.domain.rules import ABOUT_CANARIES, has_subject, watches_answers
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,

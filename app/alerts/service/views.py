@@ -9,10 +9,19 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts.domain.evidence import StoredEvidence
-from app.alerts.domain.state import NON_REPEATING, OPEN, TRIGGERS, AlertState, TransitionType
+from app.alerts.domain.evidence import RuleEvidence, StoredEvidence
+from app.alerts.domain.state import (
+    NON_REPEATING,
+    OPEN,
+    TRIGGERS,
+    AlertFields,
+    AlertState,
+    AlertView,
+    ExplainedTransition,
+    TransitionType,
+    TransitionView,
+)
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
-from app.alerts.domain.views import AlertFields, AlertView, ExplainedTransition, RuleEvidence, TransitionView
 from app.alerts.service.evidence import Explanation, explain_all, facts_of, run_ids_of, run_of, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store

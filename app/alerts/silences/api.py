@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.alerts.domain.views import CheckAlerting
 from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
+from app.alerts.service.explanations import CheckAlerting
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
 from app.base.api.bodies import Content, OptionalContent, answers_with
@@ -76,7 +76,7 @@ def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: Op
 @router.get("/checks/{slug}/alerting")
 def get_alerting(store: StoreDep, slug: str) -> CheckAlerting:
     """Explain why each rule of a check alerts or not: its last evaluation, next change, and active silences."""
-    return explanations.explain(store, slug, now=datetime.now(UTC))
+    return explanations.explain_rules(store, slug, now=datetime.now(UTC))
 
 
 @router.post("/hooks/{slug}/replay", status_code=202)

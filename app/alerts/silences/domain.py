@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from typing_extensions import TypedDict
+
+from app.alerts.domain.state import AlertState
 from app.base.schedules import Schedule, last_due, next_due
-from app.base.values import Severity
+from app.base.values import Severity, TimeText
 
 MOST_IN_FORCE: Final = 200
 """Each one is evaluated for every run and every few seconds while an alert is open."""
@@ -132,3 +135,32 @@ def _end_of_chain(schedule: Schedule, duration: timedelta, begun: datetime) -> d
             return end
         begun, end = following, following + duration
     return end
+
+
+class SilencedAlert(TypedDict):
+    """An open alert that a silence matches."""
+
+    id: str
+    check: str
+    rule: str
+    severity: Severity
+    state: AlertState
+
+
+class SilenceState(TypedDict):
+    """State of a silence."""
+
+    active: bool
+    until: TimeText | None
+    next_change: TimeText | None
+    holds_back: list[SilencedAlert]
+    """The open alerts it silences now."""
+
+
+class SilenceOutlook(TypedDict):
+    """A silence that matches a rule, now or later."""
+
+    slug: str
+    active: bool
+    until: TimeText | None
+    next_change: TimeText | None

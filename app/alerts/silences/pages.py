@@ -12,9 +12,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts.domain.views import SilenceState
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument, WindowDocument
+from app.alerts.silences.domain import SilenceState
 from app.alerts.silences.service import Preview
 from app.base.api.deps import StoreDep, VaultDep
 from app.base.api.requests import takes_form

@@ -9,11 +9,12 @@ from typing import Any, Final
 from app.alerts import store as alerts
 from app.alerts.documents import rules_in_force
 from app.alerts.domain.state import OPEN, AlertState
-from app.alerts.domain.views import SilencedAlert, SilenceState
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import (
     MOST_IN_FORCE,
     Silence,
+    SilencedAlert,
+    SilenceState,
     Subject,
     active_until,
     find_silences,

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.domain.conditions import SLOWER_QUANTILE
+from app.alerts.domain.rules import SLOWER_QUANTILE
 from app.base.db.engine import Connection
 from app.base.values import Percentile, Rule, RuleKind
 from app.detection import store as detectors

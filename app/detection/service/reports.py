@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, cast
 
-from app.alerts.domain.conditions import FirstRun
+from app.alerts.domain.rules import FirstRun
 from app.base.db.engine import Store
 from app.base.values import RuleKind
 from app.catalog.service.references import find_check

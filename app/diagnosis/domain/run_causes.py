@@ -11,9 +11,8 @@ from functools import cache, partial
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain.evidence import CAUSE_WORDS
+from app.alerts.domain.evidence import CAUSE_WORDS, RunCauseView
 from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE
-from app.alerts.domain.views import RunCauseView
 from app.base.texts import counted, percent_text
 from app.base.values import Canary, Cause, Ranking
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from app.alerts.documents import protection_text, rule_in_words, rules_in_force
 from app.alerts.domain.state import OPEN, AlertState, recovery_text
 from app.alerts.domain.telling import CAUSE_ADVICE
-from app.alerts.domain.views import CheckAlerting
 from app.alerts.service import explanations
+from app.alerts.service.explanations import CheckAlerting
 from app.answers.service import answering
 from app.base.api.deps import StoreDep
 from app.base.values import Category, Cause, Outcome, Reason, Verdict
@@ -64,7 +64,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     baseline = baselines.show(store, slug)
     confirmed = answering.confirmed_of_check(store, slug)
     warm_up = baseline.warm_up if run is not None and detail.line.enabled and not detail.line.archived else None
-    why = None if detail.line.archived else explanations.explain(store, slug, now=now)
+    why = None if detail.line.archived else explanations.explain_rules(store, slug, now=now)
     return render(
         request,
         "reports/check.html",

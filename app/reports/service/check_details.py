@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from app.alerts import store as alerts
-from app.alerts.domain.evidence import ChangedCanaries
-from app.alerts.domain.state import recovery_state
+from app.alerts.domain.evidence import ChangedCanaries, FleetView
+from app.alerts.domain.state import AlertView, recovery_state
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES
-from app.alerts.domain.views import AlertView, FleetView
 from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
 from app.alerts.service.changes import list_changed
