@@ -93,6 +93,7 @@ def show_alerts(
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """Show alerts, newest first, with summaries and delivery counts."""
+    counts = alert_views.count_unresolved(store, check=query.check or None)
     lines = alert_views.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
     return render(
         request,
@@ -100,7 +101,7 @@ def show_alerts(
         groups=alert_views.by_incident(store, lines[:_ALERTS]),
         following=lines[_ALERTS - 1].alert["id"] if len(lines) > _ALERTS else None,
         query=query,
-        counts=_counts(store, query.check),
+        counts={**counts, "open": sum(counts.get(state, 0) for state in OPEN)},
         states=STATES,
         severities=list(Severity),
         kinds=RULE_KINDS,
@@ -130,7 +131,7 @@ def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> R
     again = partial(_alert, request, store, alert_id, note=note)
     try:
         body = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
-        notifications.acknowledge(store, number, by=request.state.identity.name, note=body.note, now=_now())
+        notifications.acknowledge(store, number, by=request.state.identity.name, note=body.note, now=datetime.now(UTC))
     except InvalidInputError as error:
         return again(problems=problems_by_field(error.problems), status=422)
     except ConflictError as error:
@@ -150,7 +151,7 @@ def _alert(
     status: int = 200,
 ) -> HTMLResponse:
     details = alert_details.details(
-        store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=_now()
+        store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=datetime.now(UTC)
     )
     return render(
         request,
@@ -187,17 +188,8 @@ def _alert_filter(query: AlertListQuery) -> AlertFilter:
         kind=query.kind or None,
         unacknowledged=bool(query.unacknowledged),
         incident_id=shapes.id_number(query.incident_id, "incident") if query.incident_id else None,
-        since=to_us(_now() - span) if span is not None else None,
+        since=to_us(datetime.now(UTC) - span) if span is not None else None,
     )
-
-
-def _counts(store: Store, check: str) -> Mapping[str, int]:
-    counts = alert_views.count_unresolved(store, check=check or None)
-    return {**counts, "open": sum(counts.get(state, 0) for state in OPEN)}
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 WIDTH: Final = 640
@@ -210,35 +202,12 @@ _DOT: Final = 0.1
 """Width of a run between two that were not measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """A line across the field."""
+def draw_latency(curve: LatencyCurve) -> dict[str, Any] | None:
+    """Draw the runs of a curve in the units of the field, with a label for those who do not see it.
 
-    name: str
-    """Word of it: `warning`, `critical`, `baseline`."""
-    seconds: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyChart:
-    """The drawing in its own units, with the same in words for those who do not see it."""
-
-    lines: Sequence[str]
-    """Points of the parts of the curve: it is broken where a run was not measured or runs are left out."""
-    levels: Sequence[Level]
-    began: float | None
-    """Where the first bad run is."""
-    top: str
-    """Latency at the top of the field."""
-    first: str
-    """Times of the first and the last run."""
-    last: str
-    label: str
-
-
-def draw_latency(curve: LatencyCurve) -> LatencyChart | None:
-    """Draw the runs of a curve; None where fewer than two were measured."""
+    `lines` are the points of the parts of the curve: it is broken where a run was not measured or runs are left out.
+    `began` is where the first bad run is. None where fewer than two runs were measured.
+    """
     measured = [one.seconds for one in curve.runs if one.seconds is not None]
     moments = [datetime.fromisoformat(one.at).timestamp() for one in curve.runs]
     if len(measured) < _FEWEST or moments[-1] <= moments[0]:
@@ -262,15 +231,15 @@ def draw_latency(curve: LatencyCurve) -> LatencyChart | None:
         f"{name.capitalize()} of {len(measured)} runs: {seconds_text(min(measured))} to {seconds_text(max(measured))}, "
         f"in the last one {seconds_text(measured[-1])}{f'; {told}' if told else ''}"
     )
-    return LatencyChart(
-        lines=_parts(points, curve.runs),
-        levels=[Level(name=word, seconds=seconds, height=upwards(seconds)) for word, seconds in known],
-        began=began[0] if began else None,
-        top=seconds_text(reach),
-        first=curve.runs[0].at,
-        last=curve.runs[-1].at,
-        label=label,
-    )
+    return {
+        "lines": _parts(points, curve.runs),
+        "levels": [{"name": word, "seconds": seconds, "height": upwards(seconds)} for word, seconds in known],
+        "began": began[0] if began else None,
+        "top": seconds_text(reach),
+        "first": curve.runs[0].at,
+        "last": curve.runs[-1].at,
+        "label": label,
+    }
 
 
 def _parts(points: Sequence[tuple[float, float] | None], runs: Sequence[RunLatency]) -> list[str]:

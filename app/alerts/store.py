@@ -54,6 +54,9 @@ class TransitionRow:
     silence: str | None
 
 
+_UNRESOLVED = alerts.c.state != sql_literal("resolved")
+"""As in the partial index."""
+_OPEN = alerts.c.state.in_(("firing", "recovering"))
 _ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, definitions.c.id == alerts.c.check_id)
 
 
@@ -63,9 +66,7 @@ def open_alerts(connection: Connection, check_id: int, *, hold: bool = True) -> 
     return [_alert(row) for row in rows]
 
 
-_OPEN_ALERTS = _ALERT.where(
-    alerts.c.check_id == sa.bindparam("check"), alerts.c.state != sql_literal("resolved")
-).order_by(alerts.c.id)
+_OPEN_ALERTS = _ALERT.where(alerts.c.check_id == sa.bindparam("check"), _UNRESOLVED).order_by(alerts.c.id)
 _HELD_ALERTS = _OPEN_ALERTS.with_for_update(of=alerts)
 
 
@@ -119,32 +120,27 @@ def list_alerts(
 
 
 def _conditions(alert_filter: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
-    if alert_filter.unresolved:  # as in the partial index
-        yield alerts.c.state != sql_literal("resolved")
-    if alert_filter.check_id is not None:
-        yield alerts.c.check_id == alert_filter.check_id
+    if alert_filter.unresolved:
+        yield _UNRESOLVED
+    for name in ("check_id", "severity", "kind", "incident_id"):
+        if (value := getattr(alert_filter, name)) is not None:
+            yield alerts.c[name] == value
     if alert_filter.states:
         yield alerts.c.state.in_(list(alert_filter.states))
-    if alert_filter.severity is not None:
-        yield alerts.c.severity == alert_filter.severity
-    if alert_filter.kind is not None:
-        yield alerts.c.kind == alert_filter.kind
     if alert_filter.unacknowledged:
-        yield alerts.c.state.in_(("firing", "recovering"))
+        yield _OPEN
         yield alerts.c.acknowledged_at.is_(None)
     if alert_filter.since is not None:
         yield alerts.c.created_at >= alert_filter.since
     if alert_filter.until is not None:
         yield alerts.c.created_at < alert_filter.until
-    if alert_filter.incident_id is not None:
-        yield alerts.c.incident_id == alert_filter.incident_id
 
 
 def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None) -> list[tuple[int, str, str, int]]:
     """Count the unresolved alerts of all checks, or of a few hundred at most: (check id, state, severity, count)."""
     statement = (
         sa.select(alerts.c.check_id, alerts.c.state, alerts.c.severity, sa.func.count())
-        .where(alerts.c.state != sql_literal("resolved"))
+        .where(_UNRESOLVED)
         .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
     )
     if check_ids is not None:
@@ -155,9 +151,7 @@ def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None)
 def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
     """Count unresolved alerts, of one check where given: (state, whether acknowledged, count)."""
     acknowledged = alerts.c.acknowledged_at.is_not(None)
-    statement = sa.select(alerts.c.state, acknowledged, sa.func.count()).where(
-        alerts.c.state != sql_literal("resolved")
-    )
+    statement = sa.select(alerts.c.state, acknowledged, sa.func.count()).where(_UNRESOLVED)
     if check_id is not None:
         statement = statement.where(alerts.c.check_id == check_id)
     return [
@@ -223,22 +217,20 @@ def release(connection: Connection, transition_id: int) -> None:
 
 def acknowledge(connection: Connection, alert_id: int, *, at: int, by: str) -> bool:
     """Acknowledge an open alert; False where it is not open, or is acknowledged already."""
-    unseen = sa.and_(
-        alerts.c.id == alert_id, alerts.c.state.in_(("firing", "recovering")), alerts.c.acknowledged_at.is_(None)
-    )
+    unseen = sa.and_(alerts.c.id == alert_id, _OPEN, alerts.c.acknowledged_at.is_(None))
     values = {"acknowledged_at": at, "acknowledged_by": by}
     return connection.execute(sa.update(alerts).where(unseen).values(**values)).rowcount == 1
 
 
 def unresolved_checks(connection: Connection) -> list[int]:
     """List the checks with an unresolved alert."""
-    statement = sa.select(alerts.c.check_id).where(alerts.c.state != sql_literal("resolved")).distinct()
+    statement = sa.select(alerts.c.check_id).where(_UNRESOLVED).distinct()
     return list(connection.execute(statement).scalars().all())
 
 
 def firing_checks(connection: Connection) -> set[int]:
     """Return checks with a firing alert."""
-    firing = sa.and_(alerts.c.state != sql_literal("resolved"), alerts.c.state == "firing")
+    firing = sa.and_(_UNRESOLVED, alerts.c.state == "firing")
     return set(connection.execute(sa.select(alerts.c.check_id).where(firing).distinct()).scalars())
 
 
@@ -281,8 +273,7 @@ def open_incidents(connection: Connection, check_id: int, *, hold: bool) -> list
 
 def find_incident(connection: Connection, incident_id: int) -> IncidentRow | None:
     """Find an incident by its id."""
-    row = connection.execute(sa.select(incidents).where(incidents.c.id == incident_id)).one_or_none()
-    return _incident(row) if row else None
+    return find_incidents(connection, [incident_id]).get(incident_id)
 
 
 def find_incidents(connection: Connection, incident_ids: Iterable[int]) -> dict[int, IncidentRow]:
@@ -298,7 +289,7 @@ def open_incident(connection: Connection, **values: Any) -> int | None:
 
 def end_abandoned(connection: Connection, check_id: int, incident_class: str, key: str, *, at: int) -> bool:
     """End an incident without unresolved alerts, as left by a release without incidents; True where there was one."""
-    unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, alerts.c.state != sql_literal("resolved"))
+    unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, _UNRESOLVED)
     mine = sa.and_(
         incidents.c.check_id == check_id,
         incidents.c.incident_class == incident_class,
@@ -339,13 +330,13 @@ def adopt_alert(connection: Connection, alert_id: int, incident_id: int) -> None
 
 def clear_acknowledgements(connection: Connection, incident_id: int) -> None:
     """Clear the acknowledgements of an incident, after it escalated or was updated."""
-    unresolved = sa.and_(alerts.c.incident_id == incident_id, alerts.c.state.in_(("firing", "recovering")))
+    unresolved = sa.and_(alerts.c.incident_id == incident_id, _OPEN)
     connection.execute(sa.update(alerts).where(unresolved).values(acknowledged_at=None, acknowledged_by=None))
 
 
 def share_acknowledgement(connection: Connection, incident_id: int, joined: Sequence[int]) -> None:
     """Acknowledge alerts that entered an incident without a message, where all its other alerts are acknowledged."""
-    open_ = sa.and_(alerts.c.incident_id == incident_id, alerts.c.state.in_(("firing", "recovering")))
+    open_ = sa.and_(alerts.c.incident_id == incident_id, _OPEN)
     others = sa.select(alerts.c.acknowledged_at, alerts.c.acknowledged_by)
     before = connection.execute(others.where(open_, alerts.c.id.not_in(list(joined))).order_by(alerts.c.id)).all()
     if before and all(one.acknowledged_at is not None for one in before):

@@ -23,6 +23,7 @@ from app.alerts.domain.state import (
     Observation,
     OpenAlert,
     Overdue,
+    Suppression,
     TransitionType,
     decide,
     decide_no_data,
@@ -143,8 +144,8 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             decision = _decide(rule, window, overdue, alert, now)
             has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
             severity = alert.severity if alert is not None else decision.severity if decision is not None else None
-            suppression = context.suppression(row.id) if row is not None and is_open else None
-            due = context.reminder_due(row.id) if row is not None and is_open and suppression is None else None
+            is_silenced = row is not None and is_open and context.member(row.id).silence is not None
+            due = context.reminder_due(row.id) if row is not None and is_open and not is_silenced else None
             rules_explained.append(
                 {
                     "rule": rule.key,
@@ -170,8 +171,8 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
                     "good_runs_to_close": ahead.good_runs_to_close,
                     "unmeasured": unmeasured,
                     "deadline": shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
-                    "held_back": suppression and str(suppression),
-                    "held_back_reason": suppression and _SUPPRESSED,
+                    "held_back": str(Suppression.SILENCED) if is_silenced else None,
+                    "held_back_reason": _SUPPRESSED if is_silenced else None,
                     "silences": _matching(silences, check, rule, severity, now),
                     "next_reminder_at": shapes.time_text(due),
                 }

@@ -31,7 +31,6 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.snapshots import load_suite
 from app.catalog.store import suites
-from app.comparison.domain.significance import Difference
 from app.detection import store as detectors
 from app.detection.domain.values import Change
 from app.detection.service import reports
@@ -212,8 +211,8 @@ def _with_failure(connection: Connection, facts: Facts) -> Facts:
         return facts
     _, failures = results.probes_of(connection, newest.id)
     failure = summarize_failures(failures.values(), newest.total or len(failures))
-    newest_facts = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
-    return Facts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: newest_facts})
+    found = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
+    return Facts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
 
 
 def _is_void(row: RunRow) -> bool:
@@ -241,18 +240,21 @@ def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]
     return 0 if choice is None else choice.after_run
 
 
-def detector_facts(row: DetectionRow) -> RunFacts:
-    """Facts of a run about to end from its detection."""
-    return RunFacts(alarm=_alarm(row), drops=_drops(row), warm_up=_warm_up(row), baseline_latency=baseline_latency(row))
+def detector_facts(row: DetectionRow, *, before: bool = False) -> RunFacts:
+    """Facts of a run from its detection; `before` = another baseline was chosen since."""
+    drops, p = row.body.get("drops", {}), row.body.get("drop_p", {})
+    first = reports.first_run_of(row.body)
+    over = before or (first is None and row.baseline_id is not None)
+    return RunFacts(
+        alarm=_alarm(row),
+        drops={key: _OTHER_BASELINE if before else drop_from_json(one, p.get(key)) for key, one in drops.items()},
+        warm_up=WarmUp(over=True) if over else None if first is None else WarmUp(over=False, first=first),
+        baseline_latency=_OTHER_BASELINE if before else baseline_latency(row),
+    )
 
 
-def baseline_latency(row: DetectionRow, *, before: bool = False) -> float | str:
-    """Median latency that a run is compared with, in seconds, or why it is unknown, without a full stop.
-
-    `before` = another baseline was chosen since.
-    """
-    if before:
-        return _OTHER_BASELINE
+def baseline_latency(row: DetectionRow) -> float | str:
+    """Median latency that a run is compared with, in seconds, or why it is unknown, without a full stop."""
     if row.baseline_latency is not None:
         return row.baseline_latency
     if row.baseline_id is not None:
@@ -271,14 +273,9 @@ def _read_facts(
     canaries = _canaries(connection, named_canaries(rules), runs)
     latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
     return {
-        run.id: RunFacts(
-            alarm=_alarm(detections[run.id]) if run.id in detections else None,
-            drops=_drops(detections[run.id], before=run.id <= compared_since) if run.id in detections else {},
-            warm_up=_warm_up(detections[run.id], before=run.id <= compared_since) if run.id in detections else None,
+        run.id: replace(
+            detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
             latencies=latencies.get(run.id, {}),
-            baseline_latency=baseline_latency(detections[run.id], before=run.id <= compared_since)
-            if run.id in detections
-            else None,
             canaries=canaries.get(run.id, {}),
         )
         for run in runs
@@ -308,20 +305,6 @@ def _undecided_reason(detection: DetectionRow) -> str:
     if not anew or detection.open or detection.body.get("change") == Change.CLOSED:
         return ""
     return f"{anew}, so a regression cannot be judged as over; accept the present as normal once it is"
-
-
-def _drops(detection: DetectionRow, *, before: bool = False) -> dict[str, Difference | str]:
-    """Differences of a run from the baseline; `before` = another baseline was chosen since."""
-    drops, p = detection.body.get("drops", {}), detection.body.get("drop_p", {})
-    return {key: _OTHER_BASELINE if before else drop_from_json(one, p.get(key)) for key, one in drops.items()}
-
-
-def _warm_up(detection: DetectionRow, *, before: bool = False) -> WarmUp | None:
-    """State of the detector's warm-up at a run; `before` = another baseline was chosen since."""
-    first = reports.first_run_of(detection.body)
-    if before or (first is None and detection.baseline_id is not None):
-        return WarmUp(over=True)
-    return None if first is None else WarmUp(over=False, first=first)
 
 
 def _canaries(

@@ -77,10 +77,6 @@ class Context:
         every = self.remind_every if remind else None
         return plan_notifications(self.members, self.incidents, self.recipients, now=now, remind_every=every)
 
-    def suppression(self, alert_id: int) -> Suppression | None:
-        """Why notifications of an open alert are suppressed now."""
-        return Suppression.SILENCED if self.member(alert_id).silence is not None else None
-
     def reminder_due(self, alert_id: int) -> datetime | None:
         """When the next reminder of the incident of an alert is due, if nothing changes."""
         number = self.member(alert_id).incident_id

@@ -70,7 +70,7 @@ def after_run(
         evaluation.retire_others([], retirement)
         return evaluation.notify()
     rules = with_confirmed(connection, CheckDocument.model_validate(check.body), _rules(check))
-    facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
+    facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     swapped = evaluation.of_other_suites(facts.newest)
     evaluation.retire(swapped, Retirement.SUITE_CHANGED)
@@ -80,7 +80,7 @@ def after_run(
     for rule in rules:
         if rule.key in gone:
             continue
-        alert = evaluation.open_alert(rule)
+        alert = evaluation.rows.get(rule.key)
         if rule.kind is not RuleKind.NO_DATA:
             decision = decide(rule, facts.of(rule), evaluation.as_open(alert), now)
             evaluation.apply(rule, alert, evaluation.without_unmeasured(rule, decision, facts.newest))
@@ -98,9 +98,9 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
         return False
     rules = with_confirmed(connection, CheckDocument.model_validate(check.body), watching)
     evaluation = _Evaluation(connection, check, run_id, now)
-    facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.unresolved())
+    facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     for rule in rules:
-        alert = evaluation.open_alert(rule)
+        alert = evaluation.rows.get(rule.key)
         evaluation.apply(rule, alert, decide(rule, facts.of(rule), evaluation.as_open(alert), now))
     return evaluation.notify()
 
@@ -121,7 +121,7 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     if rule is None:
         return False
     evaluation = _Evaluation(connection, check, None, now)
-    alert = evaluation.open_alert(rule)
+    alert = evaluation.rows.get(rule.key)
     decision = decide_no_data(overdue, evaluation.as_open(alert), now)
     if not decision.transitions:
         return False
@@ -203,18 +203,11 @@ class _Evaluation:
         self._check = check
         self._run_id = run_id
         self._now = now
-        self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
-        self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
-        self._in_progress = {row.id: member_of(row) for row in self._rows.values()}
+        self.rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
+        """Unresolved alerts by the keys of their rules, pending ones included."""
+        self._opening_runs = alerts.opening_runs(connection, [row.id for row in self.rows.values()])
+        self._in_progress = {row.id: member_of(row) for row in self.rows.values()}
         self._evidence = TransitionEvidence(connection, check, run_id)
-
-    def unresolved(self) -> Collection[str]:
-        """Keys of the rules with an unresolved alert, pending ones included."""
-        return self._rows.keys()
-
-    def open_alert(self, rule: Rule) -> AlertRow | None:
-        """Unresolved alert of a rule, pending ones included."""
-        return self._rows.get(rule.key)
 
     def as_open(self, alert: AlertRow | None) -> OpenAlert | None:
         """Input of a decision about an alert."""
@@ -222,7 +215,7 @@ class _Evaluation:
 
     def without_unmeasured(self, rule: Rule, decision: Decision, run: RunRow | None) -> Decision:
         """Return a decision that resolves nothing while a canary, degraded when the alert opened, is not measured."""
-        row = self._rows.get(rule.key)
+        row = self.rows.get(rule.key)
         if row is None or run is None or decision.state is not AlertState.RESOLVED:
             return decision
         keys = self._evidence.awaited(rule, self._opening_runs.get(row.id), run)
@@ -234,7 +227,7 @@ class _Evaluation:
 
     def of_other_suites(self, run: RunRow | None) -> set[str]:
         """Keys of the rules whose alert is about canaries of another suite than that of a run."""
-        about = [row for row in self._rows.values() if RuleKind(row.kind) in ABOUT_CANARIES]
+        about = [row for row in self.rows.values() if RuleKind(row.kind) in ABOUT_CANARIES]
         opened = [(row.rule_key, self._opening_runs[row.id]) for row in about if row.id in self._opening_runs]
         if run is None or run.suite_version_id is None or not opened:
             return set()
@@ -258,7 +251,7 @@ class _Evaluation:
                 if rule.kind is RuleKind.REGRESSION
                 and facts.of(rule)[-1:]
                 and facts.of(rule)[-1].condition.severity is None
-                and (named := self._evidence.named_so_far(self._rows.get(rule.key)))
+                and (named := self._evidence.named_so_far(self.rows.get(rule.key)))
                 and named.isdisjoint(suite.by_key)
             }
         return set()
@@ -291,7 +284,8 @@ class _Evaluation:
             if not changes and decision.state is AlertState.FIRING:
                 further = self._evidence.new_culprits(alert, culprits)
                 changes = (TransitionType.UPDATED,) if further else ()
-                reason = f"{culprits_text(further)}; {reason}" if further else reason
+                if further:
+                    reason = f"{counted(len(further), 'further canary')} named: {named_text(further)}; {reason}"
         is_unopened = alert is None or alert.opened_at is None
         first_run = evidence.get("first_bad_run") if alert is None or is_unopened else alert.first_run
         for change in changes:
@@ -310,7 +304,7 @@ class _Evaluation:
 
     def _remind(self, alert_id: int, incident: IncidentRow) -> int:
         """Append the transition of a reminder to the alert that leads the incident; returns its id."""
-        row = next(row for row in self._rows.values() if row.id == alert_id)
+        row = next(row for row in self.rows.values() if row.id == alert_id)
         reason = still_firing(row.reason, from_us(incident.opened_at), self._now)
         evidence = self._evidence.build(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
         return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
@@ -331,11 +325,11 @@ class _Evaluation:
 
     def retire_others(self, rules: Sequence[Rule], why: Retirement) -> None:
         """Resolve the alerts of rules that are not among these."""
-        self.retire(self._rows.keys() - {rule.key for rule in rules}, why)
+        self.retire(self.rows.keys() - {rule.key for rule in rules}, why)
 
     def retire(self, keys: Collection[str], why: Retirement) -> None:
         """Resolve the alerts of the rules with these keys."""
-        for row in self._rows.values():
+        for row in self.rows.values():
             opened = self.as_open(row) if row.rule_key in keys else None
             if opened is not None:
                 gone = Rule(key=row.rule_key, kind=RuleKind(row.kind))
@@ -442,17 +436,13 @@ class TransitionEvidence:
         return evidence
 
     def awaited(self, rule: Rule, opening_run: int | None, run: RunRow | None) -> list[str]:
-        """Keys of the canaries that a run has to measure before the alert of a rule may resolve; () = it has."""
+        """Keys of the canaries that a run has to measure before the alert of a rule may resolve; () = it has.
+
+        They are those of its category that the opening run degraded, `run` did not measure, and the suite still has.
+        """
         watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
         if run is None or not watches or not run.failed:
             return []
-        return self.unmeasured_since(opening_run, run, rule.category)
-
-    def unmeasured_since(self, opening_run: int | None, run: RunRow, category: str | None) -> list[str]:
-        """Keys of the canaries, of a category if given, that the opening run degraded and `run` did not measure.
-
-        Canaries that left the suite are not among them.
-        """
         opened = results.find_run(self._connection, opening_run) if opening_run is not None else None
         if opened is None or opened.suite_version_id is None or run.suite_version_id is None:
             return []
@@ -462,7 +452,7 @@ class TransitionEvidence:
         degraded = {then.canaries[place].key for place in opened.degraded_places}
         failed, _ = results.unmeasured_at(self._connection, [run.id]).get(run.id, ((), ()))
         unmeasured = [now.canaries[place] for place in sorted(failed)]
-        return [one.key for one in unmeasured if one.key in degraded and category in {None, one.category}]
+        return [one.key for one in unmeasured if one.key in degraded and rule.category in {None, one.category}]
 
     def culprits(self) -> list[str]:
         """Keys of the canaries the detector names on this run."""
@@ -527,8 +517,3 @@ def with_label(reason: str, evidence: StoredEvidence) -> str:
     if not measure or not evidence.get("self_judged"):
         return reason
     return reason.replace(measure, labelled(measure, self_judged=True), 1)
-
-
-def culprits_text(keys: Sequence[str]) -> str:
-    """Sentence on the canaries that are named now, the first of them by key."""
-    return f"{counted(len(keys), 'further canary')} named: {named_text(keys)}"
