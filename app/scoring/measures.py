@@ -275,11 +275,13 @@ _CUT: Mapping[str, Callable[[_Block], Floats]] = {
     "R_id": _recall_by_id,
     "R_passage": _recall_by_passage,
 }
+"""Measures of the top k."""
 _WHOLE: Mapping[str, Callable[[_Block], Floats]] = {
     "RR": _reciprocal_rank,
     "AP": _average_precision,
     "duplicate_ratio": _duplicate_ratio,
 }
+"""Measures of the whole ranking."""
 
 
 MEASURES_VERSION = "2"
@@ -287,10 +289,6 @@ MEASURES_VERSION = "2"
 CUTOFFS = (1, 3, 5, 10, 20)
 RECALL_BY: Mapping[str, str] = MappingProxyType({"R_id": "id", "R_passage": "passage"})
 """The two recalls whose difference shows chunks re-indexed under other ids, with the level each counts."""
-_CUT_NAMES = ("Hit", "P", "R", "F1", "RR", "NDCG", "NDCG_exp", "ERR", "Judged", "R_id", "R_passage")
-"""Measures of the top k."""
-_WHOLE_NAMES = ("RR", "AP", "duplicate_ratio")
-"""Measures of the whole ranking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +300,11 @@ class Measure:
     """The cut-off, None = the whole ranking."""
 
     def __post_init__(self) -> None:
-        if self.name not in _CUT_NAMES and self.name not in _WHOLE_NAMES:
+        if self.name not in _CUT and self.name not in _WHOLE:
             raise ValueError(f"unknown measure {self.name!r}; there are {', '.join(_SHAPES)}")
-        if self.k is None and self.name not in _WHOLE_NAMES:
+        if self.k is None and self.name not in _WHOLE:
             raise ValueError(f"{self.name} needs a cut-off, for example {self.name}@10")
-        if self.k is not None and self.name not in _CUT_NAMES:
+        if self.k is not None and self.name not in _CUT:
             raise ValueError(f"{self.name} takes no cut-off")
         if self.k is not None and self.k < 1:
             raise ValueError(f"a cut-off is at least 1, not {self.k}")
@@ -317,8 +315,8 @@ class Measure:
 
 def measures_for(cutoffs: Iterable[int]) -> tuple[Measure, ...]:
     """Return all measures of a canary: each measure of the top k at each cut-off, then those of the whole ranking."""
-    cut = [Measure(name, k) for k in sorted(set(cutoffs)) for name in _CUT_NAMES]
-    return (*cut, *(Measure(name) for name in _WHOLE_NAMES))
+    cut = [Measure(name, k) for k in sorted(set(cutoffs)) for name in _CUT]
+    return (*cut, *(Measure(name) for name in _WHOLE))
 
 
 def mean_name(measure: Measure) -> str:
@@ -337,17 +335,17 @@ def parse_measure(text: str) -> Measure:
     if spelled in _SPELLINGS:
         return Measure(_SPELLINGS[spelled], int(k) if k else None)
     near = dict.fromkeys(_SPELLINGS[one] for one in difflib.get_close_matches(spelled, _SPELLINGS, n=3))
-    guesses = [f"{name}@{k or 10}" if name in _CUT_NAMES and (k or name not in _WHOLE_NAMES) else name for name in near]
+    guesses = [f"{name}@{k or 10}" if name in _CUT and (k or name not in _WHOLE) else name for name in near]
     hint = f"did you mean {' or '.join(guesses)}?" if guesses else f"there are {', '.join(_SHAPES)}"
     raise ValueError(f"unknown measure {text!r}; {hint}")
 
 
-_SHAPES = (*(f"{name}@k" for name in _CUT_NAMES), *_WHOLE_NAMES)
+_SHAPES = (*(f"{name}@k" for name in _CUT), *_WHOLE)
 _MEANS = {"RR": "MRR", "AP": "MAP"}
 
 _SPELLED = re.compile(r"(?P<name>.+?)(?:[@_.](?P<k>[0-9]+))?")
 _SPELLINGS: Mapping[str, str] = {
-    **{name.casefold(): name for name in (*_CUT_NAMES, *_WHOLE_NAMES)},
+    **{name.casefold(): name for name in (*_CUT, *_WHOLE)},
     **{mean.casefold(): name for name, mean in _MEANS.items()},
     "success": "Hit",
     "hit_rate": "Hit",

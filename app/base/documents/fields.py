@@ -6,7 +6,7 @@ environment holds only text. Which fields a document has is said in the document
 
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -334,6 +334,22 @@ def repeated_positions(values: Iterable[Hashable]) -> Iterator[int]:
         if value in earlier:
             yield position
         earlier.add(value)
+
+
+def each_once(message: str, *, of: Callable[[Any], Hashable] | None = None, below: Place = ()) -> AfterValidator:
+    """Return the validator of a list whose items, or what is `of` them, occur once; `{}` in the message is the item.
+
+    The problem is `below` the place of an item.
+    """
+
+    def validate(items: Any) -> Any:
+        names = list(items or ()) if of is None else [of(item) for item in items or ()]
+        again = list(repeated_positions(names))
+        if again:
+            raise field_errors(((at, *below), message.format(one_line(str(names[at])))) for at in again)
+        return items
+
+    return AfterValidator(validate)
 
 
 class Control(StrEnum):

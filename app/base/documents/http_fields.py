@@ -102,13 +102,13 @@ BEARER_STYLE: Mapping[str, Any] = {"kind": "bearer"}
 """How embedders and rerankers are spoken to where nothing else is said."""
 
 
-def _nothing_required(schema: dict[str, Any]) -> None:
+def nothing_required(schema: dict[str, Any]) -> None:
     """Say that anything may be left out: a preset may give it, a `*_file` twin may stand for it."""
     schema.pop("required", None)
 
 
 class _AuthDocument(Document):
-    model_config = ConfigDict(json_schema_extra=_nothing_required)
+    model_config = ConfigDict(json_schema_extra=nothing_required)
 
 
 _SECRET = Widget(secret=True)

@@ -20,12 +20,11 @@ from app.base.documents.fields import (
     Slug,
     Widget,
     check_seconds,
+    each_once,
     field_error,
-    field_errors,
     format_duration,
     from_variable,
     parse_seconds,
-    repeated_positions,
     seconds_within,
 )
 from app.base.schedules import Schedule, parse_schedule
@@ -162,16 +161,9 @@ class ReportScheduleDocument(Document):
             min_length=1,
             max_length=20,
         ),
+        each_once("the hook '{}' is listed twice"),
         Widget(placeholder="team-mail, ops", length=1500),
     ]
-
-    @field_validator("hooks")
-    @classmethod
-    def _hooks_once(cls, hooks: tuple[str, ...]) -> tuple[str, ...]:
-        again = [((place,), f"the hook '{hooks[place]}' is listed twice") for place in repeated_positions(hooks)]
-        if again:
-            raise field_errors(again)
-        return hooks
 
     def to_domain(self) -> Schedule:
         """Return the value the domain works with."""

@@ -7,6 +7,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -35,10 +36,9 @@ from app.base.documents.fields import (
     Text,
     Whole,
     Widget,
+    each_once,
     field_error,
     field_errors,
-    one_line,
-    repeated_positions,
 )
 from app.base.documents.schedule_documents import MaxAge, MaxLatency
 from app.base.documents.texts import in_blocks
@@ -146,6 +146,7 @@ class _OrOne:
 
 _OneOrMany = BeforeValidator(_as_list)
 """Lets a single chunk stand for a list of one."""
+_CHUNKS_ONCE = each_once("is listed twice", of=attrgetter("identity"))
 
 Tag = Annotated[Text, StringConstraints(max_length=64)]
 _CATEGORIES: Final = {
@@ -182,13 +183,23 @@ class CanaryDocument(Document):
     ]
     query: Annotated[Text, StringConstraints(max_length=8_000), Field(title="Query"), Widget()]
     expected_chunks: Annotated[
-        tuple[JudgmentDocument, ...], Field(title="Expected chunks", max_length=5_000), _OneOrMany, _OrOne(), Widget()
+        tuple[JudgmentDocument, ...],
+        Field(title="Expected chunks", max_length=5_000),
+        _OneOrMany,
+        _OrOne(),
+        _CHUNKS_ONCE,
+        Widget(),
     ] = Field(
         default=(),
         validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
     )
     forbidden_chunks: Annotated[
-        tuple[ChunkDocument, ...], Field(title="Forbidden chunks", max_length=1_000), _OneOrMany, _OrOne(), Widget()
+        tuple[ChunkDocument, ...],
+        Field(title="Forbidden chunks", max_length=1_000),
+        _OneOrMany,
+        _OrOne(),
+        _CHUNKS_ONCE,
+        Widget(),
     ] = ()
     expected_answer: Annotated[
         Annotated[Text, StringConstraints(max_length=20_000)] | None,
@@ -248,16 +259,9 @@ class CanaryDocument(Document):
     tags: Annotated[
         tuple[Tag, ...],
         Field(title="Tags", description="Groups of the canary, such as billing, headline.", max_length=20),
+        each_once("the tag '{}' is listed twice"),
         Widget(),
     ] = ()
-
-    @field_validator("expected_chunks", "forbidden_chunks")
-    @classmethod
-    def _each_once(cls, chunks: tuple[ChunkDocument, ...]) -> tuple[ChunkDocument, ...]:
-        again = [((place,), "is listed twice") for place in repeated_positions(c.identity for c in chunks)]
-        if again:
-            raise field_errors(again)
-        return chunks
 
     @field_validator("forbidden_chunks")
     @classmethod
@@ -303,14 +307,6 @@ class CanaryDocument(Document):
                 )
         return self
 
-    @field_validator("tags")
-    @classmethod
-    def _tags_once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        again = [((place,), f"the tag '{one_line(tags[place])}' is listed twice") for place in repeated_positions(tags)]
-        if again:
-            raise field_errors(again)
-        return tags
-
     def to_domain(self) -> Canary:
         """Return the value the domain works with."""
         return Canary(
@@ -341,16 +337,11 @@ class SuiteDocument(Document):
     """A named set of canaries; None = not in this document (only the REST API may leave them out)."""
 
     slug: Slug
-    canaries: Annotated[tuple[CanaryDocument, ...] | None, in_blocks(CanaryDocument)] = None
-
-    @field_validator("canaries")
-    @classmethod
-    def _keys_once(cls, canaries: tuple[CanaryDocument, ...] | None) -> tuple[CanaryDocument, ...] | None:
-        keys = [canary.key for canary in canaries or ()]
-        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
-        if again:
-            raise field_errors(again)
-        return canaries
+    canaries: Annotated[
+        tuple[CanaryDocument, ...] | None,
+        in_blocks(CanaryDocument),
+        each_once("the key '{}' is used twice", of=attrgetter("key"), below=("key",)),
+    ] = None
 
 
 _KEY = re.compile(CANARY_KEY)

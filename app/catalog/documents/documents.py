@@ -23,9 +23,9 @@ from app.base.documents.fields import (
     Whole,
     Widget,
     did_you_mean,
+    each_once,
     field_error,
     field_errors,
-    repeated_positions,
 )
 from app.base.documents.schedule_documents import RemindAfter, ReportScheduleDocument, ScheduleDocument, duration_of
 from app.base.values import GROUNDING, JUDGED
@@ -104,6 +104,7 @@ class CheckDocument(Document):
     hooks: Annotated[
         tuple[Slug, ...],
         Field(title="Notifications", description="Hooks that alerts are sent to.", max_length=20),
+        each_once("the hook '{}' is listed twice"),
         Widget(control=Control.CHECKBOXES),
     ] = ()
     remind: Annotated[
@@ -164,14 +165,6 @@ class CheckDocument(Document):
         if wrong:
             raise field_errors(wrong)
         return rules
-
-    @field_validator("hooks")
-    @classmethod
-    def _hooks_once(cls, hooks: tuple[str, ...]) -> tuple[str, ...]:
-        again = [((place,), f"the hook '{hooks[place]}' is listed twice") for place in repeated_positions(hooks)]
-        if again:
-            raise field_errors(again)
-        return hooks
 
     @model_validator(mode="after")
     def _has_a_judge(self) -> Self:

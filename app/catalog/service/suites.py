@@ -267,7 +267,7 @@ def notes_on_plan(store: Store, documents: Documents, *, managed_by: str) -> lis
             keys = {document.key for document in suite.canaries or ()}
             row = definitions.find_definition(connection, "suite", suite.slug)
             others = suites.list_canaries(connection, row.id, not_of=managed_by) if row is not None else ()
-            canaries += [_canary_of_power(one.key, one.body) for one in others if one.key not in keys]
+            canaries += [_stored_expectation(one.key, one.body) for one in others if one.key not in keys]
             notes.append(coverage_note(suite.slug, reach(canaries)))
     return [note for note in notes if note is not None]
 
@@ -296,8 +296,8 @@ def _expectation(document: CanaryDocument) -> Canary:
     )
 
 
-def _canary_of_power(key: str, body: Mapping[str, Any]) -> Canary:
-    """Return a stored canary with what power depends on, which is fast for suites of thousands."""
+def _stored_expectation(key: str, body: Mapping[str, Any]) -> Canary:
+    """Return the same of a stored canary, not validated again: there may be thousands."""
     return Canary(
         key=key,
         query=body["query"],

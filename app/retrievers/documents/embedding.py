@@ -1,5 +1,6 @@
 """Documents of the endpoints beside a retriever: the embedder and the scorer."""
 
+from operator import attrgetter
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -17,9 +18,9 @@ from app.base.documents.fields import (
     Url,
     Whole,
     Widget,
+    each_once,
     field_error,
     field_errors,
-    repeated_positions,
 )
 from app.base.documents.http_fields import (
     BEARER_STYLE,
@@ -94,16 +95,11 @@ class EmbeddingDocument(Document):
     auth: EndpointAuth | None = None
     tls: TlsDocument | None = None
     timeout: Seconds = TIMEOUT_SECONDS
-    canaries: Annotated[tuple[EmbeddingCanaryDocument, ...], Field(max_length=100)] = ()
-
-    @field_validator("canaries")
-    @classmethod
-    def _check_keys(cls, canaries: tuple[EmbeddingCanaryDocument, ...]) -> tuple[EmbeddingCanaryDocument, ...]:
-        keys = [canary.key for canary in canaries]
-        duplicates = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
-        if duplicates:
-            raise field_errors(duplicates)
-        return canaries
+    canaries: Annotated[
+        tuple[EmbeddingCanaryDocument, ...],
+        Field(max_length=100),
+        each_once("the key '{}' is used twice", of=attrgetter("key"), below=("key",)),
+    ] = ()
 
     @model_validator(mode="after")
     def _check_headers(self) -> Self:

@@ -35,7 +35,7 @@ from app.base.documents.fields import (
     one_line,
     texts_in,
 )
-from app.base.documents.http_fields import Headers, apply_style, has_header, origin_of
+from app.base.documents.http_fields import Headers, apply_style, has_header, nothing_required, origin_of
 from app.base.http_headers import HEADER_NAME
 from app.retrievers.domain.retrievers import (
     PLACEHOLDER,
@@ -321,11 +321,6 @@ class ResponseDocument(Document):
         return ResponseMapping(**self.model_dump())
 
 
-def _nothing_required(schema: dict[str, Any]) -> None:
-    """Say that anything may be left out: a preset may give it."""
-    schema.pop("required", None)
-
-
 def _name(name: str) -> str:
     problem = name_problem(name)
     if problem is not None:
@@ -336,7 +331,7 @@ def _name(name: str) -> str:
 class LookupDocument(Document):
     """A value fetched once per run, known to the templates by `name`; `url` may be a path at the retriever's host."""
 
-    model_config = ConfigDict(json_schema_extra=_nothing_required)
+    model_config = ConfigDict(json_schema_extra=nothing_required)
 
     name: Annotated[str, AfterValidator(_name)]
     url: Annotated[UrlTemplate, AfterValidator(check_url_template)]
