@@ -196,7 +196,7 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
         of_pairs=task["pairs"] is not None,
         grades=grade_names(task),
         annotator=annotator,
-        has_keys=_identity(request).key_prefix is not None,
+        has_keys=request.state.identity.key_prefix is not None,
         found=found,
         state=task["state"],
         shown=round(time.time(), 1),
@@ -217,7 +217,7 @@ def annotate(request: Request, store: StoreDep, slug: str, form: FormInput) -> R
         within = f"{sub_path(request.scope)}/tasks"
         named.set_cookie(_COOKIE, quote(name), max_age=_YEAR_SECONDS, path=within, httponly=True, samesite="strict")
         return named
-    annotator = annotator_of(_identity(request), _given(request))
+    annotator = annotator_of(request.state.identity, _annotator(request))
     answer, now = form.get("answer"), datetime.now(UTC)
     if answer == "undo":
         try:
@@ -247,21 +247,12 @@ def grade_names(task: TaskView) -> tuple[str, ...]:
     return LABELS if task["answers"] is not None else GRADES[: grade_limit(task["scale"]) + 1]
 
 
-def _identity(request: Request) -> Identity:
-    identity: Identity = request.state.identity
-    return identity
-
-
-def _given(request: Request) -> str | None:
-    """Return the name typed where there are no keys; with a key its own name counts."""
-    if _identity(request).key_prefix is not None:
-        return None
-    return unquote(request.cookies.get(_COOKIE, ""))[:_LONGEST_NAME].strip() or None
-
-
 def _annotator(request: Request) -> str | None:
-    identity = _identity(request)
-    return identity.name if identity.key_prefix is not None else _given(request)
+    """Return the name of the key, or the one that was typed where there are no keys."""
+    identity: Identity = request.state.identity
+    if identity.key_prefix is not None:
+        return identity.name
+    return unquote(request.cookies.get(_COOKIE, ""))[:_LONGEST_NAME].strip() or None
 
 
 def _seconds(shown: str) -> float | None:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
+from app.annotation.domain.views import CoefficientView
 from app.annotation.pages import open_task
 from app.answers.domain.judges import Question
-from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, JudgeReport
+from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, ProportionView, RateView
 from app.answers.service import answering, labels
 from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
@@ -94,7 +95,7 @@ def _judge(
             one["measure"]: [] if one["calibration"] is None else intervals_of(one["calibration"])
             for one in report["measures"]
         },
-        suites=_suites(report, store),
+        suites=labels.suites_of(store, report["checks"]),
         meanings=_MEANINGS,
         least_kappa=LEAST_KAPPA,
         typed=form,
@@ -105,51 +106,29 @@ def _judge(
 def intervals_of(found: CalibrationView) -> list[Interval]:
     """Return the figures of a measure to draw, rates and shares in [0, 1], kappa and length from -1 on."""
     rate, kappa, bias = found["rate"], found["kappa"], found["length_bias"]
-    shown = [
-        Interval(
-            name="Rate of yes",
-            hint="people and judge together" if rate["basis"] == "people_and_judge" else "people's labels alone",
-            value=rate["value"],
-            low=rate["low"],
-            high=rate["high"],
-            mark=rate["judge_rate"],
-            mark_name="the judge alone",
-        ),
-        Interval(
-            name="Cohen's kappa",
-            hint="agreement beyond chance",
-            value=kappa["value"],
-            low=kappa["low"],
-            high=kappa["high"],
-            mark=LEAST_KAPPA,
-            mark_name="needed at the lower end",
-            least=-1.0,
-        ),
+    basis = "people and judge together" if rate["basis"] == "people_and_judge" else "people's labels alone"
+    figures: list[tuple[str, str, RateView | CoefficientView | ProportionView, float | None, str, float]] = [
+        ("Rate of yes", basis, rate, rate["judge_rate"], "the judge alone", 0.0),
+        ("Cohen's kappa", "agreement beyond chance", kappa, LEAST_KAPPA, "needed at the lower end", -1.0),
+        ("Sensitivity", "of what people accept, accepted", found["sensitivity"], None, "", 0.0),
+        ("Specificity", "of what people refuse, refused", found["specificity"], None, "", 0.0),
     ]
-    for name, hint, share in (
-        ("Sensitivity", "of what people accept, accepted", found["sensitivity"]),
-        ("Specificity", "of what people refuse, refused", found["specificity"]),
-    ):
-        shown.append(Interval(name=name, hint=hint, value=share["value"], low=share["low"], high=share["high"]))
     if bias is not None:
-        shown.append(
-            Interval(
-                name="Length bias",
-                hint="share of YES padded minus plain",
-                value=bias["difference"],
-                low=bias["low"],
-                high=bias["high"],
-                mark=0.0,
-                mark_name="no bias",
-                least=-1.0,
-            )
+        length: CoefficientView = {"value": bias["difference"], "low": bias["low"], "high": bias["high"]}
+        figures.append(("Length bias", "share of YES padded minus plain", length, 0.0, "no bias", -1.0))
+    return [
+        Interval(
+            name=name,
+            hint=hint,
+            value=one["value"],
+            low=one["low"],
+            high=one["high"],
+            mark=mark,
+            mark_name=mark_name,
+            least=least,
         )
-    return shown
-
-
-def _suites(report: JudgeReport, store: Store) -> list[str]:
-    """Return the suites of the checks that use a judge."""
-    return labels.suites_of(store, report["checks"])
+        for name, hint, one, mark, mark_name, least in figures
+    ]
 
 
 _SHOWN = 25

@@ -348,32 +348,25 @@ class CalibrationRow:
     at: int
 
 
-def save_calibration(
-    connection: Connection,
-    task_id: int,
-    *,
-    judge_id: int,
-    measure: str,
-    model: str,
-    wording: str,
-    body: CalibrationBody,
-    at: int,
-) -> None:
-    """Store what the labels of a task say in the place of what was computed before."""
-    upsert(
-        connection,
-        calibrations,
-        ["task_id"],
-        task_id=task_id,
-        judge_id=judge_id,
-        measure=measure,
-        model=model,
-        wording=wording,
-        labels=body["labels"],
-        calibrated=int(body["calibrated"]),
-        body=json.dumps(body),
-        at=at,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawRow:
+    """A draw: by whom the answers were rated and how, and the verdicts on those that were not drawn."""
+
+    task_id: int
+    judge_id: int
+    question: str
+    model: str
+    wording: str
+    rest: Sequence[float]
+    at: int
+
+
+def save_calibration(connection: Connection, draw: DrawRow, body: CalibrationBody, *, at: int) -> None:
+    """Store what the labels of a draw say in the place of what was computed before."""
+    values = {name: getattr(draw, name) for name in ("task_id", "judge_id", "model", "wording")}
+    counts = {"labels": body["labels"], "calibrated": int(body["calibrated"])}
+    text = json.dumps(body)
+    upsert(connection, calibrations, ["task_id"], **values, measure=draw.question, **counts, body=text, at=at)
 
 
 def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str, CalibrationRow]:
@@ -452,19 +445,6 @@ class DrawnRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawRow:
-    """A draw: by whom the answers were rated and how, and the verdicts on those that were not drawn."""
-
-    task_id: int
-    judge_id: int
-    question: str
-    model: str
-    wording: str
-    rest: Sequence[float]
-    at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnVerdict:
     """Verdict on a drawn answer, and on it once padded; `padded` None = undefined, or it was not asked."""
 
@@ -512,10 +492,8 @@ def read_drawn(connection: Connection, ids: Sequence[int]) -> dict[int, DrawnRow
 
 def save_draw(connection: Connection, draw: DrawRow, verdicts: Mapping[int, float]) -> None:
     """Store a draw, with the verdicts on the drawn answers by item."""
-    columns = ("task_id", "judge_id", "question", "model", "wording", "rest", "at")
-    rest = json.dumps(list(draw.rest))
-    row = (draw.task_id, draw.judge_id, draw.question, draw.model, draw.wording, rest, draw.at)
-    insert_new(connection, answer_draws, columns, [row])
+    values = {one.name: getattr(draw, one.name) for one in fields(draw)} | {"rest": json.dumps(list(draw.rest))}
+    insert_new(connection, answer_draws, tuple(values), [tuple(values.values())])
     rows = [(item_id, draw.task_id, value) for item_id, value in verdicts.items()]
     insert_new(connection, drawn_verdicts, ("item_id", "task_id", "value"), rows)
 

@@ -28,8 +28,9 @@ from app.experiments.documents import (
     ShadowDocument,
     WaiverRequest,
 )
+from app.experiments.domain.experiments import RateDifference
 from app.experiments.domain.promotion import GateName
-from app.experiments.domain.views import ExperimentLook, RateDifferenceView, ShadowHour
+from app.experiments.domain.views import ExperimentLook, ShadowHour
 from app.experiments.service import experiments, promotions, shadows
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -299,12 +300,12 @@ def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at:
         return round(HEIGHT / 2 * (1 - min(max(value / reach, -1.0), 1.0)), 1)
 
     places = [across(moment) for moment in moments]
-    upper = [f"{x},{upwards(one['high'])}" for x, one in zip(places, intervals, strict=True)]
-    lower = [f"{x},{upwards(one['low'])}" for x, one in zip(places, intervals, strict=True)]
+    upper = [f"{x},{upwards(one.high)}" for x, one in zip(places, intervals, strict=True)]
+    lower = [f"{x},{upwards(one.low)}" for x, one in zip(places, intervals, strict=True)]
     newest = intervals[-1]
     return IntervalChart(
         band=" ".join([*upper, *reversed(lower)]),
-        middle=" ".join(f"{x},{upwards(one['value'])}" for x, one in zip(places, intervals, strict=True)),
+        middle=" ".join(f"{x},{upwards(one.value)}" for x, one in zip(places, intervals, strict=True)),
         zero=upwards(0.0),
         delta=(upwards(delta), upwards(-delta)),
         decided=None if decided_at is None else across(datetime.fromisoformat(decided_at).timestamp()),
@@ -313,16 +314,16 @@ def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at:
         first=known[0][0],
         last=known[-1][0],
         label=(
-            f"Difference over {len(known)} looks; at the last one {change_text(newest['value'])}, 95 % interval "
-            f"{change_text(newest['low'])} to {change_text(newest['high'])}"
+            f"Difference over {len(known)} looks; at the last one {change_text(newest.value)}, 95 % interval "
+            f"{change_text(newest.low)} to {change_text(newest.high)}"
         ),
     )
 
 
-def _reach(intervals: Sequence[RateDifferenceView], delta: float) -> float:
+def _reach(intervals: Sequence[RateDifference], delta: float) -> float:
     """Largest difference that the field shows: all of the last interval, and of earlier ones what is not far off."""
-    furthest = max(max(abs(one["low"]), abs(one["high"])) for one in intervals)
-    last = max(abs(intervals[-1]["low"]), abs(intervals[-1]["high"]), delta)
+    furthest = max(max(abs(one.low), abs(one.high)) for one in intervals)
+    last = max(abs(intervals[-1].low), abs(intervals[-1].high), delta)
     return max(min(furthest, _WIDEST * last), last) * _MARGIN
 
 

@@ -360,7 +360,9 @@ def _ask(
     hits = {one.id: FirstHit(failure="not asked, because queries before it failed") for one in block}
     if breaker.is_open:
         return hits, breaker
-    plain = replace(retriever, scorer=_own_scorer(retriever.scorer))
+    # The retriever's own scores, or none: nobody else is asked to score.
+    own = retriever.scorer if retriever.scorer.kind is ScorerKind.SCORE else Scorer(kind=ScorerKind.JUDGED)
+    plain = replace(retriever, scorer=own)
     context = ProbeContext(retriever=plain, k=1, run_id="reach")
     queries = [ProbeQuery(position=place, query=one.query) for place, one in enumerate(block)]
     answers, breaker = ask_in_turn(probe, context, queries, breaker, stopping=stopping)
@@ -375,11 +377,6 @@ def _first_hit(scorer: Scorer, answer: Answer) -> FirstHit:
         return FirstHit()
     relevance = score_relevance(scorer, ranking.scores[0]) if scorer.kind is ScorerKind.SCORE else None
     return FirstHit(chunk=ranking.ids[0], document=ranking.documents[0], relevance=relevance)
-
-
-def _own_scorer(scorer: Scorer) -> Scorer:
-    """Return the retriever's own scores, or none: nobody else is asked to score."""
-    return scorer if scorer.kind is ScorerKind.SCORE else Scorer(kind=ScorerKind.JUDGED)
 
 
 def _save(store: Store, hits: Mapping[int, FirstHit], at: int) -> None:
@@ -439,7 +436,9 @@ def receive_traffic(
     files that cannot be read, ConflictError where the key came with other queries, and NotFoundError.
     """
     found = read_traffic(sources, now=now)
-    part = None if key is None else name_part(vault, key, _content(found))
+    # What tells two parts apart is queries and counts: a time that is not given is that of arrival.
+    content = json.dumps(sorted((one.query, one.count) for one in found.queries))
+    part = None if key is None else name_part(vault, key, content)
     return add_traffic(store, suite, retriever, found, now=now, part=part)
 
 
@@ -466,11 +465,6 @@ def add_traffic(
                 return cast("ReceivedTraffic", before)
         rows.add_queries(connection, suite_id, retriever, taken, at=to_us(now))
     return answer
-
-
-def _content(found: ReadTraffic) -> str:
-    """Return what tells two parts apart: queries and counts, for a time that is not given is that of arrival."""
-    return json.dumps(sorted((one.query, one.count) for one in found.queries))
 
 
 def left_out_notes(found: ReadTraffic) -> list[str]:

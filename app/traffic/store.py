@@ -162,27 +162,20 @@ def forget_query(connection: Connection, suite_id: int, query: str) -> int:
 
 def forget_block(connection: Connection, suite_id: int, retriever: str | None, limit: int) -> int:
     """Delete up to so many queries of a suite, of one retriever or all; how many there were."""
-    mine = traffic_queries.c.suite_id == suite_id
-    if retriever is not None:
-        mine = sa.and_(mine, traffic_queries.c.retriever == retriever)
-    some = sa.select(traffic_queries.c.id).where(mine).limit(limit)
+    some = sa.select(traffic_queries.c.id).where(_of(suite_id, retriever)).limit(limit)
     return connection.execute(sa.delete(traffic_queries).where(traffic_queries.c.id.in_(some))).rowcount
 
 
 def forget_reaches(connection: Connection, suite_id: int, retriever: str | None) -> None:
     """Delete the samples of a suite, of one retriever or all."""
-    mine = reaches.c.suite_id == suite_id
-    if retriever is not None:
-        mine = sa.and_(mine, reaches.c.retriever == retriever)
-    connection.execute(sa.delete(reaches).where(mine))
+    connection.execute(sa.delete(reaches).where(_of(suite_id, retriever, reaches)))
 
 
 def save_sample(connection: Connection, suite_id: int, retriever: str, body: Mapping[str, Any], at: int) -> int:
     """Store the sample that is to be asked, in the place of the one before; its id."""
     values = {"suite_id": suite_id, "retriever": retriever, "body": json.dumps(body), "requested_at": at}
     upsert(connection, reaches, ["suite_id", "retriever"], **values, finished_at=None)
-    mine = sa.and_(reaches.c.suite_id == suite_id, reaches.c.retriever == retriever)
-    return int(connection.execute(sa.select(reaches.c.id).where(mine)).scalar_one())
+    return int(connection.execute(sa.select(reaches.c.id).where(_of(suite_id, retriever, reaches))).scalar_one())
 
 
 def finish_sample(connection: Connection, reach_id: int, at: int, *, requested_at: int) -> bool:
@@ -193,8 +186,7 @@ def finish_sample(connection: Connection, reach_id: int, at: int, *, requested_a
 
 def find_reach(connection: Connection, suite_id: int, retriever: str) -> ReachRow | None:
     """Return the newest sample of a suite with a retriever."""
-    mine = sa.and_(reaches.c.suite_id == suite_id, reaches.c.retriever == retriever)
-    return _one(connection, mine)
+    return _one(connection, _of(suite_id, retriever, reaches))
 
 
 def read_reach(connection: Connection, reach_id: int) -> ReachRow | None:
@@ -212,15 +204,15 @@ def _one(connection: Connection, where: sa.ColumnElement[bool]) -> ReachRow | No
     return row_value(ReachRow, row, body=json.loads(row.body))
 
 
-def _of(suite_id: int, retriever: str) -> sa.ColumnElement[bool]:
-    return sa.and_(traffic_queries.c.suite_id == suite_id, traffic_queries.c.retriever == retriever)
+def _of(suite_id: int, retriever: str | None, table: sa.Table = traffic_queries) -> sa.ColumnElement[bool]:
+    """Rows of a suite, of one retriever or all."""
+    of_suite = table.c.suite_id == suite_id
+    return of_suite if retriever is None else sa.and_(of_suite, table.c.retriever == retriever)
 
 
 def forget_parts(connection: Connection, suite_id: int, retriever: str | None) -> None:
     """Delete the parts of a suite, of one retriever or all: what was deleted may be sent again."""
-    mine = traffic_parts.c.suite_id == suite_id
-    mine = mine if retriever is None else sa.and_(mine, traffic_parts.c.retriever == retriever)
-    connection.execute(sa.delete(traffic_parts).where(mine))
+    connection.execute(sa.delete(traffic_parts).where(_of(suite_id, retriever, traffic_parts)))
 
 
 def forget_contents(connection: Connection, suite_id: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.comparison.domain.outcomes import Side
 from app.experiments.domain.experiments import radius
 from app.experiments.domain.interleaving import (
-    InterleavedHit,
+    MergedHit,
     Preferences,
     credit_clicks,
     estimate_preference,
@@ -40,10 +40,10 @@ def test_either_ranking_begins_for_about_half_of_the_units() -> None:
 
 def test_clicks_count_for_the_ranking_that_contributed_the_chunk() -> None:
     merged = [
-        InterleavedHit(id="x", team=Side.A),
-        InterleavedHit(id="y", team=Side.B),
-        InterleavedHit(id="z", team=Side.B),
-        InterleavedHit(id="rest", team=None),
+        MergedHit(id="x", team=Side.A),
+        MergedHit(id="y", team=Side.B),
+        MergedHit(id="z", team=Side.B),
+        MergedHit(id="rest", team=None),
     ]
     assert credit_clicks(merged, {"y"}) == 1
     assert credit_clicks(merged, {"x"}) == -1

@@ -8,6 +8,7 @@ import pytest
 
 from app.base.api.keys import Scope
 from app.base.web import rendering
+from app.experiments.domain.experiments import RateDifference
 from app.experiments.domain.views import ExperimentLook
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
 from tests.support.api_service import Api, api, bearer
@@ -173,7 +174,7 @@ def test_a_form_with_mistakes_comes_back_with_what_was_typed(service: Api) -> No
 def looks(*intervals: tuple[float, float] | None) -> Sequence[ExperimentLook]:
     made: list[ExperimentLook] = []
     for day, one in enumerate(intervals, 1):
-        found: Any = None if one is None else {"value": sum(one) / 2, "low": one[0], "high": one[1]}
+        found = None if one is None else RateDifference(value=sum(one) / 2, low=one[0], high=one[1])
         made.append({"at": f"2026-11-{day:02}T00:00:00Z", "units": 100 * day, "difference": found})
     return made
 

@@ -129,7 +129,7 @@ def test_before_exposure_decides_a_failed_gate_stops_and_an_inconclusive_one_kee
 
 
 def test_a_waived_gate_names_who_and_why_and_keeps_what_it_would_be() -> None:
-    waivers = {GateName.JUDGE: Waiver(by="ana", reason="no budget", at=0)}
+    waivers = {GateName.JUDGE: Waiver(by="ana", reason="no budget", at="2026-01-01T00:00:00Z")}
     decision = decide(offline(), judge(low=-0.2, high=-0.06), exposure(-0.1, 0.1), waivers)
     waived = gate(decision, GateName.JUDGE)
     assert (waived.result, waived.evidence) == (GateResult.WAIVED, GateResult.FAIL)
@@ -138,7 +138,7 @@ def test_a_waived_gate_names_who_and_why_and_keeps_what_it_would_be() -> None:
 
 
 def test_a_waived_exposure_promotes_without_users_and_says_so() -> None:
-    waivers = {GateName.EXPOSURE: Waiver(by="ana", reason="internal tool", at=0)}
+    waivers = {GateName.EXPOSURE: Waiver(by="ana", reason="internal tool", at="2026-01-01T00:00:00Z")}
     decision = decide(offline(), judge(), exposure(-0.1, -0.01), waivers)
     assert decision.state is PromotionState.PROMOTE
     assert "users were not asked" in decision.reason

@@ -12,8 +12,7 @@ from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.experiments.documents import PromotionDocument
-from app.experiments.domain.promotion import GateName, GateResult
-from app.experiments.domain.views import GateView
+from app.experiments.domain.promotion import Gate, GateName, GateResult
 from app.experiments.service import promotions
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 
@@ -66,10 +65,10 @@ class Judged:
             found = annotating.annotate(store, document.slug, item["id"], annotator="Ann", grade=grade, now=now)
         labels.calibrate(store, task.id, now=world.clock())
 
-    def gate(self) -> GateView:
+    def gate(self) -> Gate:
         """Return the gate of the judge."""
         found = promotions.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
-        return next(gate for gate in found["gates"] if gate["gate"] == GateName.JUDGE)
+        return next(gate for gate in found["gates"] if gate.gate is GateName.JUDGE)
 
 
 @pytest.fixture
@@ -78,20 +77,20 @@ def judged(store: Store) -> Judged:
 
 
 def test_the_gate_of_the_judge_waits_for_people_and_then_passes(judged: Judged) -> None:
-    assert judged.gate()["result"] is GateResult.INCONCLUSIVE, "the candidate has no run yet"
+    assert judged.gate().result is GateResult.INCONCLUSIVE, "the candidate has no run yet"
     judged.run("candidate", LIES)
-    assert judged.gate()["result"] is GateResult.INCONCLUSIVE
-    assert "calibrated" in judged.gate()["reason"]
+    assert judged.gate().result is GateResult.INCONCLUSIVE
+    assert "calibrated" in judged.gate().reason
     judged.confirm(QUESTIONS[0])
-    assert judged.gate()["result"] is GateResult.INCONCLUSIVE, "one of two measures is confirmed"
+    assert judged.gate().result is GateResult.INCONCLUSIVE, "one of two measures is confirmed"
     judged.confirm(QUESTIONS[1])
-    assert judged.gate()["result"] is GateResult.PASS
+    assert judged.gate().result is GateResult.PASS
 
 
 def test_worse_answers_fail_the_gate_of_a_confirmed_judge(judged: Judged) -> None:
     for question in QUESTIONS:
         judged.confirm(question)
     judged.run("candidate", {*LIES, *KEYS[:80]})
-    assert judged.gate()["result"] is GateResult.FAIL, judged.gate()["reason"]
+    assert judged.gate().result is GateResult.FAIL, judged.gate().reason
     found = promotions.load_promotion(judged.it.world.store, "candidate", now=judged.it.world.clock())
     assert found["state"] == "stopped"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -198,16 +199,9 @@ def save_answers(connection: Connection, task_id: int, drawn: Sequence[DrawnAnsw
 
 def read_answer_items(connection: Connection, task_id: int, *, item_id: int | None = None) -> Mapping[int, AnswerItem]:
     """Return what is seen beside the answers of a task, or beside one of them, by item."""
-    statement = (
-        sa.select(answer_items)
-        .join(task_items, task_items.c.id == answer_items.c.item_id)
-        .where(task_items.c.task_id == task_id)
-    )
-    if item_id is not None:
-        statement = statement.where(answer_items.c.item_id == item_id)
     return {
         row.item_id: row_value(AnswerItem, row, contexts=json.loads(row.contexts))
-        for row in connection.execute(statement)
+        for row in _beside_items(connection, answer_items, task_id, item_id)
     }
 
 
@@ -235,13 +229,6 @@ def save_pair_items(connection: Connection, task_id: int, pairs: Mapping[str, Pa
 
 def read_pair_items(connection: Connection, task_id: int, *, item_id: int | None = None) -> Mapping[int, PairItem]:
     """Return the pairs of a task, or one of them, by item."""
-    statement = (
-        sa.select(pair_items)
-        .join(task_items, task_items.c.id == pair_items.c.item_id)
-        .where(task_items.c.task_id == task_id)
-    )
-    if item_id is not None:
-        statement = statement.where(pair_items.c.item_id == item_id)
     return {
         row.item_id: row_value(
             PairItem,
@@ -250,8 +237,15 @@ def read_pair_items(connection: Connection, task_id: int, *, item_id: int | None
             right=json.loads(row.right_texts),
             candidate_right=bool(row.candidate_right),
         )
-        for row in connection.execute(statement)
+        for row in _beside_items(connection, pair_items, task_id, item_id)
     }
+
+
+def _beside_items(connection: Connection, table: sa.Table, task_id: int, item_id: int | None) -> sa.CursorResult[Any]:
+    """Read the rows of a table that stand beside the items of a task, or beside one of them."""
+    mine = [task_items.c.task_id == task_id, *([] if item_id is None else [table.c.item_id == item_id])]
+    beside = sa.select(table).join(task_items, task_items.c.id == table.c.item_id)
+    return connection.execute(beside.where(*mine))
 
 
 def list_pair_tasks(connection: Connection, shadow: str, *, since: int) -> list[TaskRow]:

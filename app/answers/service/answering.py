@@ -186,7 +186,10 @@ def _have_answers(
         return staged | {one.position: _NO_ANSWER for one in missing}
     for start in range(0, len(missing), BLOCK):
         block = missing[start : start + BLOCK]
-        came = {block[place].position: _staged(answer) for place, answer in _asked(ask, source, block, stopping)}
+        came = {
+            block[place].position: StagedAnswer(text=one.text, outcome=str(one.outcome), detail=one.detail)
+            for place, one in _asked(ask, source, block, stopping)
+        }
         with store.write() as connection:
             rows.stage_answers(connection, found.run.id, came)
         staged |= came
@@ -209,10 +212,6 @@ def _asked(
     except InvalidInputError as error:
         refused = GeneratedAnswer(text=None, outcome=Outcome.REFUSED, detail=str(error))
         yield from ((place, refused) for place in range(len(block)))
-
-
-def _staged(answer: GeneratedAnswer) -> StagedAnswer:
-    return StagedAnswer(text=answer.text, outcome=str(answer.outcome), detail=answer.detail)
 
 
 _NO_ANSWER: Final = StagedAnswer(

@@ -99,10 +99,11 @@ def draw_labels(
         drawn = None if is_drawn else _draw(connection, task, document, document.answers, judge, judge_id)
     if drawn is not None:
         with store.write() as connection:
-            if drawn.answers:
-                ids = annotations.save_answers(connection, task_id, drawn.answers)
-                verdicts = {ids[token]: value for token, value in drawn.verdicts.items()}
-                draws.save_draw(connection, replace(drawn.draw, at=to_us(clock())), verdicts)
+            draw, answers = drawn
+            if answers:
+                ids = annotations.save_answers(connection, task_id, [one for one, _ in answers])
+                verdicts = {ids[one.item.token]: value for one, value in answers}
+                draws.save_draw(connection, replace(draw, at=to_us(clock())), verdicts)
             rows.finish_pool(connection, task_id, to_us(clock()))
     judge = replace(judge, questions=(document.answers.question,))
     in_use = JudgeInUse(store=store, judge=judge, judge_id=judge_id, ask=ask, clock=clock, stopping=stopping)
@@ -112,15 +113,6 @@ def draw_labels(
     return not stopping()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawn:
-    """What was drawn, as rows: the verdicts are by token of the item."""
-
-    draw: DrawRow
-    answers: list[DrawnAnswer]
-    verdicts: Mapping[str, float]
-
-
 def _draw(
     connection: Connection,
     task: TaskRow,
@@ -128,8 +120,8 @@ def _draw(
     wanted: DrawnAnswersDocument,
     judge: Judge,
     judge_id: int,
-) -> _Drawn:
-    """Draw answers from all that the judge has rated as it is now."""
+) -> tuple[DrawRow, list[tuple[DrawnAnswer, float]]]:
+    """Draw answers from all that the judge has rated as it is now; each comes with its verdict."""
     question = str(wanted.question)
     wording = VERSIONS[wanted.question]
     rated = {
@@ -146,20 +138,16 @@ def _draw(
     )
     found = draws.read_drawn(connection, [int(one.id) for one in chosen])
     made = _make_items(connection, task, document, found.values())
-    answers = [made[int(one.id)] for one in chosen]
-    return _Drawn(
-        draw=DrawRow(
-            task_id=task.id,
-            judge_id=judge_id,
-            question=question,
-            model=judge.model,
-            wording=wording,
-            rest=[rated[one.id].value for one in rest],
-            at=0,
-        ),
-        answers=answers,
-        verdicts={one.item.token: rated[each.id].value for one, each in zip(answers, chosen, strict=True)},
+    draw = DrawRow(
+        task_id=task.id,
+        judge_id=judge_id,
+        question=question,
+        model=judge.model,
+        wording=wording,
+        rest=[rated[one.id].value for one in rest],
+        at=0,
     )
+    return draw, [(made[int(one.id)], rated[one.id].value) for one in chosen]
 
 
 def _make_items(
@@ -232,18 +220,8 @@ def calibrate(store: Store, task_id: int, *, now: datetime) -> None:
             return
         grades = read_grades(connection, task)
         verdicts = draws.list_verdicts(connection, task_id)
-    body = _calibration(draw, grades, verdicts)
     with store.write() as connection:
-        calibrations.save_calibration(
-            connection,
-            task_id,
-            judge_id=draw.judge_id,
-            measure=draw.question,
-            model=draw.model,
-            wording=draw.wording,
-            body=body,
-            at=to_us(now),
-        )
+        calibrations.save_calibration(connection, draw, _calibration(draw, grades, verdicts), at=to_us(now))
 
 
 def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerdict]) -> CalibrationBody:

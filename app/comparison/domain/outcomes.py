@@ -302,12 +302,14 @@ class Decided:
     @property
     def pairs(self) -> int:
         """Number of canaries that are compared."""
-        return _pairs(self.decisions)
+        return max((one.estimate.pairs for one in self.decisions), default=0)
 
     @property
     def verdict(self) -> ComparisonVerdict:
         """Verdict over these canaries."""
-        return _verdict(self.decisions)
+        if self.pairs < FEWEST_PAIRS:
+            return ComparisonVerdict.TOO_FEW
+        return _VERDICTS[frozenset(winner for one in self.decisions if (winner := one.winner) is not None)]
 
     @property
     def winner(self) -> Side | None:
@@ -426,25 +428,13 @@ def _claimed_loss(decision: Decision, winner: Side) -> float | None:
 
 
 def _decision(one: Estimate, corrected_p: float | None) -> Decision:
-    return Decision(estimate=one, corrected_p=corrected_p, claim=_claim(one, corrected_p))
-
-
-def _claim(one: Estimate, corrected_p: float | None) -> Claim:
     if corrected_p is None:
-        return Claim.TOO_FEW
-    if not one.excludes_zero:
-        return Claim.NOT_SHOWN
-    return Claim.CLAIMED if is_significant(corrected_p, one.confidence) else Claim.NOT_AFTER_CORRECTION
-
-
-def _verdict(decisions: Sequence[Decision]) -> ComparisonVerdict:
-    if _pairs(decisions) < FEWEST_PAIRS:
-        return ComparisonVerdict.TOO_FEW
-    return _VERDICTS[frozenset(winner for one in decisions if (winner := one.winner) is not None)]
-
-
-def _pairs(decisions: Sequence[Decision]) -> int:
-    return max((one.estimate.pairs for one in decisions), default=0)
+        claim = Claim.TOO_FEW
+    elif not one.excludes_zero:
+        claim = Claim.NOT_SHOWN
+    else:
+        claim = Claim.CLAIMED if is_significant(corrected_p, one.confidence) else Claim.NOT_AFTER_CORRECTION
+    return Decision(estimate=one, corrected_p=corrected_p, claim=claim)
 
 
 _VERDICTS: Final[Mapping[frozenset[Side], ComparisonVerdict]] = {

@@ -45,7 +45,7 @@ class ArmCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateDifference:
-    """Rate of B less that of A, with the interval of the confidence sequence at this number of units."""
+    """Rate of the second arm less that of the first, with its 95 % interval, which holds at every look."""
 
     value: float
     low: float

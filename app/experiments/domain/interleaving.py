@@ -18,12 +18,12 @@ _HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterleavedHit:
-    """A chunk of a merged ranking, and the ranking that contributed it."""
+class MergedHit:
+    """A chunk of a merged list; `team` is the ranking that contributed it, null = a click on it says nothing."""
 
     id: str
     team: Side | None
-    """None = the other ranking had nothing left to contribute, so that a click on it says nothing."""
+    """None = the other ranking had nothing left to contribute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class PreferenceDecision:
         return self.state is not ExperimentState.RUNNING
 
 
-def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[str]) -> list[InterleavedHit]:
+def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[str]) -> list[MergedHit]:
     """Merge two rankings by team draft, as long as the longer of them; the same for the same unit and epoch.
 
     The ranking that has contributed less goes next and contributes its best chunk that is not in the list yet. Where
@@ -69,7 +69,7 @@ def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[s
     """
     if len(set(a)) < len(a) or len(set(b)) < len(b):
         raise ValueError("a ranking names a chunk twice")
-    merged: list[InterleavedHit] = []
+    merged: list[MergedHit] = []
     taken: set[str] = set()
     counts = {Side.A: 0, Side.B: 0}
     while len(merged) < max(len(a), len(b)):
@@ -80,12 +80,12 @@ def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[s
             break
         counts[side] += 1
         taken.add(hit)
-        merged.append(InterleavedHit(id=hit, team=side))
+        merged.append(MergedHit(id=hit, team=side))
     rest = [hit for hit in (*a, *b) if hit not in taken]
-    return merged + [InterleavedHit(id=hit, team=None) for hit in rest[: max(len(a), len(b)) - len(merged)]]
+    return merged + [MergedHit(id=hit, team=None) for hit in rest[: max(len(a), len(b)) - len(merged)]]
 
 
-def credit_clicks(merged: Sequence[InterleavedHit], clicked: Collection[str]) -> int:
+def credit_clicks(merged: Sequence[MergedHit], clicked: Collection[str]) -> int:
     """Preference of a unit by its clicks: 1 = for B, -1 = for A, 0 = as many clicks for both."""
     teams = [hit.team for hit in merged if hit.id in clicked]
     credit = teams.count(Side.B) - teams.count(Side.A)

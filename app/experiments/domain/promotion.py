@@ -10,6 +10,7 @@ from typing import Final
 
 from app.annotation.domain.agreement import hash_share
 from app.base.texts import bound_text, change_text, counted
+from app.base.values import TimeText
 from app.comparison.domain.outcomes import ComparisonVerdict
 from app.experiments.domain.experiments import RateDifference
 from app.scoring.rankings import rbo
@@ -95,19 +96,19 @@ class Waiver:
 
     by: str
     reason: str
-    at: int
-    """In microseconds UTC."""
+    at: TimeText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A gate with its result; `evidence` is what it would be without the waiver."""
+    """A gate of a promotion."""
 
     gate: GateName
     result: GateResult
     reason: str
     evidence: GateResult
-    waiver: Waiver | None = None
+    """What it would be without the waiver."""
+    waiver: Waiver | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +128,21 @@ def decide_promotion(
 ) -> PromotionDecision:
     """Decide the gates and the promotion; a text in the place of evidence says why there is none."""
     found = (
-        (GateName.OFFLINE, _missing(offline) if isinstance(offline, str) else _decide_offline(offline)),
-        (GateName.JUDGE, _missing(judge) if isinstance(judge, str) else _decide_judge(judge)),
-        (GateName.EXPOSURE, _missing(exposure) if isinstance(exposure, str) else _decide_exposure(exposure)),
+        (GateName.OFFLINE, offline if isinstance(offline, str) else _decide_offline(offline)),
+        (GateName.JUDGE, judge if isinstance(judge, str) else _decide_judge(judge)),
+        (GateName.EXPOSURE, exposure if isinstance(exposure, str) else _decide_exposure(exposure)),
     )
-    gates = tuple(_gate(name, result, reason, waivers.get(name)) for name, (result, reason) in found)
+    gates = tuple(
+        _gate(name, *((GateResult.INCONCLUSIVE, says) if isinstance(says, str) else says), waivers.get(name))
+        for name, says in found
+    )
     state, reason = _together(gates)
     return PromotionDecision(gates=gates, state=state, reason=reason)
 
 
 def _gate(name: GateName, evidence: GateResult, reason: str, waiver: Waiver | None) -> Gate:
     if waiver is None:
-        return Gate(gate=name, result=evidence, reason=reason, evidence=evidence)
+        return Gate(gate=name, result=evidence, reason=reason, evidence=evidence, waiver=None)
     waived = f"waived by {waiver.by}: {waiver.reason} (without that {evidence}: {reason})"
     return Gate(gate=name, result=GateResult.WAIVED, reason=waived, evidence=evidence, waiver=waiver)
 
@@ -148,10 +152,10 @@ def _together(gates: tuple[Gate, ...]) -> tuple[PromotionState, str]:
     failed = [gate.gate for gate in earlier if gate.result is GateResult.FAIL]
     passed = [gate.gate for gate in earlier if gate.result is GateResult.PASS]
     if last.result is GateResult.FAIL:
-        before = f", though {_names(passed)} passed" if passed else ""
+        before = f", though {' and '.join(passed)} passed" if passed else ""
         return PromotionState.STOPPED, f"stopped by exposure{before}: {last.reason}; what users do overrules the rest"
     if last.result is GateResult.PASS:
-        before = f", though {_names(failed)} failed" if failed else ""
+        before = f", though {' and '.join(failed)} failed" if failed else ""
         return PromotionState.PROMOTE, f"users are served better{before}: {last.reason}"
     stopping = next((gate for gate in gates if gate.result is GateResult.FAIL), None)
     if stopping is not None:
@@ -160,10 +164,6 @@ def _together(gates: tuple[Gate, ...]) -> tuple[PromotionState, str]:
     if waiting is not None:
         return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
     return PromotionState.PROMOTE, "exposure is waived, and no other gate stands in the way; users were not asked"
-
-
-def _missing(why: str) -> tuple[GateResult, str]:
-    return GateResult.INCONCLUSIVE, why
 
 
 def _decide_offline(found: OfflineEvidence) -> tuple[GateResult, str]:
@@ -206,10 +206,6 @@ def _margin_text(one: Margin) -> str:
     if one.low is None or one.high is None:
         return "without an interval"
     return f"{change_text(one.low)} to {change_text(one.high)}"
-
-
-def _names(names: list[GateName]) -> str:
-    return " and ".join(names)
 
 
 DEPTH: Final = 10

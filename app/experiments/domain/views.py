@@ -5,9 +5,9 @@ from typing_extensions import TypedDict
 from app.annotation.domain.views import TaskState
 from app.answers.domain.trust import ProportionView
 from app.base.values import TimeText
-from app.comparison.domain.outcomes import Side
-from app.experiments.domain.experiments import ExperimentState
-from app.experiments.domain.promotion import GateName, GateResult, PromotionState
+from app.experiments.domain.experiments import ExperimentState, RateDifference
+from app.experiments.domain.interleaving import MergedHit
+from app.experiments.domain.promotion import Gate, PromotionState
 
 
 class ArmView(TypedDict):
@@ -23,14 +23,6 @@ class ArmView(TypedDict):
     """Of the final ones."""
     rate: float | None
     """Null without a final outcome."""
-
-
-class RateDifferenceView(TypedDict):
-    """Rate of the second arm less that of the first, with its 95 % interval, which holds at every look."""
-
-    value: float
-    low: float
-    high: float
 
 
 class EpochView(TypedDict):
@@ -55,7 +47,7 @@ class EpochView(TypedDict):
     """Name of the arm that won."""
     decided_at: TimeText | None
     """Exposures until then decided; null while it runs."""
-    difference: RateDifferenceView | None
+    difference: RateDifference | None
     """At the look that decided, else at the newest; null until each arm has 30 successes and 30 failures."""
 
 
@@ -73,7 +65,7 @@ class ExperimentLook(TypedDict):
 
     at: TimeText
     units: int
-    difference: RateDifferenceView | None
+    difference: RateDifference | None
 
 
 class ExperimentDetail(ExperimentView):
@@ -114,25 +106,6 @@ class ReceivedOutcomes(TypedDict):
     """Of units that no exposure came for; send exposures first."""
 
 
-class WaiverView(TypedDict):
-    """A person's decision to go on without a gate."""
-
-    by: str
-    reason: str
-    at: TimeText
-
-
-class GateView(TypedDict):
-    """A gate of a promotion."""
-
-    gate: GateName
-    result: GateResult
-    reason: str
-    evidence: GateResult
-    """What it would be without the waiver."""
-    waiver: WaiverView | None
-
-
 class CriticalAlert(TypedDict):
     """An open critical alert of a check that a promotion compares."""
 
@@ -153,7 +126,7 @@ class PromotionView(TypedDict):
     created_by: str
     state: PromotionState
     reason: str
-    gates: list[GateView]
+    gates: list[Gate]
     critical_alerts: list[CriticalAlert]
     """Open ones of the candidate and of what is current: they change no gate, but figures may be those of a fault."""
 
@@ -246,13 +219,6 @@ class ReceivedPairs(TypedDict):
     notes: list[str]
 
 
-class MergedHit(TypedDict):
-    """A chunk of a merged list; `team` is the ranking that contributed it, null = a click on it says nothing."""
-
-    id: str
-    team: Side | None
-
-
 class MergedList(TypedDict):
     """Two rankings merged for a unit; the same for the same unit and epoch."""
 
@@ -287,5 +253,5 @@ class InterleavingView(TypedDict):
     winner: str | None
     decided_at: TimeText | None
     """Of the first look at which it ended, by which the difference stays; null = it runs."""
-    difference: RateDifferenceView | None
+    difference: RateDifference | None
     """Share of units for B less that for A; null below 30 units for each."""

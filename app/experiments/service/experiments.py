@@ -5,7 +5,7 @@ import hmac
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -25,6 +25,7 @@ from app.experiments.domain.experiments import (
     ArmCounts,
     ExperimentDecision,
     Look,
+    RateDifference,
     assign_arm,
     bucket_of,
     bucket_us,
@@ -237,7 +238,7 @@ def list_experiments(store: Store, *, after: str = "", limit: int, now: datetime
     """List experiments by slug, those behind `after`."""
     with store.read() as connection:
         return [
-            _experiment_view(one, _load_epoch(connection, experiments.list_epochs(connection, one.id)[0], now))
+            view_of(ExperimentView, next(_read_epochs(connection, one.id, now)).view(), one, outcome="binary")
             for one in experiments.list_experiments(connection, after=after, limit=limit)
         ]
 
@@ -246,67 +247,76 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
     """Return an experiment with its interval over time and its earlier epochs. Raises NotFoundError."""
     with store.read() as connection:
         experiment = find_experiment(connection, slug)
-        current, *earlier = experiments.list_epochs(connection, experiment.id)
-        totals = experiments.read_counts(connection, current.id)
-        document = document_of(current)
-        looks = _looks(totals, document, now)
-        exposed = count_exposed(totals)
-        epochs = [_load_epoch(connection, one, now) for one in earlier]
-    share = document.plan.share
-    return {
-        **_experiment_view(experiment, _epoch_view(current, document, totals, looks, now)),
-        "mismatch_evidence": log_mismatch_evidence(exposed[0], sum(exposed), share) / math.log(10),
-        "looks": [_look_view(look) for look in thin_looks(looks, MOST_LOOKS)],
-        "epochs": epochs,
-    }
+        current, *earlier = _read_epochs(connection, experiment.id, now)
+    first, both = current.exposed[0], sum(current.exposed)
+    return view_of(
+        ExperimentDetail,
+        current.view(),
+        experiment,
+        outcome="binary",
+        mismatch_evidence=log_mismatch_evidence(first, both, current.document.plan.share) / math.log(10),
+        looks=[_look_view(look) for look in thin_looks(current.looks, MOST_LOOKS)],
+        epochs=[one.view() for one in earlier],
+    )
 
 
 def decide_current(
     connection: Connection, slug: str, *, now: datetime
 ) -> tuple[ExperimentDocument, ExperimentDecision]:
     """Return the decision of the current epoch of an experiment, with its document. Raises NotFoundError."""
-    current = experiments.list_epochs(connection, find_experiment(connection, slug).id)[0]
-    document, totals = document_of(current), experiments.read_counts(connection, current.id)
-    return document, decide_experiment(_looks(totals, document, now), count_exposed(totals), document.plan)
+    current = next(_read_epochs(connection, find_experiment(connection, slug).id, now))
+    return current.document, current.decision
 
 
-def _load_epoch(connection: Connection, row: EpochRow, now: datetime) -> EpochView:
-    totals = experiments.read_counts(connection, row.id)
-    document = document_of(row)
-    return _epoch_view(row, document, totals, _looks(totals, document, now), now)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CountedEpoch:
+    """An epoch with all that was counted in it by now."""
+
+    row: EpochRow
+    document: ExperimentDocument
+    totals: Sequence[CountRow]
+    looks: Sequence[Look]
+    now: int
+
+    @property
+    def exposed(self) -> tuple[int, int]:
+        """Units of each arm, whether their outcome is final or not."""
+        return count_exposed(self.totals)
+
+    @property
+    def decision(self) -> ExperimentDecision:
+        """Where it stands."""
+        return decide_experiment(self.looks, self.exposed, self.document.plan)
+
+    def view(self) -> EpochView:
+        """Return it as JSON on the wire."""
+        decision, document, looks = self.decision, self.document, self.looks
+        pending, pending_until = count_pending(self.totals, window=document.window_us, now=self.now)
+        newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
+        arms = [
+            view_of(ArmView, arm, counts, exposed=seen, rate=counts.rate if counts.units else None)
+            for arm, seen, counts in zip(document.arms, self.exposed, newest, strict=True)
+        ]
+        decided = decision.look.at if decision.ended and decision.look is not None else None
+        return view_of(
+            EpochView,
+            self.row,
+            document,
+            decision,
+            arms=arms,
+            pending=pending,
+            pending_until=shapes.time_text(pending_until),
+            winner=None if decision.winner is None else document.plan.names[list(Side).index(decision.winner)],
+            decided_at=shapes.time_text(decided),
+        )
 
 
-def _looks(totals: Sequence[CountRow], document: ExperimentDocument, now: datetime) -> list[Look]:
-    return make_looks(totals, window=document.window_us, now=to_us(now))
-
-
-def _experiment_view(row: ExperimentRow, epoch: EpochView) -> ExperimentView:
-    return view_of(ExperimentView, epoch, row, outcome="binary")
-
-
-def _epoch_view(
-    row: EpochRow, document: ExperimentDocument, totals: Sequence[CountRow], looks: Sequence[Look], now: datetime
-) -> EpochView:
-    plan, exposed = document.plan, count_exposed(totals)
-    pending, pending_until = count_pending(totals, window=document.window_us, now=to_us(now))
-    decision = decide_experiment(looks, exposed, plan)
-    newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
-    winner = None if decision.winner is None else plan.names[list(Side).index(decision.winner)]
-    arms = [
-        view_of(ArmView, arm, counts, exposed=seen, rate=counts.rate if counts.units else None)
-        for arm, seen, counts in zip(document.arms, exposed, newest, strict=True)
-    ]
-    return view_of(
-        EpochView,
-        row,
-        document,
-        decision,
-        arms=arms,
-        pending=pending,
-        pending_until=shapes.time_text(pending_until),
-        winner=winner,
-        decided_at=shapes.time_text(decision.look.at) if decision.ended and decision.look is not None else None,
-    )
+def _read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[_CountedEpoch]:
+    """Yield the epochs of an experiment, the current one first."""
+    for row in experiments.list_epochs(connection, experiment_id):
+        document, totals, at = document_of(row), experiments.read_counts(connection, row.id), to_us(now)
+        looks = make_looks(totals, window=document.window_us, now=at)
+        yield _CountedEpoch(row=row, document=document, totals=totals, looks=looks, now=at)
 
 
 def _look_view(look: Look) -> ExperimentLook:
@@ -342,7 +352,7 @@ def merge_lists(store: Store, slug: str, wish: ListsRequest) -> MergedList:
     with store.read() as connection:
         row = _find(connection, slug)
     merged = interleave(slug, row.epoch, wish.unit, wish.a, wish.b)
-    return {"epoch": row.epoch, "hits": [{"id": hit.id, "team": hit.team} for hit in merged]}
+    return {"epoch": row.epoch, "hits": merged}
 
 
 def receive_clicks(store: Store, slug: str, clicks: Sequence[Click], *, now: datetime) -> ReceivedClicks:
@@ -414,5 +424,13 @@ def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDe
 def _view(row: InterleavingRow) -> InterleavingView:
     document = _document(row)
     decision = _decide(row, row.decided or row.preferences, row.ties)
-    found = {"prefer_a": row.preferences.a, "prefer_b": row.preferences.b, "difference": decision.estimate}
-    return view_of(InterleavingView, found, row, document, decision)
+    found = decision.estimate
+    return view_of(
+        InterleavingView,
+        row,
+        document,
+        decision,
+        prefer_a=row.preferences.a,
+        prefer_b=row.preferences.b,
+        difference=None if found is None else RateDifference(value=found.value, low=found.low, high=found.high),
+    )

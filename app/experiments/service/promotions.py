@@ -159,7 +159,9 @@ def compare_offline(store: Store, current: str, candidate: str) -> OfflineEviden
     return OfflineEvidence(
         canaries=found.outcome.pairs,
         verdict=found.outcome.verdict,
-        measures={name: _margin(estimates[name]) for name in names if name in estimates},
+        measures={
+            name: Margin(low=one.lower, high=one.upper) for name in names if (one := estimates.get(name)) is not None
+        },
     )
 
 
@@ -178,7 +180,7 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
     return JudgeEvidence(
         answers=min(one.pairs for one in estimates.values()),
         calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
-        measures={name: _margin(one) for name, one in estimates.items()},
+        measures={name: Margin(low=one.lower, high=one.upper) for name, one in estimates.items()},
     )
 
 
@@ -220,10 +222,6 @@ def _value(answer: AnswerView, question: str) -> float:
     rating = answer["ratings"].get(question)
     value = None if rating is None else rating["value"]
     return float("nan") if value is None else value
-
-
-def _margin(one: Estimate) -> Margin:
-    return Margin(low=one.lower, high=one.upper)
 
 
 _HALF: Final = 0.5

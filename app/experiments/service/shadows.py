@@ -297,12 +297,15 @@ def receive_pairs(
     with store.write() as connection:
         shadow = shadows.find_shadow(connection, slug, lock=True)  # held: what waits is counted, and grows
         chosen = _choose(shadow, slug, pairs)
-        room = _room(connection, shadow) if chosen else 0
+        waiting = shadows.count_questions(connection, shadow.id) if shadow is not None and chosen else MOST_WAITING
+        room = max(0, MOST_WAITING - waiting)
+        left_out = len(chosen[room:])
+        full = f"{counted(left_out, 'query')} left out: {MOST_WAITING:,} wait for the candidate already"
         answer: ReceivedPairs = {
             "received": len(pairs),
             "compared": len(answered),
             "to_ask": len(chosen[:room]),
-            "notes": _notes(left_out=len(chosen[room:])),
+            "notes": [full] if left_out else [],
         }
         if key is not None:
             part = name_part(vault, key, json.dumps([pair.data() for pair in pairs]))
@@ -337,16 +340,6 @@ def _choose(shadow: DefinedShadow | None, slug: str, pairs: Sequence[ShadowPair]
         for _, pair in waiting
         if is_asked(slug, pair.query, share=document.share)
     ]
-
-
-def _room(connection: Connection, shadow: DefinedShadow | None) -> int:
-    return 0 if shadow is None else max(0, MOST_WAITING - shadows.count_questions(connection, shadow.id))
-
-
-def _notes(*, left_out: int) -> list[str]:
-    if not left_out:
-        return []
-    return [f"{counted(left_out, 'query')} left out: {MOST_WAITING:,} wait for the candidate already"]
 
 
 def _answered(pair: ShadowPair) -> AnsweredPair:

@@ -22,6 +22,7 @@ from app.experiments.tables import (
     promotion_waivers,
     promotions,
 )
+from app.records.documents import time_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +375,7 @@ def list_waivers(connection: Connection, promotion_id: int) -> dict[GateName, Wa
     """Return the waivers of a promotion by gate."""
     statement = sa.select(promotion_waivers).where(promotion_waivers.c.promotion_id == promotion_id)
     return {
-        GateName(row.gate): Waiver(by=row.waived_by, reason=row.reason, at=row.waived_at)
+        GateName(row.gate): Waiver(by=row.waived_by, reason=row.reason, at=time_text(row.waived_at))
         for row in connection.execute(statement)
     }
 

@@ -68,16 +68,12 @@ def add_sums(connection: Connection, slug: str, hour: int, sums: ShadowSums) -> 
 
 def find_shadow(connection: Connection, slug: str, *, lock: bool = False) -> DefinedShadow | None:
     """Return a shadow that somebody defined; with `lock` nobody else changes it meanwhile."""
-    statement = sa.select(shadows).where(shadows.c.slug == slug)
-    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
-    return None if row is None else _defined(row)
+    return _find(connection, shadows.c.slug == slug, lock=lock)
 
 
 def read_shadow(connection: Connection, shadow_id: int, *, lock: bool = False) -> DefinedShadow | None:
     """Return a shadow by its id; with `lock` nobody else changes it meanwhile."""
-    statement = sa.select(shadows).where(shadows.c.id == shadow_id)
-    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
-    return None if row is None else _defined(row)
+    return _find(connection, shadows.c.id == shadow_id, lock=lock)
 
 
 def insert_shadow(connection: Connection, slug: str, body: Mapping[str, Any], *, at: int, by: str) -> int | None:
@@ -147,8 +143,10 @@ def drop_hours(connection: Connection, old: Sequence[tuple[str, int]]) -> int:
     return connection.execute(sa.delete(shadow_hours).where(mine)).rowcount
 
 
-def _defined(row: Any) -> DefinedShadow:
-    return row_value(DefinedShadow, row, body=json.loads(row.body))
+def _find(connection: Connection, where: sa.ColumnElement[bool], *, lock: bool) -> DefinedShadow | None:
+    statement = sa.select(shadows).where(where)
+    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+    return None if row is None else row_value(DefinedShadow, row, body=json.loads(row.body))
 
 
 def _row(row: Any) -> ShadowRow:
