@@ -461,18 +461,18 @@ def _coverage_limit(rule: Rule) -> str | None:
 
 def _threshold(rule: Rule) -> str:
     of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
-    return f"{_spoken(rule.measure or '')}{of} is {_bounds(rule, _side)}{_margin(rule)}"
+    return f"{_spoken(rule.measure or '')}{of} is {_bounds(rule)}{_margin(rule)}"
 
 
 def _drop(rule: Rule) -> str:
     of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
-    sentence = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule, _by)}"
+    sentence = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule)}"
     return f"{sentence}, significant at {100 * rule.confidence:g} % confidence"
 
 
 def _latency(rule: Rule) -> str:
     which = _PERCENTILES[rule.percentile or Percentile.P95]
-    return f"{which} is {_bounds(rule, _over)}{_margin(rule)}"
+    return f"{which} is {_bounds(rule, ' s')}{_margin(rule)}"
 
 
 def _probe_errors(rule: Rule) -> str:
@@ -519,21 +519,15 @@ _PERCENTILES: Final[Mapping[Percentile, str]] = {
 }
 
 
-def _bounds(rule: Rule, bound_sentence: Callable[[Bound], str]) -> str:
+def _bounds(rule: Rule, unit: str = "") -> str:
     sides = ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical))
-    return " or ".join(f"{bound_sentence(bound)} ({severity})" for severity, bound in sides if bound is not None)
+    return " or ".join(f"{_bound(bound)}{unit} ({severity})" for severity, bound in sides if bound is not None)
 
 
-def _side(bound: Bound) -> str:
+def _bound(bound: Bound) -> str:
+    if bound.by is not None:
+        return f"by {bound.by:g} or more"
     return f"below {bound.below:g}" if bound.below is not None else f"above {bound.above:g}"
-
-
-def _by(bound: Bound) -> str:
-    return f"by {bound.by:g} or more"
-
-
-def _over(bound: Bound) -> str:
-    return f"above {bound.above:g} s"
 
 
 def _margin(rule: Rule) -> str:

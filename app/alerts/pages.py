@@ -267,14 +267,12 @@ ALERT_STATES: Final[Mapping[str, str]] = {
     "resolved": "over",
 }
 
-
 DELIVERY_STATES: Final[Mapping[str, str]] = {
     "pending": "waits to be sent, or to be tried again",
     "delivered": "the receiver took it",
     "dead": "given up; it can be replayed",
     "cancelled": "cancelled before it was sent: no longer needed",
 }
-
 
 RULE_KINDS: Final[Mapping[str, str]] = {
     "threshold": "a measure crossed a bound",
@@ -289,14 +287,12 @@ RULE_KINDS: Final[Mapping[str, str]] = {
     "slower": "answers take much longer than in the baseline",
 }
 
-
 _SUPPRESSED: Final = {
     "silenced": "Not sent: suppressed by a silence. What still fires at its end is notified then.",
     "incident_open": "No message of its own: its incident was open already.",
     "recent_update": "Not sent yet: the incident was updated within the hour; the next message carries it.",
     "critical_firing": "Not sent: a critical alert of this check was open, and one fault makes one page.",
 }
-
 
 _HAPPENED: Final = {
     "opened": "Opened",
@@ -306,7 +302,6 @@ _HAPPENED: Final = {
     "reminded": "Reminded",
     "resolved": "Resolved",
 }
-
 
 _ERRORS: Final = {
     "timeout": "no answer in time",
@@ -325,12 +320,9 @@ _ERRORS: Final = {
     "bug": "an error in Coalmine",
 }
 
-
 _OTHER_DELIVERIES: Final = {"hook.test": "test message", "report.ready": "report"}
 
-
 _TIMES: Final = {"latency": seconds, "slower": seconds, "regression": evidence}
-
 
 _LIMITS: Final[Mapping[str, str]] = {
     "regression": "A run is bad while the detector's alarm is open.",
@@ -341,7 +333,6 @@ _LIMITS: Final[Mapping[str, str]] = {
     ),
 }
 """When a run is bad by a rule without bounds of its own."""
-
 
 _RETIRED: Final = tuple(f"{word}: " for word in Retirement)
 

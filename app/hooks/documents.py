@@ -158,14 +158,10 @@ def _refuse_other_kinds(schema: dict[str, Any]) -> None:
     schema["allOf"] = [
         {
             "if": {"properties": {"kind": {"const": str(kind)}}, "required": ["kind"]},
-            "then": {"properties": {name: False for name in properties if not _belongs(name, kind)}},
+            "then": {"properties": {name: False for name in properties if name not in _names(kind)}},
         }
         for kind in HookKind
     ]
-
-
-def _belongs(name: str, kind: str) -> bool:
-    return name in _names(kind)
 
 
 @cache
@@ -314,7 +310,7 @@ class HookDocument(Document):
 
     def data(self) -> dict[str, Any]:
         """Return the document as JSON values under its wire names: the fields of its kind, defaults written out."""
-        return {name: value for name, value in super().data().items() if _belongs(name, self.kind)}
+        return {name: value for name, value in super().data().items() if name in _names(self.kind)}
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -327,7 +323,7 @@ class HookDocument(Document):
         kind = self.kind
         for field_name in sorted(self.model_fields_set):
             name = "from" if field_name == "sender" else field_name
-            if not _belongs(name, kind):
+            if name not in _names(kind):
                 others = [one for one in _names(kind) if one not in _COMMON]
                 yield (name,), f"is not a field of a hook of kind '{kind}'; it has: {', '.join(others)}"
         for name in _REQUIRED[kind]:
@@ -344,6 +340,10 @@ class HookDocument(Document):
 
     def to_domain(self) -> Hook:
         """Return the value the domain works with."""
+        mail, tls = None, MailTls(self.tls)
+        if self.host is not None and self.sender is not None:
+            port = self.port or _PORTS[tls]
+            mail = Mail(host=self.host, port=port, tls=tls, sender=self.sender, recipients=self.to)
         return Hook(
             slug=self.slug,
             kind=self.kind,
@@ -353,16 +353,9 @@ class HookDocument(Document):
             labels=self.labels,
             authority=self.authority,
             proxy="" if self.proxy == _NO_PROXY else self.proxy,
-            mail=self._mail(),
+            mail=mail,
             timeout_seconds=self.timeout,
         )
-
-    def _mail(self) -> Mail | None:
-        if self.host is None or self.sender is None:
-            return None
-        tls = MailTls(self.tls)
-        port = self.port or _PORTS[tls]
-        return Mail(host=self.host, port=port, tls=tls, sender=self.sender, recipients=self.to)
 
 
 HOOK_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
@@ -399,15 +392,11 @@ def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:
     """Check an address without ever quoting it."""
     try:
         if kind == HookKind.APPRISE:
-            _check_apprise_url(url)
+            if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[!-~]+", url):
+                yield ("url",), "must be one URL of Apprise, for example ntfy://topic; write other characters as %XX"
         else:
             check_url(url)
             if kind == HookKind.ALERTMANAGER and ("?" in url or url.rstrip("/").endswith("/api/v2/alerts")):
                 yield ("url",), "must be where Alertmanager is, for example http://alertmanager:9093, without its API"
     except ValueError as error:
         yield ("url",), str(error)
-
-
-def _check_apprise_url(url: str) -> None:
-    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[!-~]+", url):
-        raise field_error("must be one URL of Apprise, for example ntfy://topic; write other characters as %XX")

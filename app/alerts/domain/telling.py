@@ -103,7 +103,8 @@ def plan_notifications(
         entering = [one for one in of_class if one.incident_id is None and one.is_notifiable]
         running = sorted((one for one in incidents if one.incident_class is incident_class), key=lambda one: one.id)
         inside = {one.id: [each for each in of_class if each.incident_id == one.id] for one in running}
-        host = _entered_incident(running, inside)
+        going_on = [one for one in running if any(each.state in OPEN for each in inside[one.id])]
+        host = next(iter([*going_on, *running]), None)  # the oldest with an open alert, else the oldest
         for incident in running:
             joining = entering if incident is host else []
             step = _step(incident, inside[incident.id], joining, recipients, now=now, remind_every=remind_every)
@@ -122,12 +123,6 @@ def reminder_due(
         return None
     written = [one.written_at for one in _triggers(deliveries) if one.written_at is not None]
     return max(written) + every if written else None
-
-
-def _entered_incident(running: Sequence[OpenIncident], inside: Mapping[int, Sequence[Member]]) -> OpenIncident | None:
-    """Return the incident that alerts of the class enter: the oldest with an open alert, else the oldest."""
-    going_on = [one for one in running if any(each.state in OPEN for each in inside[one.id])]
-    return next(iter([*going_on, *running]), None)
 
 
 def _open_step(incident_class: IncidentClass, entering: Sequence[Member], recipients: Recipients) -> Step:
@@ -161,7 +156,10 @@ def _step(
     notifiable = [one for one in (*members, *joining) if one.is_notifiable]
     is_critical = incident.severity is Severity.CRITICAL
     graver = [one for one in notifiable if one.severity is Severity.CRITICAL and not is_critical]
-    news = [*filter(_is_news, members), *(one for one in joining if one.severity is Severity.CRITICAL)]
+    news = [
+        *(one for one in members if one.is_notifiable and _is_unsent(one)),
+        *(one for one in joining if one.severity is Severity.CRITICAL),
+    ]
     suppressed = {one.alert_id: Suppression.INCIDENT_OPEN for one in joining}
     suppressed |= {one.alert_id: Suppression.INCIDENT_OPEN for one in members if one.change is TransitionType.RESOLVED}
     entered = tuple(one.alert_id for one in joining)
@@ -201,7 +199,8 @@ def _notification(
 ) -> Step:
     hooks = recipients.reachable
     if change is TransitionType.REMINDED:
-        hooks = _without_pending(incident.deliveries, hooks)
+        waiting = {one.hook for one in incident.deliveries if one.state is DeliveryState.PENDING}
+        hooks = tuple(hook for hook in hooks if hook not in waiting)
     suppressed = {**suppressed, **_suppress_others(news, lead)}
     suppressed.pop(lead.alert_id, None)
     return Step(
@@ -217,9 +216,8 @@ def _notification(
     )
 
 
-def _is_news(one: Member) -> bool:
-    """Whether a member of an incident has a change that is not sent yet but may be."""
-    return one.is_notifiable and (one.change in NON_REPEATING or one.suppression in _OUTSTANDING)
+def _is_unsent(one: Member) -> bool:
+    return one.change in NON_REPEATING or one.suppression in _OUTSTANDING
 
 
 def _calls_for_reminder(one: Member) -> bool:
@@ -239,12 +237,6 @@ def _lead(candidates: Sequence[Member]) -> Member:
         return one.severity is not Severity.CRITICAL, place, one.alert_id
 
     return min(candidates, key=order)
-
-
-def _without_pending(deliveries: Sequence[PastDelivery], hooks: Sequence[int]) -> tuple[int, ...]:
-    """Return the hooks without a pending delivery of the incident."""
-    waiting = {one.hook for one in deliveries if one.state is DeliveryState.PENDING}
-    return tuple(hook for hook in hooks if hook not in waiting)
 
 
 def _resolve(incident: OpenIncident, members: Sequence[Member], recipients: Recipients) -> Step | None:

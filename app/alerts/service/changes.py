@@ -17,7 +17,7 @@ from app.catalog.domain.suites import Member, SuiteSnapshot
 from app.catalog.service.snapshots import load_suites
 from app.detection import store as detectors
 from app.detection.domain.serialization import unpack_baseline
-from app.detection.domain.values import SIGNALS, Baseline, Signal
+from app.detection.domain.values import SIGNALS, Signal
 from app.detection.store import DetectionRow
 from app.records.store import probe_outcomes, pruning, results
 from app.records.store.probe_outcomes import Unmeasured
@@ -27,8 +27,8 @@ from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.scoring.matching import Match
 
 _BYTES_PER_CANARY, _BYTES_PER_CHANCE = 300, 120
-_AFTER_PASSING, _AFTER_FAILING = 0, 1
-"""On the second axis of a baseline's rates."""
+_AFTER_PASSING = 0
+"""On the second axis of a baseline's rates; after a failure is 1."""
 _CHRONIC = 0.5
 """A canary that fails in a larger share of the baseline's runs was failing before."""
 
@@ -101,27 +101,28 @@ def _read_changes(
     before = pruning.degraded_at(connection, canaries_before)
     detections = detectors.detections_of(connection, [run_id for run_id in measured if degraded[run_id]])
     chances, chronic = _failure_rates(connection, detections)
-    return [
-        ChangedRun(
-            run=measured[one[0]],
-            suite=suites[measured[one[0]].suite_version_id or 0],
-            missing=missing[one[0]],
-            degraded=degraded[one[0]],
-            changed_ids=_changed_ids(
-                members[one[0]],
-                degraded[one[0]],
-                before.get(earlier.get(first_runs[one], 0), {}),
-                chronic.get(one[0], frozenset()),
-            ),
-            named=_named_keys(detections.get(one[0])),
-            chances=chances.get(one[0], {}),
-            lost_before=_lost_before(degraded[one[0]], before.get(earlier.get(first_runs[one], 0), {})),
-            compared=first_runs[one] in earlier,
+    changes: list[ChangedRun | None] = []
+    for one in requests:
+        if one not in first_runs:
+            changes.append(None)
+            continue
+        run_id, then = one[0], before.get(earlier.get(first_runs[one], 0), {})
+        now, detection = degraded[run_id], detections.get(run_id)
+        alarm = detection.body.get("culprits", {}) if detection is not None and detection.open else {}
+        changes.append(
+            ChangedRun(
+                run=measured[run_id],
+                suite=suites[measured[run_id].suite_version_id or 0],
+                missing=missing[run_id],
+                degraded=now,
+                changed_ids=_changed_ids(members[run_id], now, then, chronic.get(run_id, frozenset())),
+                named=[str(named["key"]) for named in alarm.get("named", ())],
+                chances=chances.get(run_id, {}),
+                lost_before={canary for canary in now.keys() & then.keys() if then[canary].reasons & MISSING},
+                compared=first_runs[one] in earlier,
+            )
         )
-        if one in first_runs
-        else None
-        for one in requests
-    ]
+    return changes
 
 
 def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:
@@ -149,19 +150,9 @@ def _changed_ids(
     }
 
 
-def _lost_before(degraded: Mapping[int, DegradedRow], before: Mapping[int, DegradedRow]) -> set[int]:
-    return {canary for canary in degraded.keys() & before.keys() if before[canary].reasons & MISSING}
-
-
 def _is_worse(now: DegradedRow, before: DegradedRow | None) -> bool:
     """Whether a degraded canary was healthy before or, however low its relevance was, found the chunk that it lost."""
     return before is None or bool(now.reasons & ~before.reasons & MISSING)
-
-
-def _named_keys(detection: DetectionRow | None) -> list[str]:
-    if detection is None or not detection.open:
-        return []
-    return [str(one["key"]) for one in detection.body.get("culprits", {}).get("named", ())]
 
 
 def _without_unmeasured(
@@ -187,28 +178,23 @@ def _failure_rates(
     """
     baseline_ids = {run_id: one.baseline_id for run_id, one in detections.items() if one.baseline_id is not None}
     bodies = detectors.bodies_of_baselines(connection, set(baseline_ids.values()))
-    baselines = {baseline_id: unpack_baseline(body, None) for baseline_id, body in bodies.items()}
-    chances = {number: _chances(baseline) for number, baseline in baselines.items()}
-    chronic = {number: _chronic(baseline) for number, baseline in baselines.items()}
-    run_baselines = {run_id: number for run_id, number in baseline_ids.items() if number in baselines}
+    chances: dict[int, dict[int, float]] = {}
+    chronic: dict[int, frozenset[int]] = {}
+    for number, body in bodies.items():
+        baseline = unpack_baseline(body, None)
+        rates = baseline.rates[SIGNALS.index(Signal.LOST)]
+        versions = [int(key) for key in baseline.keys]
+        passing = zip(versions, rates[_AFTER_PASSING].tolist(), baseline.known, strict=True)
+        chances[number] = {version: rate for version, rate, is_known in passing if is_known}
+        # Lost in most runs, by the stationary share of a Markov chain with these two rates.
+        newly, again = rates.astype(float)
+        mostly = (newly / (newly + 1 - again) > _CHRONIC) & baseline.known
+        chronic[number] = frozenset(version for version, is_lost in zip(versions, mostly, strict=True) if is_lost)
+    run_baselines = {run_id: number for run_id, number in baseline_ids.items() if number in bodies}
     return (
         {run_id: chances[number] for run_id, number in run_baselines.items()},
         {run_id: chronic[number] for run_id, number in run_baselines.items()},
     )
-
-
-def _chances(baseline: Baseline) -> dict[int, float]:
-    rates = baseline.rates[SIGNALS.index(Signal.LOST), _AFTER_PASSING].tolist()
-    return {
-        int(key): rate for key, rate, is_known in zip(baseline.keys, rates, baseline.known, strict=True) if is_known
-    }
-
-
-def _chronic(baseline: Baseline) -> frozenset[int]:
-    """Versions that are lost in most runs, by the stationary share of a Markov chain with these two rates."""
-    newly, again = baseline.rates[SIGNALS.index(Signal.LOST)].astype(float)
-    lost = newly / (newly + 1 - again) > _CHRONIC
-    return frozenset(int(key) for key, mostly in zip(baseline.keys, lost & baseline.known, strict=True) if mostly)
 
 
 _LISTED = 10
@@ -246,7 +232,8 @@ def list_changed(
     order = {key: place for place, key in enumerate(change.named)}
     unscored = {change.members[place].canary_id for place in change.missing.unscored}
     rows = {one: change.degraded[one] for one in (concerned if unchanged else changed_ids)}
-    rows |= {one: _without_relevance(rows[one]) for one in unscored & rows.keys()}
+    for one in unscored & rows.keys():
+        rows[one] = rows[one]._replace(top_score=None, reasons=rows[one].reasons & ~RELEVANCE)
     worst = nsmallest(
         limit,
         rows.values(),
@@ -271,26 +258,17 @@ def list_changed(
     }
 
 
-def _without_relevance(row: DegradedRow) -> DegradedRow:
-    return row._replace(top_score=None, reasons=row.reasons & ~RELEVANCE)
-
-
 def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> ChangedCanary:
     """Describe a canary; `ranking` is that of `before`."""
-    lost = _lost(member, before, state, ranking)
-    found: ChangedCanary = {
+    return {
         "key": member.key,
         "query": member.canary.query,
         "reasons": list(unpack_reasons(state.reasons)),
-        "rank_before": _rank(before),
-        "rank_now": _rank(state),
+        "rank_before": None if before is None else Match.from_bytes(before.matched).first_relevant,
+        "rank_now": Match.from_bytes(state.matched).first_relevant,
         "lower": [] if before is None else _lower(member, before, state, ranking),
-        "lost": lost["lost"],
-        "lost_total": lost["lost_total"],
+        **_lost(member, before, state, ranking),
     }
-    if "lost_documents" in lost:
-        found["lost_documents"] = lost["lost_documents"]
-    return found
 
 
 def _lost(member: Member, before: StateRow | None, now: StateRow, ranking: Ranking | None) -> Degradation:
@@ -356,7 +334,3 @@ def last_healthy_state(connection: Connection, now: StateRow | None, past: Seque
 def _read_last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
     past = results.timeline(connection, check_id, now.canary_id, limit=_MAX_STATES)
     return last_healthy_state(connection, now, [state for state in past if state.first_run < now.first_run])
-
-
-def _rank(state: StateRow | None) -> int | None:
-    return Match.from_bytes(state.matched).first_relevant if state is not None else None

@@ -247,64 +247,39 @@ def _is_same_case(then: DegradedRow | None, now: StateRow | DegradedRow) -> bool
 # --- since when ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Since:
-    """The first bad run, and the change of the index version it may have come with."""
-
-    run_id: int
-    index_version: str | None = None
-    index_version_before: str | None = None
-    runs_after: int = 0
-    """Number of runs after that change."""
-
-    def __str__(self) -> str:
-        """Write it as part of a sentence."""
-        text = f"since run {self.run_id}"
-        if self.index_version is None:
-            return text
-        when = f"{counted(self.runs_after, 'run')} after" if self.runs_after else "when"
-        return f"{text}, {when} index version {self.index_version_before} -> {self.index_version}"
-
-    @property
-    def view(self) -> SinceView:
-        """As JSON on the wire."""
-        return {
-            "run_id": str(self.run_id),
-            "index_version": self.index_version,
-            "index_version_before": self.index_version_before,
-            "runs_after": self.runs_after if self.index_version is not None else None,
-            "text": str(self),
-        }
-
-
-def since(connection: Connection, first_run: int | None) -> Since | None:
+def since(connection: Connection, first_run: int | None) -> SinceView | None:
     """Beginning of an alert's fault, given its first bad run; None = it did not begin with a run."""
     return None if first_run is None else since_all(connection, [first_run])[first_run]
 
 
-def since_all(connection: Connection, first_runs: Collection[int]) -> dict[int, Since]:
+def since_all(connection: Connection, first_runs: Collection[int]) -> dict[int, SinceView]:
     """Beginnings of the faults of several alerts, by their first bad runs, in one query."""
     marks = marks_before(connection, first_runs)
     return {run_id: _since(run_id, marks.get(run_id)) for run_id in first_runs}
 
 
-def _since(run_id: int, mark: MarkRow | None) -> Since:
+def _since(run_id: int, mark: MarkRow | None) -> SinceView:
+    now, before, after = None, None, None
+    text = f"since run {run_id}"
     # The first version there ever was is no change.
-    if mark is None or mark.index_version_before is None or mark.runs_after > _NEAR_RUNS:
-        return Since(run_id=run_id)
-    return Since(
-        run_id=run_id,
-        index_version=mark.index_version,
-        index_version_before=mark.index_version_before,
-        runs_after=mark.runs_after,
-    )
+    if mark is not None and mark.index_version_before is not None and mark.runs_after <= _NEAR_RUNS:
+        now, before, after = mark.index_version, mark.index_version_before, mark.runs_after
+        text += f", {counted(after, 'run')} after" if after else ", when"
+        text += f" index version {before} -> {now}"
+    return {
+        "run_id": str(run_id),
+        "index_version": now,
+        "index_version_before": before,
+        "runs_after": after,
+        "text": text,
+    }
 
 
 def facts_of(
     alert: AlertRow,
     runs: Mapping[int, RunRow],
     explanation: Explanation | None,
-    began: Since | None,
+    began: SinceView | None,
     transition: TransitionRow | None,
     *,
     news: bool = True,
@@ -322,7 +297,6 @@ def facts_of(
     newest_run = window[-1] if (window := evidence.get("window")) else None
     failure = evidence.get("failure")
     since = evidence.get("since")
-    version, after = (None, 0) if began is None else (began.index_version, began.runs_after)
     return AlertFacts(
         check=alert.check,
         kind=kind,
@@ -342,9 +316,13 @@ def facts_of(
         run_id=None if run is None else run.id,
         since_run=alert.first_run,
         retriever=evidence.get("retriever") or "",
-        index_version=version,
-        runs_after_index=after,
-        began_at=datetime.fromisoformat(since) if since is not None else _ended_at(first),
+        index_version=None if began is None else began["index_version"],
+        runs_after_index=0 if began is None else began["runs_after"] or 0,
+        began_at=datetime.fromisoformat(since)
+        if since is not None
+        else from_us(first.finished_at)
+        if first is not None and first.finished_at is not None
+        else None,
         opened_at=None if alert.opened_at is None else from_us(alert.opened_at),
         at=None if transition is None else from_us(transition.at),
         due_at=datetime.fromisoformat(evidence["deadline"]) if evidence.get("deadline") is not None else None,
@@ -394,7 +372,3 @@ def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
 def run_ids_of(alert: AlertRow, transition: TransitionRow | None) -> set[int]:
     """Return the runs whose rows the facts need."""
     return {number for number in (run_of(alert, transition), alert.first_run) if number is not None}
-
-
-def _ended_at(run: RunRow | None) -> datetime | None:
-    return None if run is None or run.finished_at is None else from_us(run.finished_at)

@@ -107,7 +107,7 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
         "transitions": [
             _explained(one, explanations.get(one.run_id) if one.type in TRIGGERS else None) for one in changes
         ],
-        "since": None if fault_start is None else fault_start.view,
+        "since": fault_start,
         "deliveries": delivery_views,
     }
 
@@ -374,7 +374,7 @@ def recovery_summary(connection: Connection, row: AlertRow, changes: Sequence[Tr
         row,
         results.find_runs(connection, run_ids_of(row, last)),
         explain_all(connection, [(last.run_id or 0, row.first_run)])[0] if is_explained else None,
-        since_all(connection, {row.first_run} if row.first_run is not None else set()).get(row.first_run or 0),
+        since(connection, row.first_run),
         last,
     )
     return alert_summary(replace(facts, dated=True))

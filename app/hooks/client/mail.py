@@ -42,10 +42,10 @@ def send_mail(
     except ssl.SSLError:
         detail = "the certificate of the authority cannot be read as PEM; nothing was sent"
         return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail, untaken=True)
-    session = _Session(mail, policy, trust, hook.timeout_seconds)
+    session = _Session(hook, mail, policy, trust)
     try:
         recipients = [one for one in mail.recipients if one not in message.taken_by]
-        refused = session.deliver(mail, recipients, hook.username, hook.secret, message.body)
+        refused = session.deliver(recipients, message.body)
         receipt = _taken([one for one in recipients if one not in refused], refused)
     except (smtplib.SMTPException, OSError, _BlockedError) as error:
         receipt = _judged(error, late=session.late)
@@ -63,7 +63,9 @@ class _BlockedError(Exception):
 class _Session(smtplib.SMTP):
     """One exchange with a mail server, over a connection to an address that was judged."""
 
-    def __init__(self, mail: Mail, policy: AddressPolicy, trust: ssl.SSLContext, seconds: float) -> None:
+    def __init__(self, hook: Hook, mail: Mail, policy: AddressPolicy, trust: ssl.SSLContext) -> None:
+        seconds = hook.timeout_seconds
+        self._hook = hook
         self._policy = policy
         self._trust = trust
         self._mail = mail
@@ -75,21 +77,20 @@ class _Session(smtplib.SMTP):
         # The name we greet with is our address; looking a name up for it could take for ever.
         super().__init__(local_hostname="[127.0.0.1]", timeout=seconds)
 
-    def deliver(
-        self, mail: Mail, recipients: Sequence[str], username: str | None, password: str | None, body: bytes
-    ) -> Mapping[str, tuple[int, bytes]]:
+    def deliver(self, recipients: Sequence[str], body: bytes) -> Mapping[str, tuple[int, bytes]]:
         """Send a message; returns the recipients that were refused while others were not."""
         if not recipients:  # the others were taken off the hook since
             return {}
         self._alarm.start()
+        mail, hook = self._mail, self._hook
         self._host = mail.host  # what STARTTLS holds the certificate against
         code, reply = self.connect(mail.host, mail.port)
         if code != _READY:
             raise smtplib.SMTPConnectError(code, reply)
         if mail.tls is MailTls.STARTTLS:
             self.starttls(context=self._trust)
-        if username is not None and password is not None:
-            self.login(username, password)
+        if hook.username is not None and hook.secret is not None:
+            self.login(hook.username, hook.secret)
         refused = self.sendmail(mail.sender, recipients, body)
         with suppress(smtplib.SMTPException, OSError):
             self.quit()

@@ -400,7 +400,7 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
         "recovered_on_retry": facts.changed.recovered_on_retry if facts.changed is not None and bad else None,
         "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
         "fleet": explanation.fleet_view if explanation is not None and bad else None,
-        "since": fault_start.view if fault_start is not None and bad else None,
+        "since": fault_start if bad else None,
         "links": filled_links(links, alert, transition.run_id),
     }
 

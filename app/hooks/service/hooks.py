@@ -51,12 +51,10 @@ class HookLine:
     destination: str
     checks: Sequence[str]
     """The checks in force that use it, by slug."""
-    pending: int
-    dead: int
+    counts: DeliveryCounts
+    """Its failures are those of the last day."""
     retrying: int
     """Notifications to send that were tried three times or more."""
-    failures: int
-    """Failed attempts of the last day."""
     newest: DeliveryView | None
     """Its newest delivery."""
 
@@ -105,10 +103,8 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
             definition=for_reader(hook, for_readers=for_readers),
             destination=destination(for_reader(hook, for_readers=for_readers).body),
             checks=users[hook.slug],
-            pending=counts[hook.id].pending,
-            dead=counts[hook.id].dead,
+            counts=counts[hook.id],
             retrying=retrying.get(hook.id, 0),
-            failures=counts[hook.id].failures,
             newest=newest.get(counts[hook.id].newest),
         )
         for hook in hooks

@@ -66,6 +66,7 @@ TEST: Final = "hook.test"
 """The type of a test message: whoever sends one looks at it, so it is no backlog."""
 _FEW = ("pending", "dead")
 """The states with a partial index."""
+_PENDING: Final = deliveries.c.state == sql_literal("pending")
 DELIVERY: Final = sa.select(deliveries, definitions.c.slug.label("hook")).join(
     definitions, definitions.c.id == deliveries.c.hook_id
 )
@@ -163,28 +164,21 @@ def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow
 
 def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> None:
     """Cancel deliveries without attempts."""
-    untouched = sa.and_(
-        deliveries.c.id.in_(list(delivery_ids)),
-        deliveries.c.state == sql_literal("pending"),
-        deliveries.c.body.is_(None),
-        deliveries.c.attempts == 0,
-    )
+    mine = deliveries.c.id.in_(list(delivery_ids))
+    untouched = sa.and_(mine, _PENDING, deliveries.c.body.is_(None), deliveries.c.attempts == 0)
     connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=reason))
 
 
 def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> None:
     """Mark the pending deliveries of a gone hook as dead; one in flight is ended by its worker."""
-    left = sa.and_(
-        deliveries.c.hook_id == hook_id, deliveries.c.state == sql_literal("pending"), deliveries.c.claimed_by.is_(None)
-    )
+    left = sa.and_(deliveries.c.hook_id == hook_id, _PENDING, deliveries.c.claimed_by.is_(None))
     connection.execute(sa.update(deliveries).where(left).values(state="dead", reason=reason))
 
 
 def count_pending(connection: Connection) -> tuple[int, int | None]:
     """Return the number of pending deliveries but for test messages, and when the oldest was written."""
-    statement = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at)).where(
-        deliveries.c.state == sql_literal("pending"), deliveries.c.type != TEST
-    )
+    counts = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at))
+    statement = counts.where(_PENDING, deliveries.c.type != TEST)
     pending, oldest = connection.execute(statement).one()
     return pending, oldest
 
@@ -299,7 +293,7 @@ def _is_next() -> sa.ColumnElement[bool]:
     before = other.c.id + 0 < deliveries.c.id
     bound = sa.and_(theirs.c.id == other.c.incident_id, ours.c.id == deliveries.c.incident_id)
     earlier = sa.exists().where(waiting, before, bound, theirs.c.dedupe_key == ours.c.dedupe_key)
-    return sa.and_(deliveries.c.state == sql_literal("pending"), ~earlier)
+    return sa.and_(_PENDING, ~earlier)
 
 
 def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes) -> bool:
@@ -333,8 +327,7 @@ def is_due(at: sa.ColumnElement[int], now: Moment) -> sa.ColumnElement[bool]:
 
 
 def _is_mine(delivery_id: int, owner: str) -> sa.ColumnElement[bool]:
-    pending = deliveries.c.state == sql_literal("pending")
-    return sa.and_(deliveries.c.id == delivery_id, pending, deliveries.c.claimed_by == owner)
+    return sa.and_(deliveries.c.id == delivery_id, _PENDING, deliveries.c.claimed_by == owner)
 
 
 def of_hook(one: sa.FromClause) -> sa.ColumnElement[int]:
@@ -352,12 +345,8 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
     Of those whose last attempt got no response and failed with one of `errors`, the one with the oldest last attempt:
     one that fails again comes last. Not those with a response, which may have asked for a delay.
     """
-    waits = sa.and_(
-        of_hook(deliveries) == hook_id,
-        deliveries.c.state == sql_literal("pending"),
-        deliveries.c.claimed_by.is_(None),
-        deliveries.c.next_attempt_at > now,
-    )
+    untouched = sa.and_(of_hook(deliveries) == hook_id, _PENDING, deliveries.c.claimed_by.is_(None))
+    waits = sa.and_(untouched, deliveries.c.next_attempt_at > now)
     soonest = (deliveries.c.next_attempt_at, deliveries.c.id)
     few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_MAX_CANDIDATES)
     tried = attempts.alias()
@@ -391,7 +380,7 @@ def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mappi
         sa.select(deliveries.c.id, deliveries.c.hook_id, incidents.c.dedupe_key)
         .select_from(deliveries)
         .join(incidents, incidents.c.id == incident)
-        .where(deliveries.c.state == sql_literal("pending"))
+        .where(_PENDING)
     )
     rows = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
     if not rows:
@@ -422,7 +411,7 @@ def count_by_hook(connection: Connection, *, since: int) -> Mapping[int, Deliver
     # The sum keeps SQLite from walking all deliveries by hook, where few wait and few are dead.
     hook = deliveries.c.hook_id + sa.literal_column("0")
     by_hook = sa.select(hook, sa.func.count()).group_by(hook)
-    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("pending"))):
+    for hook_id, count in connection.execute(by_hook.where(_PENDING)):
         counts[hook_id].pending = count
     for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("dead"))):
         counts[hook_id].dead = count
@@ -431,9 +420,8 @@ def count_by_hook(connection: Connection, *, since: int) -> Mapping[int, Deliver
     for hook_id, count in connection.execute(lately):
         counts[hook_id].failures = count
     last = sa.select(sa.func.max(deliveries.c.id)).where(deliveries.c.hook_id == definitions.c.id).scalar_subquery()
-    for hook_id, delivery_id in connection.execute(
-        sa.select(definitions.c.id, last).where(definitions.c.kind == "hook")
-    ):
+    by_definition = sa.select(definitions.c.id, last).where(definitions.c.kind == "hook")
+    for hook_id, delivery_id in connection.execute(by_definition):
         if delivery_id is not None:
             counts[hook_id].newest = delivery_id
     return counts
