@@ -29,22 +29,22 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "work": ("app.commands", "Run a worker without the API and pages; any number may share one PostgreSQL database."),
     "demo": ("app.commands", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
     "check": ("app.runs.commands.gate", "Run every canary once and judge the answers, without a server or a database."),
-    "validate": ("app.catalog.commands.validation", "List all errors in canary files, each with file and line."),
-    "diff": ("app.catalog.commands.resources", "Show what `apply` would change."),
+    "validate": ("app.definitions.commands.validation", "List all errors in canary files, each with file and line."),
+    "diff": ("app.definitions.commands.resources", "Show what `apply` would change."),
     "apply": (
-        "app.catalog.commands.resources",
+        "app.definitions.commands.resources",
         "Apply canary files in one transaction; definitions no longer in them are archived.",
     ),
     "export": (
-        "app.catalog.commands.resources",
+        "app.definitions.commands.resources",
         "Write all definitions as one canary file; secrets become ${VARIABLES}.",
     ),
     "migrate": (
-        "app.catalog.commands.resources",
+        "app.definitions.commands.resources",
         "Migrate the database to this release's schema; on SQLite `serve` does it at start.",
     ),
     "import": (
-        "app.catalog.commands.imports",
+        "app.definitions.commands.imports",
         "Import a suite from another tool's queries and judgments, all of it or nothing.",
     ),
     "replay": (
@@ -73,7 +73,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "try": ("app.retrievers.commands", "Send a retriever one query and show request, raw answer and mapped hits."),
     "keys": ("app.operation.commands.keys", "Create, list and revoke API keys."),
-    "secrets": ("app.catalog.commands.secrets", "Change the key of stored secrets."),
+    "secrets": ("app.definitions.commands.secrets", "Change the key of stored secrets."),
 }
 """The module that has a command, and the first sentence of its help; in the order of the help."""
 _GROUPS: Final = ("keys", "secrets")

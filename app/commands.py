@@ -14,19 +14,19 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving
-from app.annotation.service import demo_samples
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, examples, now
 from app.base.db.files import lock_for_serving, lock_for_work
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.net.transfer import raise_descriptor_limit, return_freed_memory
-from app.catalog.commands.resources import require_own_key
+from app.base.signals import Ending, stopped_by_signals
 from app.config import Settings, load_settings, service_links
+from app.definitions.commands.resources import require_own_key
 from app.logs import logging_as
 from app.main import Service, create_app, create_worker_app, open_service
 from app.operation.commands.health import sign_of_life
-from app.operation.signals import Ending, stopped_by_signals
+from app.traffic import demo_samples
 from app.wiring import expect_secret_key
 
 logger = getLogger("coalmine.cli")

@@ -31,10 +31,10 @@ from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableE
 from app.base.vault import Vault
 from app.base.web.responses import Compression
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.service import applying
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import open_vault
 from app.config import Settings
+from app.definitions.service import applying
 from app.diagnosis.service.diagnoses import OnDemand
 from app.hooks.client.name_lookup import addresses_of
 from app.hooks.domain import Send
@@ -46,12 +46,12 @@ from app.operation.service.self_monitor import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
 from app.probe_wiring import build_probe
+from app.records.service.plans import config_hash
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
 from app.retrievers.service.trials import share_limits
 from app.runs.api import Endings, Streams
-from app.runs.service.plans import config_hash
 from app.site import PAGES, install_pages
 from app.wiring import (
     build_answer_tools,

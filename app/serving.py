@@ -29,8 +29,8 @@ from app.base.errors import ConfigurationError
 from app.base.net.connections import bounded_protocol
 from app.base.net.transfer import Request, raise_descriptor_limit
 from app.base.net.transport import send_one
+from app.base.signals import Ending
 from app.main import Service
-from app.operation.signals import Ending
 from app.runs.api import Streams
 
 LOOPBACK_HOST = "127.0.0.1"

@@ -34,16 +34,17 @@ from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import API
 from app.config import Settings
+from app.definitions.service import applying
 from app.detection.service import detector_step
 from app.main import create_app, open_service
+from app.records.service.plans import Planner
 from app.records.store.queue import enqueue_scheduled
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs
-from app.runs.service.plans import Planner
 
 STEP = timedelta(minutes=5)
 DAY = 288
@@ -111,7 +112,7 @@ def play(store: Store, runs_: int, probe: "ScriptedProbe", end: datetime, step: 
     moment = end - runs_ * step
     applying.apply(store, vault, documents(probe.canaries), managed_by=API, now=moment)
     planner = Planner(store, vault)
-    check_id = definitions.find(store, "check", "bench").id
+    check_id = references.load_definition(store, "check", "bench").id
     seconds: list[float] = []
     for _ in range(runs_):
         moment += step

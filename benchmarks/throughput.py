@@ -42,12 +42,12 @@ from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying
 from app.catalog.service.references import API
+from app.definitions.service import applying
+from app.records.service.plans import Planner
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.service import due_checks, runs
-from app.runs.service.plans import Planner
 from benchmarks.processes import PORT, NotInstalledError, program, stub
 
 CONCURRENCY = 32

@@ -29,18 +29,19 @@ from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import API
 from app.config import Settings
+from app.definitions.service import applying
 from app.hooks.documents import HookDocument
 from app.hooks.tables import reports
 from app.main import open_service
 from app.operation.service import retention
+from app.records.service.plans import Planner
 from app.records.store.results import RankingBody
 from app.reports.service import reports as scheduled_reports
 from app.reports.service.reports import DueReports
 from app.runs.service import rescoring
-from app.runs.service.plans import Planner
 from benchmarks.storage import ScriptedProbe, documents, one_run
 
 GOAL = 50.0
@@ -94,7 +95,7 @@ class Benched:
         self.writes = WriteTimes(store)
         self._probe, self._planner = ScriptedProbe(canaries), Planner(store, vault)
         applying.apply(store, vault, with_hook(documents(canaries)), managed_by=API, now=self.now)
-        self._check_id = definitions.find(store, "check", "bench").id
+        self._check_id = references.load_definition(store, "check", "bench").id
 
     def run(self) -> None:
         """Carry out a run, a minute after the last."""

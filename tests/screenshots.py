@@ -28,8 +28,8 @@ from app.demo.server import create_demo
 from app.hooks.domain import Hook, HookKind, Mail, MailTls
 from app.hooks.notices.mail import email_body
 from app.main import Service, create_app, open_service
+from app.records.service.plans import Planner
 from app.runs.service import due_checks, runs
-from app.runs.service.plans import Planner
 from tests.support.browser import DESKTOP, PHONE, opened, running_chromium
 from tests.support.fakes import FakeClock
 from tests.support.living import LOOPBACK, Receiver, serving, until

@@ -35,8 +35,8 @@ from app.base.values import Cause, RuleKind, Severity
 from app.base.web.forms import choice_problem, problems_by_field, read_form
 from app.base.web.rendering import render
 from app.base.web.wording import ABSENT, capitalize_first, evidence, score, seconds, spoken
-from app.catalog.api import wake
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.api import wake
 from app.hooks.domain import AlertDetail, AttemptView
 from app.records import documents as shapes
 
@@ -106,7 +106,7 @@ def show_alerts(
         severities=list(Severity),
         kinds=RULE_KINDS,
         within=WITHIN,
-        checks=[check.slug for check in definitions.list_all(store, "check")],
+        checks=[check.slug for check in references.load_definitions(store, "check")],
         meanings=ALERT_STATES,
         first=after is None,
     )

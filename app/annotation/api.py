@@ -36,7 +36,7 @@ from app.base.documents.fields import SLUG
 from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
-from app.catalog.api import After, Limit, body_schema, sent_document, wake
+from app.definitions.api import After, Limit, body_schema, sent_document, wake
 
 Judge = Annotated[bool, Query(description="those of a machine, such as an LLM, in place of people's")]
 

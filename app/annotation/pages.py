@@ -23,8 +23,8 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render
-from app.catalog.api import wake
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.api import wake
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -135,8 +135,8 @@ def _tasks(
         tasks=tasks.list_tasks(store, limit=_MOST_TASKS),
         typed=form,
         problems=problems,
-        suites=[row.slug for row in definitions.list_all(store, "suite")],
-        retrievers=[row.slug for row in definitions.list_all(store, "retriever")],
+        suites=[row.slug for row in references.load_definitions(store, "suite")],
+        retrievers=[row.slug for row in references.load_definitions(store, "retriever")],
         corpora=[one["name"] for one in tasks.list_corpora(store)],
     )
 

@@ -14,8 +14,9 @@ from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_paramete
 from app.base.api.keys import Scope
 from app.base.api.schemas import Page
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api import After, JudgeView, Limit, body_schema, definition_page, definition_shape, put_definition
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.api import After, JudgeView, Limit, body_schema, definition_page, definition_shape, put_definition
+from app.definitions.service import definitions
 
 router = APIRouter(prefix="/v1", tags=["generation"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -54,13 +55,13 @@ def delete_feedback(store: StoreDep, slug: str) -> ForgottenFeedback:
 @router.get("/judges")
 def list_judges(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[JudgeView]:
     """List the judges of answers; secrets are never shown."""
-    return definition_page(definitions.list_all(store, "judge", after=after, limit=limit + 1), limit)
+    return definition_page(references.load_definitions(store, "judge", after=after, limit=limit + 1), limit)
 
 
 @router.get("/judges/{slug}")
 def get_judge(store: StoreDep, slug: str) -> JudgeView:
     """Show a judge; secrets are never shown."""
-    return definition_shape(definitions.find(store, "judge", slug))
+    return definition_shape(references.load_definition(store, "judge", slug))
 
 
 @router.get("/judges/{slug}/report")

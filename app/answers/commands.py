@@ -13,9 +13,9 @@ from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, examples, now
 from app.base.texts import counted
-from app.catalog.commands.resources import open_database, require_own_key
 from app.catalog.exchange.csv import escape_formula
 from app.catalog.service.vault import open_vault
+from app.definitions.commands.resources import open_database, require_own_key
 from app.wiring import build_judge_calls
 
 app = typer.Typer(rich_markup_mode=None)

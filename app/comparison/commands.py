@@ -7,7 +7,6 @@ import typer
 
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples
-from app.catalog.commands.resources import connect_server, open_database
 from app.comparison.documents import (
     ComparisonReport,
     comparison_headline,
@@ -17,6 +16,7 @@ from app.comparison.documents import (
 )
 from app.comparison.domain.outcomes import ComparisonVerdict, Side
 from app.comparison.service import comparisons
+from app.definitions.commands.resources import connect_server, open_database
 from app.reports.documents.reports import report_json
 
 app = typer.Typer(rich_markup_mode=None)

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request
 
-from app.alerts.service import explanations
+from app.alerts.service import explanations, transitions
 from app.base.api.bodies import Content, OptionalContent
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.schemas import BaselineRequest, NotNormalRequest
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api import body_schema
+from app.definitions.api import body_schema
 from app.detection.domain.views import BaselineView, SuggestedRules
 from app.detection.service import baselines
 
@@ -34,7 +34,7 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
     if choice.run is not None:
         baselines.pin(store, slug, choice.run, by=by, note=note, now=now)
     else:
-        baselines.accept(store, slug, by=by, note=note, now=now)
+        transitions.accept_baseline(store, slug, by=by, note=note, now=now)
     return baselines.show(store, slug)
 
 

@@ -14,7 +14,7 @@ from app.base.commands import DataDir, examples
 from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.catalog.commands.resources import open_database
+from app.definitions.commands.resources import open_database
 from app.detection.documents import Trace, TraceFile
 from app.detection.domain.tracker import Runs, replay
 from app.detection.domain.values import Change, Key, Members, Reading, grouped

@@ -17,14 +17,14 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import ReportProgress
-from app.catalog.api import Limit, body_schema
+from app.definitions.api import Limit, body_schema
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain.views import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.service.reanchoring import ProposalIds
-from app.runs.service.plans import Planner
+from app.records.service.plans import Planner
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(refuse_unknown_parameters)])
 

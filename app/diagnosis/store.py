@@ -15,6 +15,7 @@ from app.base.db.engine import blocks, insert_new, insert_one, sql_literal
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import canaries, definition_versions
+from app.diagnosis.domain.run_causes import RunCause, read_run_cause
 from app.diagnosis.domain.views import RetrievedTexts, StoredDiagnosis, StoredJudgment
 from app.diagnosis.tables import diagnoses, reanchors, run_causes
 from app.hooks.tables import deliveries, transitions
@@ -279,3 +280,9 @@ def run_causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, M
 
 
 _RUN_CAUSES = sa.select(run_causes).where(run_causes.c.run_id.in_(sa.bindparam("runs", expanding=True)))
+
+
+def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCause]:
+    """Read the causes of runs that explain something now; those that do no harm any more are left out."""
+    causes = {run_id: read_run_cause(body) for run_id, body in run_causes_of(connection, run_ids).items()}
+    return {run_id: cause for run_id, cause in causes.items() if cause.is_reportable(run_id)}

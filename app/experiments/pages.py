@@ -20,7 +20,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text
 from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_number, problems_by_field
 from app.base.web.rendering import render
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.experiments.documents import (
     ExperimentDocument,
     InterleavingDocument,
@@ -212,7 +212,7 @@ def delete_shadow(store: StoreDep, slug: str) -> Response:
 
 def choices(store: Store, kind: str) -> list[tuple[str, str]]:
     """Return the definitions of a kind, to be chosen from by name."""
-    return [(row.slug, row.slug) for row in definitions.list_all(store, kind)]
+    return [(row.slug, row.slug) for row in references.load_definitions(store, kind)]
 
 
 def shadow_document(slug: str, form: Form) -> dict[str, Any]:

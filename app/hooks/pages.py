@@ -34,11 +34,12 @@ from app.base.web.forms import (
 )
 from app.base.web.rendering import render
 from app.base.web.signing_in import safe_path
-from app.catalog.api import only_reads, wake
 from app.catalog.documents.secret_fields import secret_names
-from app.catalog.pages.suites import list_setup_steps
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE
+from app.definitions.api import only_reads, wake
+from app.definitions.pages.suites import list_setup_steps
+from app.definitions.service import definitions
 from app.hooks.documents import HOOK_KINDS, OPTIONAL_SECRETS, HookDocument
 from app.hooks.domain import DeliveryView, HookReplay
 from app.hooks.service import deliveries, hooks
@@ -166,7 +167,7 @@ async def make_hook(request: Request, store: StoreDep, vault: VaultDep) -> Respo
 @router.get("/hooks/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a stored hook, without its secret."""
-    found = definitions.find(store, hooks.KIND, slug)
+    found = references.load_definition(store, hooks.KIND, slug)
     stored = hooks.for_reader(found, for_readers=only_reads(request))
     form = with_revision(typed(stored.body), stored.revision)
     return _form(request, form, kind=stored.body["kind"], stored=stored)
@@ -211,7 +212,7 @@ def _made(request: Request, store: Store, vault: Vault, form: Form) -> Response:
 
 
 def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form) -> Response:
-    stored = definitions.find(store, hooks.KIND, slug)
+    stored = references.load_definition(store, hooks.KIND, slug)
     again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
     try:
         body = document(form, stored.body["kind"], slug, stored.body)
@@ -253,7 +254,7 @@ def _hook(  # noqa: PLR0913 - a parameter for each thing that may have happened
     line = hooks.find_hook(store, slug, datetime.now(UTC), for_readers=only_reads(request))
     recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
-    has_checks = saved and bool(definitions.list_all(store, "check"))
+    has_checks = saved and bool(references.load_definitions(store, "check"))
     return render(
         request,
         "hooks/hook.html",
@@ -408,7 +409,7 @@ def _deliveries(
         filters=urlencode(filters),
         here="/deliveries?" + urlencode({**filters, **({"state": state} if state else {})}),
         states=list(DeliveryState),
-        hooks=[one.slug for one in definitions.list_all(store, hooks.KIND)],
+        hooks=[one.slug for one in references.load_definitions(store, hooks.KIND)],
         meanings=words.DELIVERY_STATES,
         first=after is None,
         refused=refused,

@@ -28,6 +28,7 @@ from app.hooks.service.deliveries import Ping
 from app.operation.job_threads import Do, Places
 from app.operation.service import retention
 from app.operation.service.self_monitor import Issue, WorkerClock
+from app.records.service.plans import Planner
 from app.records.store.queue import ClaimedRun
 from app.reports import metrics
 from app.reports.metrics.snapshot import SnapshotKeeper
@@ -37,7 +38,6 @@ from app.retrievers.domain.retrievers import Probe
 from app.runs.service import rescoring, runs
 from app.runs.service.due_checks import RETENTION_SECONDS
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import Planner
 from app.runs.service.runs import ShardEnd
 from app.traffic import service as traffic_sampling
 

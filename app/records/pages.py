@@ -7,7 +7,7 @@ from datetime import datetime
 from app.base.texts import outcome_word
 from app.base.values import Verdict
 from app.records.domain import CanaryState
-from app.records.service.canary_views import FailedRuns
+from app.reports.service.canary_views import FailedRuns
 
 _LEAST = 1.2
 _FOR_ALL = 50.0

@@ -37,10 +37,10 @@ from app.base.documents.fields import Document
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
-from app.catalog.api import Limit, body_schema, wake
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile
 from app.catalog.documents.documents import CheckDocument
+from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import reports as detector_series
 from app.experiments.documents import (
@@ -60,10 +60,11 @@ from app.hooks.domain import AlertDetail, DeliveryView
 from app.hooks.service import deliveries, hooks
 from app.records import documents as shapes
 from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultView, RunView
-from app.records.service import charts, runs
 from app.records.service import results as result_views
+from app.records.service import runs
 from app.reports.documents import reports
 from app.reports.documents.report_pages import page_policy, report_html
+from app.reports.service import charts
 from app.reports.service import reports as run_reports
 from app.reports.service.overview import Kind, Topic
 from app.retrievers.documents.retrievers import RetrieverDocument

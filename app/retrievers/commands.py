@@ -17,9 +17,9 @@ from app.base.documents.texts import Table, plain, shorten, shown_json
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted, outcome_word, plural
 from app.base.values import Outcome
-from app.catalog.commands.canary_files import read_files
-from app.catalog.commands.resources import connect_server
 from app.config import load_settings
+from app.definitions.commands.canary_files import read_files
+from app.definitions.commands.resources import connect_server
 from app.probe_wiring import build_probe
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -27,7 +27,7 @@ from app.base.api.schemas import Before, Page, RescoringRequest
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import BusyError, StoreUnavailableError
-from app.catalog.api import Limit, body_schema, wake
+from app.definitions.api import Limit, body_schema, wake
 from app.records.documents import id_number
 from app.reports.service import overview
 from app.reports.service.overview import ChangeSnapshot, Event, Kind, Topic

@@ -28,7 +28,6 @@ from app.alerts.domain.rules import (
 from app.base.aggregates import Aggregates
 from app.base.rate_control import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
 from app.base.values import Answer, Canary, Category, EmbedderChange, Outcome, Ranking, Slowing, Verdict
-from app.catalog.domain.suites import SuiteSnapshot
 from app.detection.domain.values import Members
 from app.retrievers.domain.probe_failures import (
     ENDED_FIRST,
@@ -53,6 +52,7 @@ from app.scoring.evaluation import (
 )
 from app.scoring.measures import mean_name
 from app.scoring.rankings import ScoredRankings, decimals_of, round_ranking
+from app.scoring.suites import SuiteSnapshot
 from app.scoring.text_changes import UNCHANGED, ChangedTexts
 from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
 

@@ -20,7 +20,7 @@ from app.base.api.keys import Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api import Limit, body_schema, wake
+from app.definitions.api import Limit, body_schema, wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 

@@ -16,9 +16,9 @@ from app.base.db.engine import Store
 from app.base.documents.texts import Source, Table, plain
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
 from app.base.texts import counted
-from app.catalog.client.remote_service import Server
-from app.catalog.commands.resources import connect_server, open_database
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.client.remote_service import Server
+from app.definitions.commands.resources import connect_server, open_database
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic
 
@@ -134,7 +134,7 @@ def _only(kind: str, slugs: Sequence[str]) -> str:
 
 
 def _slugs(store: Store, kind: str) -> list[str]:
-    return [one.slug for one in definitions.list_all(store, kind)]
+    return [one.slug for one in references.load_definitions(store, kind)]
 
 
 def _retrievers(found: Sequence[TrafficView]) -> list[str]:

@@ -16,7 +16,7 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, parse_number
 from app.base.web.rendering import render
-from app.catalog.api import wake
+from app.definitions.api import wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 

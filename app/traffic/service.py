@@ -34,11 +34,11 @@ from app.base.texts import counted
 from app.base.values import Answer, Outcome
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.service import definitions as suite_definitions
 from app.catalog.service import suites
-from app.catalog.service.references import require
+from app.catalog.service.references import load_canaries, require
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
+from app.definitions.service import definitions as suite_definitions
 from app.records.documents import rounded, view_of
 from app.records.store import results
 from app.records.store.results import RunRow
@@ -401,7 +401,7 @@ def open_task(
         {"slug": task, "suite": suite, "retrievers": [retriever], "keys": [one.key for one in documents]},
     )
     tasks.put_task(store, document, by=by, now=now, only_new=True)
-    known = {row.key for row in suite_definitions.list_canaries(store, suite)}
+    known = {row.key for row in load_canaries(store, suite)}
     fresh = [one for one in documents if one.key not in known]
     if fresh:
         suite_definitions.put_canaries(store, suite, fresh, now=now)

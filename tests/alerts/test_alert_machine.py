@@ -27,8 +27,9 @@ from app.base.db.engine import Store, from_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.base.values import Outcome
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.store import definitions as catalog
+from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks as dead_letters
 from app.hooks.tables import alerts, deliveries, incidents, transitions
@@ -423,7 +424,7 @@ class AlertMachine(RuleBasedStateMachine):
         assert self._open().get("threshold-coverage") == self.model.severity  # silenced or not, heard or not
 
     def _lift_silences(self) -> None:
-        for row in definitions.list_all(self.store, "silence"):
+        for row in references.load_definitions(self.store, "silence"):
             definitions.archive(self.store, "silence", row.slug, now=self.world.clock())
         self.silences.clear()
 
@@ -437,7 +438,7 @@ class AlertMachine(RuleBasedStateMachine):
 
     def _tick(self) -> None:
         started_at = START - timedelta(hours=1)
-        check = definitions.find(self.store, "check", CHECK)
+        check = references.load_definition(self.store, "check", CHECK)
         due_checks.watch_for_silence(self.store, check.id, started_at=started_at, now=self.world.clock())
         self.world.tick()
 
@@ -454,7 +455,7 @@ class AlertMachine(RuleBasedStateMachine):
             return list(connection.execute(sa.select(table).order_by(table.c.id)))
 
     def _hooks(self) -> list[catalog.Definition]:
-        return definitions.list_all(self.store, "hook")
+        return references.load_definitions(self.store, "hook")
 
 
 def _together(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Outcome, RunStatus
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.runs.service import due_checks
 from app.runs.service.finalising import EndedRun
 from tests.support.fakes import START, answered, failed, hits
@@ -41,7 +41,7 @@ def _states(world: World) -> list[str]:
 
 
 def _watch(world: World, now: datetime) -> bool:
-    check = definitions.find(world.store, "check", CHECK)
+    check = references.load_definition(world.store, "check", CHECK)
     return due_checks.watch_for_silence(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
 
 
@@ -375,4 +375,4 @@ def test_alerts_are_listed_by_check_and_state(world: World) -> None:
     assert len(world.alerts(check=CHECK)) == 1
     assert len(world.alerts(state="firing")) == 1
     assert world.alerts(state="resolved") == []
-    assert definitions.find(world.store, "check", CHECK).slug == CHECK
+    assert references.load_definition(world.store, "check", CHECK).slug == CHECK

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from app.alerts.pages import limits
+from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.detection.service import baselines
 from app.runs.service.finalising import EndedRun
@@ -116,7 +117,7 @@ def test_accepting_the_present_resolves_the_guard_and_compares_with_the_run_afte
     carry_out(world, 1)
     carry_out(world, 2, KEYS[:30])
     assert [alert["state"] for alert in world.alerts()] == ["firing"]
-    baselines.accept(world.store, CHECK, by="ann", note=None, now=world.clock.advance(1))
+    transitions.accept_baseline(world.store, CHECK, by="ann", note=None, now=world.clock.advance(1))
     (alert,) = world.alerts()
     assert alert["state"] == "resolved"
     runs = carry_out(world, 3, KEYS[:30])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.reports.service import overview
 from app.reports.service.overview import CheckFilter
 from app.runs.service import due_checks
@@ -34,7 +34,7 @@ def _begun(store: Store) -> World:
 
 def _watch(world: World, **more: Any) -> bool:
     """Look at the check as a worker that started long ago does."""
-    check = definitions.find(world.store, "check", CHECK)
+    check = references.load_definition(world.store, "check", CHECK)
     moments = {"started_at": START - timedelta(days=9), "now": world.clock(), **more}
     return due_checks.watch_for_silence(world.store, check.id, **moments)
 

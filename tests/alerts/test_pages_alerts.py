@@ -16,7 +16,7 @@ from app.alerts.store import AlertFilter
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.values import Outcome
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.hooks.domain import Receipt
 from app.runs.service import due_checks
 from tests.support.fakes import answered, hits
@@ -391,7 +391,7 @@ def test_a_rule_that_is_gone_is_told_in_words_not_in_those_of_programs(firing: S
 def test_a_check_of_which_nothing_comes_is_told_with_its_deadline(pages: Site) -> None:
     world = pages.world
     world.clock.advance(1200)
-    check = definitions.find(world.store, "check", "watch")
+    check = references.load_definition(world.store, "check", "watch")
     started = world.clock() - timedelta(days=1)
     assert due_checks.watch_for_silence(world.store, check.id, started_at=started, now=world.clock())
     shown = pages.page("/alerts/1")

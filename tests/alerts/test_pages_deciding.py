@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.detection.service import baselines
 from app.diagnosis.service import reanchoring
 from app.diagnosis.tables import reanchors
@@ -70,7 +70,7 @@ def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_
     shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "accept"}))
     assert "1 judgment replaced" in shown.one("div", role="status").text
     assert not shown.all("input", name="proposal")
-    expected = definitions.find_canary(sqlite_store, "suite", KEY).body["expected_chunks"]
+    expected = references.load_canary(sqlite_store, "suite", KEY).body["expected_chunks"]
     assert [chunk["id"] for chunk in expected] == [f"{KEY}@2"]
 
 
@@ -113,7 +113,7 @@ def test_what_is_rejected_stays_as_it_was(sqlite_store: Store) -> None:
     (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
     shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "reject"}))
     assert "1 proposal rejected" in shown.one("div", role="status").text
-    assert definitions.find_canary(sqlite_store, "suite", KEY).body["expected_chunks"][0]["id"] == KEY
+    assert references.load_canary(sqlite_store, "suite", KEY).body["expected_chunks"][0]["id"] == KEY
 
 
 def test_a_canary_of_a_file_gives_something_to_commit(sqlite_store: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 from app.alerts.silences.pages import matchers_text
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
-from app.catalog.service import definitions
+from app.catalog.service import references
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site
@@ -46,7 +46,7 @@ def _make(pages: Site, **fields: Any) -> Any:
 
 
 def _body(pages: Site, slug: str = "rebuild") -> dict[str, Any]:
-    return dict(definitions.find(pages.world.store, "silence", slug).body)
+    return dict(references.load_definition(pages.world.store, "silence", slug).body)
 
 
 def _section(shown: Page, heading: str) -> str:
@@ -135,7 +135,7 @@ def test_a_preview_names_the_checks_and_rules_before_anything_is_saved(pages: Si
     told = _section(pages.page(f"/new-silence?{everything}"), "preview-title")
     assert "2 of 2 checks" in told
     assert "1 open alert would be silenced now: threshold-coverage of watch" in told
-    assert definitions.list_all(pages.world.store, "silence") == []
+    assert references.load_definitions(pages.world.store, "silence") == []
 
 
 def test_a_preview_says_that_nothing_would_be_silenced(pages: Site) -> None:
@@ -216,13 +216,13 @@ def test_what_is_wrong_is_said_beside_the_field_and_nothing_saved(
     shown = page(_make(pages, **fields), 422)
     assert message in shown.one("span", id=f"wrong-{field}").text
     assert "Nothing was saved" in shown.one("div", role="alert").text
-    assert definitions.list_all(pages.world.store, "silence") == []
+    assert references.load_definitions(pages.world.store, "silence") == []
 
 
 def test_a_silence_about_nothing_is_refused(pages: Site) -> None:
     shown = page(_make(pages, checks=()), 422)
     assert "Must say what it is about" in shown.one("div", role="alert").text
-    assert definitions.list_all(pages.world.store, "silence") == []
+    assert references.load_definitions(pages.world.store, "silence") == []
 
 
 def test_what_was_typed_is_kept_when_it_is_refused(pages: Site) -> None:
@@ -286,7 +286,7 @@ def test_a_key_that_may_only_read_silences_nothing(pages: Site) -> None:
     token = csrf(client)
     for path in ("/new-silence", "/silences/rebuild/edit", "/silences/rebuild/end"):
         assert client.post(path, data={**ONCE, "csrf": token}).status_code == 403, path
-    assert definitions.find(pages.world.store, "silence", "rebuild").archived_at is None
+    assert references.load_definition(pages.world.store, "silence", "rebuild").archived_at is None
 
 
 def test_what_people_wrote_is_only_text(pages: Site) -> None:

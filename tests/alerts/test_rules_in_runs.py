@@ -11,7 +11,8 @@ from app.base.errors import ConflictError, InvalidInputError
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.service import definitions
 from app.records.service import runs
 from app.runs.service import rescoring
 from tests.support.fakes import answered, failed, hits
@@ -130,7 +131,7 @@ def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(store: St
             store, parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c04")]}), now=world.clock()
         )
     definitions.archive_canary(store, "api", "c04", now=world.clock())
-    assert [row.key for row in definitions.list_canaries(store, "api", limit=9)] == ["c03"]
+    assert [row.key for row in references.load_canaries(store, "api", limit=9)] == ["c03"]
 
 
 def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: Store) -> None:

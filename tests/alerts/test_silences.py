@@ -25,8 +25,9 @@ from app.base.schedules import Schedule, parse_schedule
 from app.base.values import Severity
 from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import API, FILE
+from app.definitions.service import applying, definitions
 from app.hooks.domain import Receipt
 from app.hooks.service import hooks
 from app.operation.worker import Worker
@@ -382,13 +383,13 @@ def test_no_more_silences_may_be_in_force_than_can_be_looked_at_all_the_time(wor
 
     with pytest.raises(InvalidInputError, match="no more than 200 silences may be in force, and this would make 201"):
         put(201)
-    assert definitions.list_all(world.store, "silence") == []
+    assert references.load_definitions(world.store, "silence") == []
     put(200)
     silence(world, slug="s7")  # a change is not one more
     with pytest.raises(InvalidInputError, match="delete those that are over"):
         silence(world, slug="one-more")
     with pytest.raises(NotFoundError):
-        definitions.find(world.store, "silence", "one-more")
+        references.load_definition(world.store, "silence", "one-more")
     lift(world, "s7")
     silence(world, slug="one-more")
 
@@ -403,7 +404,7 @@ def test_how_often_people_are_reminded_stands_in_the_check() -> None:
 
 
 def test_a_check_stored_before_there_were_reminders_is_no_change(world: World) -> None:
-    before = definitions.find(world.store, "check", CHECK)
+    before = references.load_definition(world.store, "check", CHECK)
     assert "remind" in before.body
     older = {name: value for name, value in before.body.items() if name != "remind"}
     with world.store.write() as connection:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from app.alerts.documents import read_rules, rule_in_words, rules_in_force, rules_yaml
 from app.alerts.domain.rules import RunFacts, SlowerLimits, condition, default_slower_rule, silent_rules
 from app.alerts.domain.telling import AlertFacts, alert_advice, alert_summary
-from app.alerts.service import explanations
+from app.alerts.service import explanations, transitions
 from app.alerts.service import explanations as alert_details
 from app.base.aggregates import Aggregates
 from app.base.db.engine import Store
@@ -19,7 +19,6 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome, Rule, RuleKind, Severity
 from app.catalog.documents.documents import CheckDocument
-from app.detection.service import baselines
 from app.detection.tables import baselines as baseline_rows
 from app.detection.tables import detections
 from app.records.service import runs
@@ -324,7 +323,7 @@ def test_the_present_that_is_accepted_as_normal_ends_it(store: Store) -> None:
     define(world)
     run(world, 0.02, LEARNED + 1)
     run(world, 1.0, 3)
-    baselines.accept(store, CHECK, by="ann", note=None, now=world.clock())
+    transitions.accept_baseline(store, CHECK, by="ann", note=None, now=world.clock())
     assert [one["state"] for one in slower_alerts(world)] == ["resolved"]
     run(world, 1.0, LEARNED + 1)
     assert explained(world)["reason"].startswith("median latency 1 s is not above 3 s (baseline 1 s)")

@@ -17,8 +17,9 @@ from app.base.db.engine import Store
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE
+from app.definitions.service import definitions
 from tests.support.annotation_tasks import Desk
 from tests.support.present import present
 
@@ -37,7 +38,7 @@ def adopt(desk: Desk, **more: Any) -> Any:
 
 
 def expected(store: Store, key: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = definitions.find_canary(store, "suite", key).body["expected_chunks"]
+    found: list[dict[str, Any]] = references.load_canary(store, "suite", key).body["expected_chunks"]
     return found
 
 

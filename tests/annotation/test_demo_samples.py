@@ -10,16 +10,17 @@ from functools import partial
 import pytest
 
 from app.annotation.documents import TaskDocument, read_annotations
-from app.annotation.service import demo_samples, results, tasks
+from app.annotation.service import results, tasks
 from app.annotation.store import tasks as rows
 from app.base.db.engine import Store
 from app.base.documents.texts import Source
 from app.base.values import Answer, Category, Outcome, Ranking, Segment
-from app.catalog.domain.suites import SEGMENT_TARGETS, CanaryKind, compose
 from app.demo.corpus import read_corpus
 from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
+from app.scoring.suites import SEGMENT_TARGETS, CanaryKind, compose
+from app.traffic import demo_samples
 from app.traffic import service as traffic
 from app.traffic.documents import read_traffic
 from tests.support import demo_suite

@@ -13,7 +13,7 @@ from app.annotation.service import results
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
 from app.catalog.domain.judgments import are_self_judged, collect_sources, is_own_pool, labelled
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.catalog.service.snapshots import is_self_judged
 from app.cli import app
@@ -204,7 +204,7 @@ def graded(store: Store, **owner: Any) -> Desk:
 
 
 def sources(store: Store) -> set[str | None]:
-    chunks = definitions.find_canary(store, "suite", "refunds").body["expected_chunks"]
+    chunks = references.load_canary(store, "suite", "refunds").body["expected_chunks"]
     return {chunk["source"] for chunk in chunks if chunk["id"] != "doc-refunds"}
 
 

@@ -14,7 +14,7 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind
 from app.base.values import Outcome
-from app.catalog.service import definitions
+from app.definitions.service import definitions
 from tests.support.annotation_tasks import QUERIES, Desk
 from tests.support.present import present
 

@@ -13,7 +13,7 @@ from app.answers.service import answering
 from app.base.db.engine import Store, to_us
 from app.base.errors import InvalidInputError
 from app.base.jobs.values import JobKind
-from app.records.service import charts
+from app.reports.service import charts
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.answered_world import JUDGE, answered_world, answers_page, with_texts
 from tests.support.fakes import START

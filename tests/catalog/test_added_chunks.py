@@ -1,7 +1,7 @@
 """Hits that are ticked in the editor of a canary join its expected chunks, each once."""
 
 from app.base.web.forms import Form
-from app.catalog.pages.canary_editor import add_chunks
+from app.definitions.pages.canary_editor import add_chunks
 
 
 def texts(form: Form) -> set[str]:

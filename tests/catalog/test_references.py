@@ -14,9 +14,10 @@ from app.base.values import RunStatus
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import API, FILE
 from app.catalog.store import definitions as rows
+from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
 from tests.support.blocking import begin, overtaken
 from tests.support.fakes import START
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.databases
 
 
 def _keys(store: Store, suite: str = "suite") -> list[tuple[str, str]]:
-    return [(one.key, one.managed_by) for one in definitions.list_canaries(store, suite)]
+    return [(one.key, one.managed_by) for one in references.load_canaries(store, suite)]
 
 
 def _suite(*canaries: Mapping[str, Any]) -> SuiteDocument:
@@ -93,7 +94,7 @@ def test_files_may_drop_what_an_archived_check_used(shared: World) -> None:
     definitions.archive(shared.store, "check", "mine", now=START)
     shared.apply({"suite": "other", "canaries": []})
     with pytest.raises(NotFoundError):
-        definitions.find(shared.store, "suite", "suite")
+        references.load_definition(shared.store, "suite", "suite")
 
 
 def test_a_difference_nobody_could_apply_is_refused_as_applying_it_is(store: Store) -> None:
@@ -124,7 +125,7 @@ def test_a_check_put_while_its_parts_are_archived_is_refused_or_keeps_them(store
         refused = [type(one) for one in race(2, act) if one is not None]
         assert len(refused) == 1, number
         if refused == [ConflictError]:
-            definitions.find(store, kind, slug)
+            references.load_definition(store, kind, slug)
             definitions.archive(store, "check", "mine", now=START)
 
 
@@ -146,7 +147,7 @@ def test_a_form_and_an_apply_that_change_a_check_at_once_do_not_block_each_other
     """Both hold what a check uses before the check itself: else each would wait for what the other holds."""
     world = World(store=postgresql_store)
     applying.apply(postgresql_store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
-    before = definitions.find(postgresql_store, "check", CHECK)
+    before = references.load_definition(postgresql_store, "check", CHECK)
     document = parse_document(CheckDocument, {**before.body, "slug": CHECK, "k": 7})
 
     def put() -> None:
@@ -204,7 +205,7 @@ def test_a_floor_no_run_computes_is_refused_with_the_check_that_would_not(store:
     assert _refused(lambda: put(_check())) == [f"suite: {UNCOMPUTED.format('mine')}"]
     put(_check(cutoffs=[7]))
     assert _refused(lambda: put(_check())) == [f"suite: {UNCOMPUTED.format('mine')}"]
-    assert definitions.find(store, "check", "mine").body["cutoffs"] == [7]
+    assert references.load_definition(store, "check", "mine").body["cutoffs"] == [7]
 
 
 def test_a_floor_no_run_computes_is_refused_with_the_canary(shared: World) -> None:

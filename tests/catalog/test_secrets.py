@@ -29,10 +29,10 @@ from app.catalog.documents.secret_fields import (
     split_secrets,
     with_placeholders,
 )
-from app.catalog.service import definitions
 from app.catalog.service.vault import KEY_FILE, open_vault, rotate, rotate_key_file
 from app.catalog.tables import definition_versions
 from app.cli import app
+from app.definitions.service import definitions
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.conftest import Databases
 from tests.support.api_service import Api, api

@@ -11,7 +11,8 @@ import pytest
 from app.base.db.cache import ByteCache
 from app.base.documents.validation_messages import parse_document
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import definitions, suites
+from app.catalog.service import references, suites
+from app.definitions.service import definitions
 from app.records.service import results, runs
 from app.records.service.runs import CanaryFilter
 from app.reports.service import check_details
@@ -159,9 +160,9 @@ def cost(world: World, reads: Reads, act: Callable[[], object]) -> Cost:
 ASKED: dict[str, Callable[[World], object]] = {
     "page of a check": lambda world: site(world.store).page(f"/checks/{CHECK}"),
     "health": lambda world: runs.health(world.store, CHECK),
-    "canary": lambda world: definitions.find_canary(world.store, "suite", "c0003"),
+    "canary": lambda world: references.load_canary(world.store, "suite", "c0003"),
     "keys of new canaries": lambda world: suites.assign_suite_keys(world.store, "suite", [{"query": "c0003"}]),
-    "canaries": lambda world: definitions.list_canaries(world.store, "suite", after="c0001", limit=5),
+    "canaries": lambda world: references.load_canaries(world.store, "suite", after="c0001", limit=5),
     "runs": lambda world: runs.list_runs(world.store, CHECK, before=None, limit=10),
     "results": lambda world: results.results(world.store, "2", limit=5),
     "results of one canary": lambda world: results.results(world.store, "2", keys=["c0003"]),

@@ -9,10 +9,10 @@ from typer.testing import CliRunner, Result
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
 from app.catalog.documents.canary_files import suite_notes
-from app.catalog.domain.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
 from app.catalog.service import suites
 from app.catalog.service.references import API, FILE
 from app.cli import app
+from app.scoring.suites import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
 from tests.support.api_service import CANARIES, api
 from tests.support.world import World, canary, documents, page
 

@@ -17,13 +17,14 @@ from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.documents import CheckDocument, read_body
-from app.catalog.domain.suites import suite_hash
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.catalog.store import definitions as catalog
 from app.catalog.store import suites
 from app.config import Settings
+from app.definitions.service import applying
 from app.main import Service, create_app, open_service
+from app.scoring.suites import suite_hash
 from tests.conftest import DIALECTS, Databases
 from tests.support.asgi_client import TestClient
 from tests.support.fakes import FakeProbe
@@ -93,7 +94,10 @@ def opened(upgraded: str, tmp_path: Path, stores: Callable[..., Store]) -> Itera
 
 def _variables(store: Store) -> dict[str, str]:
     """Give what the files leave open, as the database has it."""
-    retriever, hook = definitions.find(store, "retriever", "docs"), definitions.find(store, "hook", "ops")
+    retriever, hook = (
+        references.load_definition(store, "retriever", "docs"),
+        references.load_definition(store, "hook", "ops"),
+    )
     vault = Vault(FIRST_KEY)
     header, secret = vault.decrypt(retriever.secrets), vault.decrypt(hook.secrets)
     return {
@@ -104,7 +108,7 @@ def _variables(store: Store) -> dict[str, str]:
 
 
 def _revisions(store: Store) -> dict[tuple[str, str], int]:
-    return {name: definitions.find(store, *name).revision for name in NAMES}
+    return {name: references.load_definition(store, *name).revision for name in NAMES}
 
 
 def test_unchanged_files_change_nothing_after_an_upgrade(

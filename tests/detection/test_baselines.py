@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from app.alerts.service import transitions
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
@@ -42,7 +43,7 @@ def _show(world: World) -> BaselineView:
 
 
 def _accept(world: World, note: str | None = None) -> None:
-    baselines.accept(world.store, CHECK, by="ops", note=note, now=world.clock.advance(1))
+    transitions.accept_baseline(world.store, CHECK, by="ops", note=note, now=world.clock.advance(1))
 
 
 def _pin(world: World, run: int | str) -> None:

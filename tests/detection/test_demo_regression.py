@@ -8,17 +8,17 @@ import httpx2
 from app.base.db.engine import Store
 from app.base.values import Trigger
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import applying
 from app.catalog.service.references import FILE
 from app.config import load_settings
+from app.definitions.service import applying
 from app.demo.server import create_demo
 from app.detection.service import baselines
 from app.probe_wiring import build_probe
 from app.records.domain import ResultView
 from app.records.service import results
+from app.records.service.plans import Planner
 from app.runs.service import due_checks, runs
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import Planner
 from tests.support.living import serving
 from tests.support.present import present
 from tests.support.world import World

@@ -10,9 +10,9 @@ from app.base.values import Ranking
 from app.detection.domain.sentences import score_drift, top_overlap
 from app.detection.domain.views import DriftKind, StoredDrift
 from app.detection.service import replay as drifting
+from app.records.service.plans import Planner
 from app.records.store import results
 from app.records.store.queue import ClaimedRun
-from app.runs.service.plans import Planner
 from app.scoring.rankings import round_ranking
 from tests.support.fakes import answered, hits
 from tests.support.world import World, canary, page, statements

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.catalog.store import definitions
@@ -161,7 +162,7 @@ def test_what_is_no_habit_of_the_check_cannot_be_refused(on_sqlite: World) -> No
 
 def test_accepting_the_present_forgets_habits(on_sqlite: World) -> None:
     world = _with_habit(on_sqlite)
-    baselines.accept(world.store, CHECK, by="ann", note=None, now=NOW)
+    transitions.accept_baseline(world.store, CHECK, by="ann", note=None, now=NOW)
     carry_out(world, 1)
     assert baselines.show(world.store, CHECK).habits == []
 

@@ -7,7 +7,7 @@ import pytest
 from app.alerts.domain.rules import suggested_bound
 from app.alerts.service import explanations
 from app.base.db.engine import Store
-from app.catalog.service import definitions
+from app.catalog.service import references
 from tests.support.fakes import answered, hits
 from tests.support.pages_service import Site
 from tests.support.world import CHECK, World, canary, page
@@ -83,10 +83,10 @@ def test_the_button_adds_the_bound_and_keeps_the_detector(site: Site) -> None:
         shown = site.page("/checks/mine")
         (button,) = [one for one in shown.all("button") if one.get("aria-label") == "Alert below 0.73, coverage"]
         assert button.text == "Alert below 0.73"
-        revision = str(definitions.find(site.world.store, "check", "mine").revision)
+        revision = str(references.load_definition(site.world.store, "check", "mine").revision)
         form = {"measure": "coverage", "below": "0.73", "revision": revision}
         assert client.post("/checks/mine/suggested-rules", data=form).status_code == 303
-        body = definitions.find(site.world.store, "check", "mine").body
+        body = references.load_definition(site.world.store, "check", "mine").body
         assert [(rule["kind"], (rule["critical"] or {}).get("below")) for rule in body["rules"]] == [
             ("regression", None),
             ("threshold", 0.73),
@@ -103,7 +103,7 @@ def test_a_check_of_a_file_shows_the_lines_to_commit_and_cannot_be_changed_here(
     shown = site.page(f"/checks/{CHECK}")
     assert any("measure: coverage" in one.text and "below: 0.73" in one.text for one in shown.all("pre"))
     assert not [one for one in shown.all("button") if "Alert below" in one.text]
-    revision = str(definitions.find(site.world.store, "check", CHECK).revision)
+    revision = str(references.load_definition(site.world.store, "check", CHECK).revision)
     form = {"measure": "coverage", "below": "0.73", "revision": revision}
     assert site.client().post(f"/checks/{CHECK}/suggested-rules", data=form).status_code == 409
-    assert definitions.find(site.world.store, "check", CHECK).body["rules"] == []
+    assert references.load_definition(site.world.store, "check", CHECK).body["rules"] == []

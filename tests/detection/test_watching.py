@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment, Outcome
-from app.catalog.domain.suites import watched_members
 from app.detection import store as detection
 from app.detection.service import baselines
 from app.operation.service import retention
+from app.records.service.plans import Planner
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import Planner
 from app.runs.service.runs import execute
 from app.scoring.evaluation import Panel
+from app.scoring.suites import watched_members
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import answered, failed, hits
 from tests.support.present import present
@@ -263,7 +264,7 @@ def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_
     note = present(present(baselines.show(on_sqlite.store, CHECK).warm_up).note)
     assert note.startswith(f"learning waits while alert regression stands; {why}; no baseline yet")
     expect_retraced(on_sqlite)
-    baselines.accept(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
+    transitions.accept_baseline(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
     carry_out(on_sqlite, LEARNED, KEYS[:3])
     assert [alert["state"] for alert in on_sqlite.alerts()] == ["resolved"]
     assert present(baselines.show(on_sqlite.store, CHECK).learned).runs == LEARNED
@@ -310,7 +311,7 @@ def test_a_baseline_chosen_while_a_run_ends_is_heeded_by_that_run(learned: World
 
     def accept(look: int) -> None:
         if look == last:
-            baselines.accept(learned.store, CHECK, by="somebody", note=None, now=learned.clock.now)
+            transitions.accept_baseline(learned.store, CHECK, by="somebody", note=None, now=learned.clock.now)
 
     learned.clock = Interrupted(now=learned.clock.now, act=accept)
     run = learned.run()

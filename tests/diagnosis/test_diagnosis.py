@@ -13,13 +13,13 @@ from app.alerts.service.views import summaries
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome
-from app.catalog.service import definitions
 from app.catalog.store import definitions as stored_definitions
+from app.definitions.service import definitions
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service.diagnoses import OnDemand
 from app.diagnosis.store import marks_before
 from app.operation.service import retention
-from app.records.service import canary_views
+from app.reports.service import canary_views
 from tests.support.library import API, TEXTS, Diagnosed, shelf
 from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, regressed

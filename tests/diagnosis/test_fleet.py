@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from app.alerts.domain.evidence import CAUSE_WORDS
 from app.base.values import Cause
-from app.catalog.domain.suites import Group, GroupKind
 from app.diagnosis.domain.common_causes import Member, Shape, fleet
+from app.scoring.suites import Group, GroupKind
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")
 SEARCH = Group(kind=GroupKind.TAG, name="search")

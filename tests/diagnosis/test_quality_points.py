@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
-from app.catalog.domain.suites import reach
 from app.diagnosis.domain.quality import (
     Answered,
     Chunk,
@@ -28,6 +27,7 @@ from app.diagnosis.domain.views import Mark
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.retrievers.domain.views import StoredFinding, StoredPair
 from app.scoring.matching import match, prepare
+from app.scoring.suites import reach
 from tests.support.fakes import hits
 
 SENTENCES = [

@@ -14,8 +14,9 @@ from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.cli import app
+from app.definitions.service import definitions
 from app.diagnosis import store as stored
 from app.diagnosis.documents import Replacement, patch_text
 from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
@@ -45,7 +46,7 @@ def _decide(setting: Diagnosed, **wanted: Any) -> ReanchorDecision:
 
 
 def _expected(setting: Diagnosed, key: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = definitions.find_canary(setting.store, "suite", key).body["expected_chunks"]
+    found: list[dict[str, Any]] = references.load_canary(setting.store, "suite", key).body["expected_chunks"]
     return found
 
 
@@ -175,7 +176,7 @@ def test_what_is_no_proposal_of_the_check_is_refused_and_nothing_is_done(sqlite_
 def _propose_again(setting: Diagnosed, key: str, many: int) -> None:
     """Let so many more proposals wait, as if of many canaries like this one."""
     with setting.store.write() as connection:
-        check = definitions.find(setting.store, "check", "watch").id
+        check = references.load_definition(setting.store, "check", "watch").id
         rows = stored.list_reanchors(connection, check, state=None, limit=10)
         mine = next(row for row in rows if row.key == key)
         for number in range(many):

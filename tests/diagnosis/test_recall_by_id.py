@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from app.alerts.service import transitions
 from app.base.db.engine import Store
-from app.detection.service import baselines
 from app.reports.documents.reports import report_markdown
 from app.reports.service import reports
 from tests.support.library import TEXTS, Diagnosed, shelf
@@ -56,7 +56,7 @@ def test_the_cause_with_both_recalls_stands_in_reasons_pages_alert_and_notificat
 
 def test_once_it_is_accepted_the_pages_say_so_for_as_long_as_the_ids_differ(setting: Diagnosed) -> None:
     renamed(setting)
-    baselines.accept(setting.world.store, CHECK, by="somebody", note=None, now=setting.world.clock())
+    transitions.accept_baseline(setting.world.store, CHECK, by="somebody", note=None, now=setting.world.clock())
     later = renamed(setting)
     pages = Site(world=setting.world)
     assert pages.client().get(f"/v1/runs/{later}").json()["reasons"] == []

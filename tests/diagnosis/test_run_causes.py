@@ -10,9 +10,9 @@ import pytest
 
 from app.alerts.domain.evidence import ChangedCanaries
 from app.alerts.domain.telling import AlertFacts, alert_summary
+from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
-from app.detection.service import baselines
 from app.diagnosis import store as run_causes
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
@@ -280,7 +280,7 @@ def test_it_ends_once_people_accept_things_as_they_are(sqlite_store: Store) -> N
     setting.run()
     setting.library.chunks = recut(TEXTS)
     setting.run()
-    baselines.accept(sqlite_store, "watch", by="somebody", note=None, now=setting.world.clock())
+    transitions.accept_baseline(sqlite_store, "watch", by="somebody", note=None, now=setting.world.clock())
     after = setting.run()
     assert not any("re-cut" in reason for reason in setting.world.shown(after)["reasons"])
 

@@ -11,8 +11,8 @@ from app.base.db.engine import Store, to_us
 from app.base.jobs.jobs import at_hand
 from app.base.jobs.values import JobKind
 from app.base.values import Answer, Outcome
-from app.catalog.service import applying
 from app.catalog.service.references import API
+from app.definitions.service import applying
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
 from app.experiments.service import shadows
 from app.experiments.store import shadows as rows

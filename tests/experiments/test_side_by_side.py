@@ -14,8 +14,8 @@ from app.annotation.store.annotations import PairItem
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
-from app.catalog.service import applying
 from app.catalog.service.references import API
+from app.definitions.service import applying
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
 from app.experiments.domain.interleaving import ComparedPair, count_preferences
 from app.experiments.service import promotions, shadows

@@ -15,7 +15,7 @@ from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.vault import Vault
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.tables import definition_versions
 from app.hooks.client.webhook import Sender, send_webhook
 from app.hooks.domain import Hook, Message, Receipt
@@ -165,7 +165,7 @@ def test_a_receiver_that_is_gone_disables_its_hook(store: Store) -> None:
         world = _real_world(store, receiver)
         _break(world)
         assert _state(world.deliver(send=real_send)) == "dead"
-        hook = definitions.find(world.store, "hook", "hook-0")
+        hook = references.load_definition(world.store, "hook", "hook-0")
         assert hook.disabled_reason is not None
         assert "410" in hook.disabled_reason
         _heal(world)
@@ -175,7 +175,7 @@ def test_a_receiver_that_is_gone_disables_its_hook(store: Store) -> None:
         with pytest.raises(ConflictError, match="disabled"):
             deliveries.send_test(world.store, "hook-0", now=world.clock())
         world.apply(_page(f"{receiver.url}/hook"))  # saved again, unchanged
-        assert definitions.find(world.store, "hook", "hook-0").disabled_reason is None
+        assert references.load_definition(world.store, "hook", "hook-0").disabled_reason is None
         _heal(world)
         _break(world)
         assert _state(world.deliver(send=real_send)) == "delivered"
@@ -290,7 +290,7 @@ def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(store: Store)
     world.apply(_page("http://one.test/", "http://two.test/"))
     with store.write() as connection:
         token = Vault("a key that is known no more").encrypt({"secret": "x"})
-        hook = definitions.find(store, "hook", "hook-0")
+        hook = references.load_definition(store, "hook", "hook-0")
         table = definition_versions
         connection.execute(sa.update(table).where(table.c.id == hook.version_id).values(secrets=token))
     _break(world)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service import hooks as dead_letters
@@ -199,7 +199,7 @@ def test_a_late_410_does_not_disable_a_hook_that_was_mended_meanwhile(world: Wor
     settled = world.deliver(send=_meanwhile(world, GONE, MOVED))
     assert settled is not None
     assert settled.state == "pending"
-    assert definitions.find(world.store, "hook", "ops").disabled_reason is None
+    assert references.load_definition(world.store, "hook", "ops").disabled_reason is None
     world.clock.advance(60)
     world.deliver()
     assert _told(world) == [("alert.opened", "delivered")]  # where it now leads

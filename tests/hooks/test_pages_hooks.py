@@ -11,8 +11,9 @@ import yaml
 from app.base.addresses import hook_policy
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE
+from app.definitions.service import applying, definitions
 from app.hooks.client.webhook import Sender
 from app.hooks.documents import HookDocument
 from app.hooks.domain import Receipt
@@ -63,7 +64,7 @@ def _make(pages: Site, kind: str = "webhook", slug: str = "chat", **more: str) -
 
 
 def _body(pages: Site, slug: str = "chat") -> dict[str, Any]:
-    return dict(definitions.find(pages.world.store, "hook", slug).body)
+    return dict(references.load_definition(pages.world.store, "hook", slug).body)
 
 
 def _secret(pages: Site, slug: str = "chat") -> dict[str, Any]:
@@ -245,7 +246,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_replaced(pages: Site) -> No
 
 def test_what_somebody_else_changed_meanwhile_is_not_overwritten(pages: Site) -> None:
     _make(pages)
-    stale = definitions.find(pages.world.store, "hook", "chat").revision
+    stale = references.load_definition(pages.world.store, "hook", "chat").revision
     assert _change(pages, timeout="30s").status_code == 303
     shown = page(_change(pages, timeout="40s", revision=str(stale)), 409)
     assert "changed by somebody else" in shown.text
@@ -342,7 +343,7 @@ def test_a_disabled_hook_says_so_and_takes_no_test(pages: Site) -> None:
     assert "Disabled: " in shown.text
     assert "disabled" in _row(pages.page("/hooks"), "chat")
     assert _change(pages).status_code == 303
-    assert definitions.find(pages.world.store, "hook", "chat").disabled_reason is None
+    assert references.load_definition(pages.world.store, "hook", "chat").disabled_reason is None
 
 
 def test_dead_deliveries_say_why_and_are_replayed_one_by_one(pages: Site) -> None:
@@ -604,7 +605,7 @@ def test_rest_answers_409_unless_forced(paged: Site) -> None:
 
 def _check_body(pages: Site) -> dict[str, Any]:
     names = ("suite", "retriever", "schedule", "rules")
-    stored = definitions.find(pages.world.store, "check", "watch").body
+    stored = references.load_definition(pages.world.store, "check", "watch").body
     return {name: stored[name] for name in names}
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx2
 
+from app.base.api.requests import PROBE_LIMITER
 from app.base.db.engine import Store
 from app.base.values import Answer
-from app.retrievers.api.trials import PROBE_LIMITER
 from tests.retrievers.test_pages_wizard import MAPPED
 from tests.support.browser import served
 from tests.support.fakes import FakeProbe, answered, hits

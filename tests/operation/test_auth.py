@@ -26,7 +26,7 @@ from app.base.api.requests import Attempts
 from app.base.db.api_keys import ended_sessions
 from app.base.db.engine import from_us
 from app.base.errors import ConfigurationError
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.config import Settings
 from app.hooks.domain import Receipt
 from app.main import open_service
@@ -466,7 +466,7 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
         sent = {"data": {name: TOKENS[-1] if text == ITEM else text for name, text in body.fields.items()}}
     if isinstance(body, Form) and address.endswith(("/edit", "/suggested-rules")):
         _, kinds, slug, _ = address.split("/")
-        opened_with = definitions.find(service.service.store, kinds.removesuffix("s"), slug).revision
+        opened_with = references.load_definition(service.service.store, kinds.removesuffix("s"), slug).revision
         sent = {"data": {**body.fields, "revision": str(opened_with)}}
     return service.client.request(method, address, **sent, headers=headers, follow_redirects=False)
 

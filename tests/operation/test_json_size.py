@@ -22,8 +22,9 @@ from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.secret_fields import content_hash
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder
-from app.catalog.service import applying, suites
+from app.catalog.service import suites
 from app.catalog.service.references import API
+from app.definitions.service import applying
 from tests.support.api_service import api
 from tests.support.fakes import START
 

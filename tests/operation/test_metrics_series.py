@@ -20,12 +20,12 @@ from app.catalog.documents.documents import MOST_CANARY_METRICS
 from app.hooks.client.receiver_answers import HookError
 from app.hooks.domain import Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
+from app.records.service.plans import config_hash
 from app.reports.metrics import Exposition
 from app.reports.metrics.state import state_families
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, HookState, State
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import config_hash
 from app.scoring.measures import CUTOFFS, mean_name, measures_for
 from tests.support.api_service import CANARIES, CHECK, Api, api, bearer
 from tests.support.world import COVERAGE, World, canary, page

@@ -10,9 +10,9 @@ import pytest
 
 from app.base.values import Answer, Outcome
 from app.hooks.domain import Receipt
+from app.records.service.plans import SHARD, Planner
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs
-from app.runs.service.plans import SHARD, Planner
 from tests.support.api_service import CANARIES, HOOK_SECRET, Api, Obedient, api
 from tests.support.living import until
 

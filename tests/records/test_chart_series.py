@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
+from app.alerts.service import transitions
 from app.base.db.engine import Store, to_us
 from app.base.values import Outcome
 from app.detection.domain.views import EvidenceSeries, NormalRange
-from app.detection.service import baselines, reports
+from app.detection.service import reports
 from app.diagnosis import pages as quality_charts
 from app.diagnosis.service.quality import report
 from app.records.domain import Gap, GapReason, MeasureSeries
-from app.records.service import charts
 from app.records.store.series import Point
+from app.reports.service import charts
 from tests.support.fakes import answered, failed, hits
 from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page, statements
@@ -172,7 +173,7 @@ def test_usual_is_what_98_of_100_runs_of_the_baseline_had(alone: World) -> None:
     alone.probe.all_miss()
     alone.run()
     assert _series(alone)["usual"] == usual, "a fault is learned by nobody"
-    baselines.accept(alone.store, CHECK, by="Ada", note=None, now=alone.clock())
+    transitions.accept_baseline(alone.store, CHECK, by="Ada", note=None, now=alone.clock())
     assert _series(alone)["usual"] is None
 
 

@@ -15,7 +15,7 @@ from app.diagnosis import documents as diagnosis_sentences
 from app.diagnosis.domain.views import DiagnosisEvidence
 from app.records.domain import CanaryState
 from app.records.pages import layout_band
-from app.records.service.canary_views import FailedRuns, load_canary
+from app.reports.service.canary_views import FailedRuns, load_canary
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Element, Page
 from tests.support.library import API, Diagnosed, shelf

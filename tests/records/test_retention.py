@@ -16,9 +16,10 @@ from app.base.values import Outcome
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries
 from app.operation.service import retention
-from app.records.service import charts, runs
+from app.records.service import runs
 from app.records.store import pruning
 from app.records.store.results import RankingBody
+from app.reports.service import charts
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
 

@@ -21,8 +21,9 @@ from app.base.jobs.values import JobKind, Room
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.store import definitions as rows
+from app.definitions.service import definitions
 from app.hooks.domain import Hook, HookKind, Receipt
 from app.hooks.notices import body_of
 from app.hooks.service.deliveries import notice
@@ -268,7 +269,7 @@ def test_the_body_is_frozen_and_retried_like_any_other(world: World) -> None:
 
 
 def test_a_disabled_hook_leaves_a_dead_letter_that_can_be_replayed(world: World) -> None:
-    hook = definitions.find(world.store, "hook", "ops")
+    hook = references.load_definition(world.store, "hook", "ops")
     with world.store.write() as connection:
         rows.disable_definition(connection, hook.id, "It answered 410.", to_us(world.clock()))
     states = {one["hook"]: (one["state"], one["reason"]) for one in mondays_report(world)}

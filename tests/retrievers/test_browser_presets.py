@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.presets import PRESETS
 from app.retrievers.presets.preset import LIVE, Preset
@@ -94,7 +94,7 @@ def walked(browser: Browser, store: Store, name: str, typed: Typed, first: str) 
         page = tab.open("/new-retriever")
         page.locator(f"a[href='/new-retriever?preset={name}']").click()
         set_up(page, PRESETS[name], typed, first)
-    return definitions.find(store, "retriever", name).body
+    return references.load_definition(store, "retriever", name).body
 
 
 def mapped(name: str, stored: Mapping[str, Any]) -> None:

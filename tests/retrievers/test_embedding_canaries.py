@@ -12,6 +12,7 @@ from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.errors import NotFoundError
 from app.operation.service import retention
+from app.records.service.plans import NotExecutableError, Planner
 from app.reports.metrics import Exposition
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.embeddings import Embeddings
@@ -19,7 +20,6 @@ from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.service import embedders
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import NotExecutableError, Planner
 from tests.support.embedders import FakeModel, constant, rounded
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import HANG, Peer, Reply, Seen, peer, reply

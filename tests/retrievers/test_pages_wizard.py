@@ -14,7 +14,8 @@ from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
 from app.base.documents.texts import read_secret
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.service import definitions
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Dialect
 from app.retrievers.presets import PRESETS
@@ -125,7 +126,7 @@ def test_what_an_absent_list_means_is_saved_as_it_is_chosen(empty: Site, chosen_
     filled = {**form, "slug": "docs", "url": PRESETS["vespa"].example_url, "options.source": "docs", "do": "save"}
     answer = empty.client().post(NEW, data={**filled, "response.absent": chosen_text})
     assert answer.status_code == 303
-    assert definitions.find(empty.world.store, "retriever", "docs").body["response"]["absent"] == stored
+    assert references.load_definition(empty.world.store, "retriever", "docs").body["response"]["absent"] == stored
 
 
 @pytest.mark.parametrize("preset", [one for one in PRESETS.values() if one.auth], ids=lambda one: one.name)
@@ -163,7 +164,7 @@ def test_a_form_without_fields_for_the_mapping_takes_that_of_its_preset(empty: S
     form = {name: value for name, value in fields.items() if not name.startswith("response.")}
     form |= {"slug": "docs", "url": "http://es.test", "options.index": "docs", "do": "save"}
     assert empty.client().post(NEW, data=form).status_code == 303
-    stored = definitions.find(empty.world.store, "retriever", "docs").body
+    stored = references.load_definition(empty.world.store, "retriever", "docs").body
     assert stored["response"]["hits"] == "hits.hits"
 
 
@@ -325,7 +326,7 @@ def test_scores_are_previewed_by_the_scale_that_saving_would_put_in_force(empty:
     assert "top score 0.900" in shown.one("section", **{"aria-labelledby": "step-4"}).text
     assert "no scale is chosen" not in shown.text
     assert empty.client().post(NEW, data={**form, "do": "save"}).status_code == 303
-    assert definitions.find(empty.world.store, "retriever", "docs").body["scorer"]["scale"] == "cosine"
+    assert references.load_definition(empty.world.store, "retriever", "docs").body["scorer"]["scale"] == "cosine"
 
 
 def test_relevance_that_a_run_measures_outside_is_not_said_to_be_undecided(empty: Site) -> None:
@@ -423,7 +424,7 @@ def test_a_retriever_is_saved_as_the_api_would_and_its_secret_never_shown(empty:
     }
     answer = empty.client().post(NEW, data=form)
     assert (answer.status_code, answer.headers["location"]) == (303, "/retrievers/docs?saved=yes")
-    stored = definitions.find(empty.world.store, "retriever", "docs")
+    stored = references.load_definition(empty.world.store, "retriever", "docs")
     assert stored.managed_by == "api"
     assert stored.body["response"]["hits"] == "found"
     assert stored.body["scorer"]["scale"] == "similarity"
@@ -468,11 +469,11 @@ def test_saving_a_retriever_as_it_stands_changes_nothing(empty: Site) -> None:
     secret = "a-token-nobody-may-see"
     form = {**MAPPED, "do": "save", "auth.kind": "bearer", "auth.bearer.token": secret, "timeout": "2.5"}
     assert empty.client().post(NEW, data=form).status_code == 303
-    before = definitions.find(empty.world.store, "retriever", "docs")
+    before = references.load_definition(empty.world.store, "retriever", "docs")
     form = {**fields_of(empty.page("/retrievers/docs/map")), "do": "save"}
     assert form["auth.bearer.token"] == ""
     assert empty.client().post("/retrievers/docs/map", data=form).status_code == 303
-    after = definitions.find(empty.world.store, "retriever", "docs")
+    after = references.load_definition(empty.world.store, "retriever", "docs")
     assert after.revision == before.revision
     assert empty.world.vault.decrypt(after.secrets) == {"auth.token": secret}
 
@@ -486,7 +487,7 @@ def test_an_api_key_goes_into_the_usual_header_unless_its_preset_says_another(em
     assert qdrant.one("input", name="auth.api_key.header").get("value") == "api-key"
     typed = {**fields_of(shown), **MAPPED, "do": "save", "auth.kind": "api_key", "auth.api_key.key": "k-1"}
     assert empty.client().post(NEW, data=typed).status_code == 303
-    stored = definitions.find(empty.world.store, "retriever", "docs").body["auth"]
+    stored = references.load_definition(empty.world.store, "retriever", "docs").body["auth"]
     assert (stored["header"], stored.get("query")) == ("X-Api-Key", None)
 
 
@@ -513,13 +514,13 @@ def test_an_emptied_limit_is_the_default_again_and_a_prefix_keeps_its_space(empt
     }
     form = {**MAPPED, **key, "do": "save", "timeout": "2.5", "requests_per_second": "3", "concurrency": "2"}
     assert empty.client().post(NEW, data=form).status_code == 303
-    stored = definitions.find(empty.world.store, "retriever", "docs").body
+    stored = references.load_definition(empty.world.store, "retriever", "docs").body
     assert stored["auth"]["prefix"] == "ApiKey "
     fields = fields_of(empty.page("/retrievers/docs/map"))
     assert (fields["timeout"], fields["requests_per_second"], fields["concurrency"]) == ("2500ms", "3", "2")
     emptied = {**fields, "do": "save", "timeout": "", "requests_per_second": ""}
     assert empty.client().post("/retrievers/docs/map", data=emptied).status_code == 303
-    after = definitions.find(empty.world.store, "retriever", "docs").body
+    after = references.load_definition(empty.world.store, "retriever", "docs").body
     assert (after["timeout"], after["requests_per_second"], after["concurrency"]) == (10.0, None, 2)
 
 
@@ -552,7 +553,7 @@ def test_a_header_whose_value_was_not_typed_again_is_asked_for_and_none_is_saved
     form = {**MAPPED, "do": "save", "request.headers": "X-Key: xyzzy-1\nX-Other:"}
     shown = page(empty.client().post(NEW, data=form), 422)
     assert "say the value of X-Other" in shown.one("span", id="wrong-request-headers").text
-    assert definitions.list_all(empty.world.store, "retriever") == []
+    assert references.load_definitions(empty.world.store, "retriever") == []
     form |= {"request.headers": "X-Key: xyzzy-1"}
     assert empty.client().post(NEW, data=form).status_code == 303
     stored = {**fields_of(empty.page("/retrievers/docs/map")), "do": "save", "timeout": "3"}
@@ -641,7 +642,7 @@ def test_only_admins_define_and_readers_press_nothing(pages: Site) -> None:
         assert "disabled" in page(client.get(f"{NEW}?preset=generic")).one("button", value="ask").attributes
     assert isinstance(pages.probe, FakeProbe)
     assert pages.probe.asked == []
-    assert [one.slug for one in definitions.list_all(pages.world.store, "retriever")] == ["docs", "search"]
+    assert [one.slug for one in references.load_definitions(pages.world.store, "retriever")] == ["docs", "search"]
 
 
 def test_a_session_works_only_with_the_token_of_its_pages(empty: Site) -> None:

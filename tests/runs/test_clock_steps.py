@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from app.base.db.engine import Store
 from app.base.schedules import credible_until, parse_schedule
 from app.base.times import ClockSteps
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.operation import worker as worker_module
 from app.operation.service.self_monitor import Issue, SelfMonitor, WorkerClock
 from app.operation.worker import Worker
@@ -38,7 +38,7 @@ def world(store: Store) -> World:
 
 
 def _check_id(world: World) -> int:
-    return definitions.find(world.store, "check", CHECK).id
+    return references.load_definition(world.store, "check", CHECK).id
 
 
 def _run_due(world: World) -> bool:

@@ -17,7 +17,8 @@ from app.alerts.service import notifications
 from app.alerts.silences.documents import SilenceDocument
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks
 from app.hooks.tables import alerts, attempts, deliveries, transitions
@@ -138,7 +139,7 @@ def test_a_hook_whose_receiver_is_gone_is_disabled_whenever_we_die(world: World)
         reborn(world).deliver_all()
         (delivery,) = rows(world, deliveries)
         assert delivery.state == "dead"
-        assert definitions.find(world.store, "hook", "ops").disabled_reason is not None
+        assert references.load_definition(world.store, "hook", "ops").disabled_reason is not None
         if not died:
             break
         world.apply(PAGE)  # enables it again

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.base.values import RunStatus, Verdict
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.tables import definition_versions
 from app.records.store.queue import ClaimedRun
 from app.runs.service import due_checks, runs
@@ -85,7 +85,7 @@ def test_the_silence_that_follows_is_told(world: World) -> None:
         claimed = _claimed(world)
         world.clock.now += timedelta(minutes=16)
         assert _give_up(world, claimed) is not None
-    check = definitions.find(world.store, "check", CHECK)
+    check = references.load_definition(world.store, "check", CHECK)
     assert due_checks.watch_for_silence(world.store, check.id, started_at=START, now=world.clock())
 
 

@@ -11,14 +11,14 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.store import definitions as definitions_store
+from app.records.service.plans import Planner
 from app.records.store import queue
 from app.reports.metrics.snapshot import Snapshot
 from app.reports.service import metrics_snapshot
 from app.runs.service import runs as runs_service
 from app.runs.service.due_checks import DueChecks
-from app.runs.service.plans import Planner
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements
 
@@ -165,7 +165,7 @@ def _refresh_costs(store: Store, checks: int) -> tuple[dict[str, int], dict[str,
         snapshot.refresh(store)
     world.probe.all_miss()
     world.run(FIRST)
-    check_id = definitions.find(store, "check", FIRST).id
+    check_id = references.load_definition(store, "check", FIRST).id
     with _counted(store) as one_run:
         snapshot.refresh_checks(store, {check_id}, deliveries=False)
     now, whole = snapshot.state, metrics_snapshot.read_state(store)

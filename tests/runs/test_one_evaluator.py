@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, EmbedderChange, Outcome, Ranking, Step
-from app.catalog.domain.suites import SuiteSnapshot
 from app.catalog.service.snapshots import build_inputs
 from app.records.service import results
+from app.records.service.plans import SHARD
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.service import trials
 from app.runs.service import rescoring
 from app.runs.service.gate import choose_targets, measure, try_canary
-from app.runs.service.plans import SHARD
 from app.scoring.runs import HistoryFacts, RunInputs, RunOutcome, build_responses, evaluate, score
+from app.scoring.suites import SuiteSnapshot
 from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated
 from tests.support.world import CHECK, RETRIEVER, World, documents, page

@@ -14,7 +14,7 @@ from app.base.api.keys import Scope
 from app.base.db import engine as store_engine
 from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.config import Settings
 from app.main import create_app, open_service
 from app.operation.service.self_monitor import Issue, SelfMonitor, report_overload
@@ -47,7 +47,7 @@ def _watch_all(world: World) -> int:
     slugs = [f"check-{number:02}" for number in range(CHECKS)]
     opened = 0
     for slug in slugs:
-        check = definitions.find(world.store, "check", slug)
+        check = references.load_definition(world.store, "check", slug)
         long_ago = world.clock() - timedelta(days=1)
         opened += due_checks.watch_for_silence(world.store, check.id, started_at=long_ago, now=world.clock())
     return opened
@@ -65,7 +65,7 @@ def test_checks_that_wait_for_a_worker_are_not_silent(store: Store) -> None:
 def test_who_waits_for_a_worker_is_asked_once_for_all_checks(store: Store) -> None:
     world = World(store=store)
     world.apply(_many())
-    ids = [definitions.find(store, "check", f"check-{number:02}").id for number in range(CHECKS)]
+    ids = [references.load_definition(store, "check", f"check-{number:02}").id for number in range(CHECKS)]
     world.clock.advance(300)
     world.queue_due()
     begun = world.claim()
@@ -80,7 +80,7 @@ def test_who_waits_for_a_worker_is_asked_once_for_all_checks(store: Store) -> No
 def test_a_check_whose_retriever_hangs_is_silent_all_the_same(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant")]))
-    check = definitions.find(world.store, "check", CHECK)
+    check = references.load_definition(world.store, "check", CHECK)
     world.clock.advance(300)
     assert world.queue_due() == 1
     world.clock.advance(30)

@@ -11,11 +11,12 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.changes import definition_content, suite_definition
 from app.catalog.service.references import API
 from app.catalog.service.suites import plan_suite, suite_content, write_suite_plan
 from app.catalog.store import definitions as catalog
+from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of
 from tests.support.blocking import overtaken
@@ -193,7 +194,7 @@ def test_of_two_that_make_the_same_at_once_the_second_hears_of_the_first(postgre
             make,
             lambda: definitions.put(store, vault, "hook", hook("https://second.test/"), now=START, only_new=True),
         )
-    assert definitions.find(store, "hook", "chat").body["url"] == "https://first.test/"
+    assert references.load_definition(store, "hook", "chat").body["url"] == "https://first.test/"
 
 
 def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgresql_store: Store) -> None:
@@ -217,7 +218,7 @@ def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgr
     definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
     if there == "known":
         definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
-    over = None if there == "new" else definitions.find_canary(store, "mine", "what").version_id
+    over = None if there == "new" else references.load_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
         plan = plan_suite(connection, suite_content("mine", [asking("First?")]), replace=False)
@@ -225,4 +226,4 @@ def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgr
 
     with pytest.raises(ConflictError):
         overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))
-    assert definitions.find_canary(store, "mine", "what").body["query"] == "First?"
+    assert references.load_canary(store, "mine", "what").body["query"] == "First?"

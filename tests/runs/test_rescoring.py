@@ -15,7 +15,6 @@ from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Verdict
 from app.operation.service import retention
-from app.records.service import charts
 from app.records.service import results as result_views
 from app.records.service import runs as run_views
 from app.records.store import rescoring as asked_for
@@ -31,6 +30,7 @@ from app.records.tables import (
     states,
 )
 from app.reports.documents.reports import compare_reports
+from app.reports.service import charts
 from app.retrievers.domain.retrievers import ProbeQuery
 from app.runs.service import rescoring
 from app.runs.service.rescoring import Sweep

@@ -17,12 +17,13 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.tables import canary_versions
 from app.records import documents as shapes
 from app.records.domain import CanaryState
-from app.records.service import charts, runs
+from app.records.service import plans, runs
 from app.records.service import results as result_views
 from app.records.tables import layouts
 from app.reports.documents.reports import compare_reports
+from app.reports.service import charts
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.runs.service import finalising, plans, staging
+from app.runs.service import finalising, staging
 from app.scoring import runs as run_outcomes
 from app.scoring.evaluation import Panel, Yardstick, judge
 from app.scoring.matching import Match

@@ -10,13 +10,13 @@ from app.base.db.engine import Store
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.base.values import Answer
+from app.records.service.plans import Planner
 from app.records.tables import rates
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever
 from app.retrievers.service.trials import ROUNDS, SharedProbe, share_limits
 from app.retrievers.store import hold_lane
 from app.runs.service import runs
-from app.runs.service.plans import Planner
 from tests.support.blocking import waits_for_a_lock
 from tests.support.fakes import FakeProbe
 from tests.support.living import until

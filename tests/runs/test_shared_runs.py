@@ -12,6 +12,7 @@ from app.base.errors import StoreUnavailableError
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import Job, JobKind, Room
 from app.base.values import RunStatus, Verdict
+from app.records.service.plans import SHARD, Planner
 from app.records.tables import runs as rows
 from app.retrievers import store as rates
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -19,7 +20,6 @@ from app.retrievers.domain.probe_failures import fan_out, lane_count
 from app.retrievers.domain.retrievers import ProbeContext
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import SHARD, Planner
 from app.runs.service.runs import ShardEnd
 from tests.conftest import Databases
 from tests.support.fakes import Crash

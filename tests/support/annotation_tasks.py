@@ -12,8 +12,8 @@ from app.annotation.store.tasks import ItemRow
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.service import applying
 from app.catalog.service.references import API
+from app.definitions.service import applying
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from tests.support.present import present
 from tests.support.world import RETRIEVER, World, canary, documents, page

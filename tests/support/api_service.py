@@ -22,9 +22,9 @@ from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
 from app.main import Service, create_app, open_service
+from app.records.service.plans import Planner
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service import runs
-from app.runs.service.plans import Planner
 from app.traffic import service as traffic_sampling
 from app.traffic import store as traffic
 from tests.support.asgi_client import TestClient

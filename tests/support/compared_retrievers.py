@@ -23,9 +23,9 @@ from app.base.documents.validation_messages import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying
 from app.catalog.service.references import API
 from app.cli import app as command_line
+from app.definitions.service import applying
 from app.demo.corpus import Chunk
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.living import coalmine, serving, until

@@ -6,15 +6,15 @@ from typing import Any
 
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.service import applying
 from app.catalog.service.references import API, FILE
+from app.definitions.service import applying
 from app.diagnosis.domain.views import DiagnosisView
 from app.diagnosis.service import diagnoses
 from app.diagnosis.service.diagnoses import PATIENCE
+from app.records.service.plans import Planner
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import Planner
 from app.runs.service.runs import execute
 from tests.support.fakes import answered, failed
 from tests.support.present import present

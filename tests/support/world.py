@@ -19,9 +19,9 @@ from app.base.values import Trigger
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
-from app.catalog.service import applying
 from app.catalog.service.changes import Change
 from app.catalog.service.references import FILE
+from app.definitions.service import applying
 from app.hooks.domain import Send
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
@@ -29,6 +29,7 @@ from app.hooks.store import outbox
 from app.hooks.tables import deliveries as delivery_rows
 from app.records.service import results as result_views
 from app.records.service import runs as run_views
+from app.records.service.plans import Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun
 from app.records.tables import runs as rows
@@ -36,7 +37,6 @@ from app.retrievers.domain.embeddings import Embed
 from app.runs.service import due_checks, runs
 from app.runs.service.due_checks import DueChecks
 from app.runs.service.finalising import EndedRun
-from app.runs.service.plans import Planner
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
 from tests.support.present import present
 

@@ -19,9 +19,10 @@ from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.references import API
 from app.catalog.store import suites
+from app.definitions.service import applying, definitions
 from app.operation.service import retention
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
@@ -489,9 +490,9 @@ def test_suggestions_become_canaries_without_expectations_and_a_task(world: Worl
     now = world.clock.advance(1)
     task = traffic.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     assert (task["keys"], task["canaries"]) == (["refunds-late", "returns-by-post"], 2)
-    found = definitions.find_canary(world.store, "suite", "refunds-late").body
+    found = references.load_canary(world.store, "suite", "refunds-late").body
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
-    assert len(definitions.list_canaries(world.store, "suite")) == 4
+    assert len(references.load_canaries(world.store, "suite")) == 4
     assert [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)] == ["odd one"]
     definitions.archive_canary(world.store, "suite", "refunds-late", now=world.clock.advance(1))
     left = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]

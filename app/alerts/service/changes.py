@@ -13,7 +13,6 @@ from heapq import nsmallest
 from app.alerts.domain.evidence import ChangedCanary, Degradation, ListedCanaries, LowerChunk, lost_chunks
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.values import Ranking
-from app.catalog.domain.suites import Member, SuiteSnapshot
 from app.catalog.service.snapshots import load_suites
 from app.detection import store as detectors
 from app.detection.domain.serialization import unpack_baseline
@@ -25,6 +24,7 @@ from app.records.store.pruning import DegradedRow
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.scoring.matching import Match
+from app.scoring.suites import Member, SuiteSnapshot
 
 _BYTES_PER_CANARY, _BYTES_PER_CHANCE = 300, 120
 _AFTER_PASSING = 0

@@ -15,18 +15,17 @@ from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, cached_of_run, find_cached_of_run, from_us
 from app.base.texts import counted
 from app.base.values import Cause, Percentile, Reason, RuleKind, Verdict
-from app.catalog.domain.suites import Group
-from app.catalog.domain.suites import Member as SuiteMember
 from app.diagnosis.domain.common_causes import Fleet, Member, fleet
 from app.diagnosis.domain.run_causes import RunCause
-from app.diagnosis.store import DiagnosisRow, MarkRow, marks_before
+from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
 from app.records.service.score_details import without_relevance
 from app.records.store import pruning, results
 from app.records.store.pruning import DegradedRow
 from app.records.store.results import RunRow, StateRow
 from app.retrievers.domain.probe_failures import FailureSummary
-from app.runs.service.run_causes import causes_of
 from app.scoring.evaluation import MISSING, REGRESSED, TIMED, unpack_reasons
+from app.scoring.suites import Group
+from app.scoring.suites import Member as SuiteMember
 
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
 _NEAR_RUNS = 10

@@ -43,12 +43,9 @@ from app.alerts.silences import service as silencing
 from app.alerts.silences.domain import Silence, SilenceOutlook, active_until, matches, next_change
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
-from app.base.documents.validation_messages import parse_document
 from app.base.values import Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
-from app.base.vault import Vault
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.judgments import Use
-from app.catalog.service import definitions
 from app.catalog.service.references import find_check, last_completed, require, schedule_of
 from app.catalog.store import definitions as definition_rows
 from app.catalog.store.definitions import Definition
@@ -257,17 +254,6 @@ def suggest(store: Store, slug: str) -> SuggestedRules:
     )
 
 
-def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, revision: int, now: datetime) -> None:
-    """Add a rule to an API-managed check of this revision, and write out the default that it would replace.
-
-    Raises NotFoundError, FileManagedError, InvalidInputError, and ConflictError where somebody changed the check.
-    """
-    with store.read() as connection:
-        check = find_check(connection, slug)
-    body = {**check.body, "rules": [*_written_out(CheckDocument.model_validate(check.body)), rule]}
-    definitions.put(store, vault, "check", parse_document(CheckDocument, body), now=now, revision=revision)
-
-
 def _measures(document: CheckDocument) -> list[str]:
     """Names of the aggregates worth a bound: those of the check's use first, if it has one."""
     cuts = {*document.cutoffs, document.k}
@@ -314,7 +300,8 @@ def _default(document: CheckDocument) -> list[dict[str, Any]]:
     return [{"kind": str(RuleKind.REGRESSION)}] if is_default else []
 
 
-def _written_out(document: CheckDocument) -> list[dict[str, Any]]:
+def written_out(document: CheckDocument) -> list[dict[str, Any]]:
+    """Return the rules in force of a check as its file would write them."""
     return [*_default(document), *(rule.model_dump(mode="json", by_alias=True) for rule in document.rules)]
 
 

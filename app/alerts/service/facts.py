@@ -28,7 +28,6 @@ from app.base.aggregates import Aggregates
 from app.base.db.engine import Connection, from_us
 from app.base.values import JUDGED, Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.snapshots import load_suite
 from app.catalog.store import suites
 from app.detection import store as detectors
@@ -42,6 +41,7 @@ from app.records.store.results import RunRow
 from app.retrievers.domain.probe_failures import FailedProbe, summarize_failures
 from app.scoring.drops import drop_from_json
 from app.scoring.evaluation import known_reasons
+from app.scoring.suites import UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT
 
 _MAX_RUNS = 2_000

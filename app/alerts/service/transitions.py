@@ -43,15 +43,16 @@ from app.base.texts import counted, named_text
 from app.base.values import Percentile, Rule, RuleKind, RunStatus, Severity
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.domain.judgments import labelled, recall_label
-from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.snapshots import is_self_judged, load_suite
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.detection import store as detectors
+from app.detection.service import baselines
 from app.detection.service.reports import CULPRITS
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probe_failures import url_address
+from app.scoring.suites import UnusableSuiteError
 
 
 def after_run(
@@ -186,13 +187,19 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
         evaluation.notify()
 
 
-def accept_baseline(connection: Connection, check: Definition, *, now: datetime) -> None:
-    """Resolve the alerts of a check that compare with a baseline: the present was accepted as the new one."""
-    evaluation = _Evaluation(connection, check, None, now)
+def accept_baseline(store: Store, slug: str, *, by: str, note: str | None, now: datetime) -> None:
+    """Call the present the new normal: accounts begin anew, alerts that compare with a baseline resolve at once.
+
+    Nothing up to the newest ended run is learned of any more. Raises NotFoundError, and ConflictError for a check that
+    is archived or of which nothing ended yet.
+    """
     comparing = {RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER}
-    others = [rule for rule in _rules(check) if rule.kind not in comparing]
-    evaluation.retire_others(others, Retirement.BASELINE_ACCEPTED)
-    evaluation.notify()
+    with store.write() as connection:
+        check = baselines.begin_anew(connection, slug, by=by, note=note, now=now)
+        evaluation = _Evaluation(connection, check, None, now)
+        others = [rule for rule in _rules(check) if rule.kind not in comparing]
+        evaluation.retire_others(others, Retirement.BASELINE_ACCEPTED)
+        evaluation.notify()
 
 
 class _Evaluation:

@@ -14,8 +14,18 @@ from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.base.api.schemas import AcknowledgeRequest, Page
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.catalog.api import After, DefinitionJson, Limit, SilenceView, body_schema, definition_shape, wake, with_name
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.api import (
+    After,
+    DefinitionJson,
+    Limit,
+    SilenceView,
+    body_schema,
+    definition_shape,
+    wake,
+    with_name,
+)
+from app.definitions.service import definitions
 from app.hooks.domain import AlertDetail, HookReplay
 from app.hooks.service import hooks
 from app.records import documents as shapes
@@ -29,7 +39,7 @@ _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 @router.get("/silences")
 def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SilenceView]:
     """List the silences, each with its state and the open alerts it silences."""
-    rows = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
+    rows = references.load_definitions(store, silencing.KIND, after=after, limit=limit + 1)
     states = silencing.states(store, rows[:limit], datetime.now(UTC))
     items = [{**definition_shape(row), **states[row.id]} for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)

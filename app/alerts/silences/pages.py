@@ -39,10 +39,11 @@ from app.base.web.forms import (
     with_revision,
 )
 from app.base.web.rendering import render
-from app.catalog.api import wake
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.catalog.store.definitions import Definition
+from app.definitions.api import wake
+from app.definitions.service import definitions
 
 MOST_FIELDS: Final = 700
 _WINDOW: Final = "window."
@@ -190,7 +191,7 @@ class Line:
 @router.get("/silences")
 def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every silence: those that are on first."""
-    rows = definitions.list_all(store, silencing.KIND)
+    rows = references.load_definitions(store, silencing.KIND)
     states = silencing.states(store, rows, datetime.now(UTC))
     lines = [_line(row, states[row.id]) for row in rows]
     grouped = {title: [line for line in lines if line.group == group] for group, title in GROUPS.items()}
@@ -227,7 +228,7 @@ async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Re
 @router.get("/silences/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a stored silence, with the query string's values where given, and a preview."""
-    stored = definitions.find(store, silencing.KIND, slug)
+    stored = references.load_definition(store, silencing.KIND, slug)
     form = _form_from_query(request) if request.query_params else typed(stored.body)
     if not {"preview", "revision"} & form.texts.keys():  # else the open form keeps the revision it began with
         form = with_revision(form, stored.revision)
@@ -239,7 +240,7 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
     """Change a silence."""
     form = await read_form(request)
-    stored = await anyio.to_thread.run_sync(definitions.find, store, silencing.KIND, slug)
+    stored = await anyio.to_thread.run_sync(references.load_definition, store, silencing.KIND, slug)
     return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=stored))
 
 
@@ -320,7 +321,7 @@ def _form(
 def _offered(store: Store, form: Form) -> dict[str, list[str]]:
     """Options to tick: definitions in force, and those ticked already."""
     kinds = {"checks": "check", "suites": "suite", "retrievers": "retriever"}
-    options = {name: [row.slug for row in definitions.list_all(store, kind)] for name, kind in kinds.items()}
+    options = {name: [row.slug for row in references.load_definitions(store, kind)] for name, kind in kinds.items()}
     options["severities"] = list(Severity)
     return {name: [*names, *(one for one in form.all(name) if one not in names)] for name, names in options.items()}
 

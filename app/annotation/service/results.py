@@ -43,10 +43,10 @@ from app.base.errors import ConflictError
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.domain.judgments import task_source
-from app.catalog.service import definitions
 from app.catalog.service.references import checks_in_force, is_file_managed
 from app.catalog.store import suites
 from app.catalog.store.suites import CanaryRow
+from app.definitions.service import definitions
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.records.documents import number, view_of
 from app.records.domain import PooledRecallView

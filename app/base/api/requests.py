@@ -15,6 +15,7 @@ from hmac import compare_digest
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from anyio import CapacityLimiter
 from fastapi import Request
 from starlette.datastructures import FormData, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -215,3 +216,11 @@ def route_path(scope: Scope) -> str:
 
 def _without(path: str, address: str) -> str:
     return address[len(path) :] if address == path or address.startswith(f"{path}/") else address
+
+
+# Apart from the routes' threads, so that retrievers that hang block no pages.
+PROBE_LIMITER = CapacityLimiter(4)
+
+
+# Reading a large pasted response waits for no retriever.
+PARSE_LIMITER = CapacityLimiter(4)

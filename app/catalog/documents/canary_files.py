@@ -38,9 +38,9 @@ from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import header_places, key_places
-from app.catalog.domain.suites import coverage_note, reach
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.scoring.suites import coverage_note, reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

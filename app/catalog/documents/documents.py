@@ -32,13 +32,13 @@ from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.secret_fields import split_secrets, with_placeholders
 from app.catalog.domain.judgments import USE_REASONS, MeasureGuide, Use, measure_guide
-from app.catalog.domain.suites import SuiteFloors
 from app.hooks.documents import HookDocument
 from app.hooks.domain import TAKES_NO_REPORT
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Scorer
 from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
+from app.scoring.suites import SuiteFloors
 
 __all__ = [
     "CanaryDocument",

@@ -4,22 +4,24 @@ Values are never named, as they may be secret. `definitions` uses this for one d
 compares canaries.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection
 from app.base.documents.fields import Document
-from app.base.errors import ConfigurationError, ConflictError, UnendedIncidentsError
+from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, Problem, UnendedIncidentsError
 from app.base.texts import counted
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.documents.secret_fields import content_hash, join_secrets, secret_names, split_secrets
+from app.catalog.documents.secret_fields import content_hash, destinations, join_secrets, secret_names, split_secrets
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Content, Definition
 from app.catalog.store.suites import CanaryHead
-from app.hooks.documents import receivers
+from app.hooks.documents import HookDocument, receivers
 from app.hooks.store import outbox, replays
+from app.retrievers.documents.retrievers import RetrieverDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +182,17 @@ def _error(kind: str, name: str, free: str) -> ConflictError:
 def _numbered(name: str, longest: int) -> list[str]:
     """Return the name with numbers appended (`docs-2`), each of at most `longest` characters."""
     return [f"{name[: longest - 2].rstrip('-')}-{number}" for number in _NUMBERS]
+
+
+def refuse_moving(
+    before: Definition, document: RetrieverDocument | HookDocument | JudgeDocument, stored: Iterable[str]
+) -> None:
+    """Raise InvalidInputError where the `stored` secrets would be sent to another address than they were stored for.
+
+    Otherwise whoever may change an address could read them on a server of their own.
+    """
+    after = document.data()
+    message = "a stored value is not sent to another address than the one it was stored for; enter the value again"
+    moved = [name for name in stored if destinations(after, name) != destinations(before.body, name)]
+    if moved:
+        raise InvalidInputError([Problem(path=name, message=message) for name in moved])

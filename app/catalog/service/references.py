@@ -4,24 +4,24 @@ A check refers to a suite, a retriever and hooks; the floors of its canaries ref
 Checks and runs that routes name are found here, or NotFoundError says which is missing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from app.base.db.engine import Connection, from_us, to_us
+from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.documents.fields import Document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import Schedule, credible_until, parse_schedule
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.suites import SuiteFloors, UnusableSuiteError
 from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
-from app.catalog.store import definitions
+from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryHead
+from app.catalog.store.suites import CanaryHead, CanaryRow
 from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
+from app.scoring.suites import SuiteFloors, UnusableSuiteError
 
 FILE, API = "file", "api"
 
@@ -209,3 +209,45 @@ def schedule_of(body: Mapping[str, Any]) -> Schedule:
     if schedule.get("every") is not None:
         return parse_schedule(every=schedule["every"])
     return parse_schedule(cron=schedule["cron"], timezone=schedule["timezone"])
+
+
+def load_definition(store: Store, kind: str, slug: str) -> Definition:
+    """Return a definition. Raises NotFoundError, also for an archived one."""
+    with store.read() as connection:
+        return require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+
+
+def load_definitions(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
+    """Return the definitions of a kind, by slug, without archived ones."""
+    with store.read() as connection:
+        return definitions.list_definitions(connection, kind, after=after, limit=limit)
+
+
+CanaryT = TypeVar("CanaryT", bound=CanaryHead)
+
+
+def load_canary(store: Store, suite: str, key: str) -> CanaryRow:
+    """Return a canary. Raises NotFoundError, also for an archived one."""
+    with store.read() as connection:
+        return require_canary(
+            suites.list_canaries(connection, require_suite(connection, suite).id, keys=[key]), suite, key
+        )
+
+
+def load_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
+    """Return the canaries of a suite in order, those after the key `after`."""
+    with store.read() as connection:
+        return suites.list_canaries(connection, require_suite(connection, suite).id, after=after, limit=limit)
+
+
+def require_suite(connection: Connection, slug: str) -> Definition:
+    """Return a suite. Raises NotFoundError, also for an archived one."""
+    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+
+
+def require_canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
+    """Return the canary with this key of those found in a suite. Raises NotFoundError."""
+    for canary in found:
+        if canary.key == key:
+            return canary
+    raise NotFoundError(f"suite '{suite}' has no canary '{key}'")

@@ -22,7 +22,6 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import config_hash, join_secrets, with_placeholders
 from app.catalog.domain.judgments import MeasureGuide, are_self_judged, is_own_pool, retriever_source, task_source
-from app.catalog.domain.suites import Member, SuiteSnapshot, UnusableSuiteError, suite_hash
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
 from app.catalog.store.suites import CanaryVersion, FrozenVersion
@@ -30,6 +29,7 @@ from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
 from app.scoring.evaluation import Yardstick
 from app.scoring.runs import RunInputs, RunVersions
+from app.scoring.suites import Member, SuiteSnapshot, UnusableSuiteError, suite_hash
 
 _BYTES_PER_CANARY: Final = 1_200
 """Size of a canary with two judgments by id in memory, and of what is derived of it."""

@@ -17,7 +17,14 @@ from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
 from app.catalog.documents.canary_documents import CanaryDocument, assign_keys, is_key, lacks_key, possible_keys
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.secret_fields import content_hash
-from app.catalog.domain.suites import (
+from app.catalog.domain.views import CompositionView, CountedReach, SuiteReach
+from app.catalog.service.changes import Change, archived_change, fields_changed, ownership_note, refused_change
+from app.catalog.service.references import API, is_file_managed, refuse_file_managed_canary, require
+from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
+from app.catalog.store import definitions, suites
+from app.catalog.store.definitions import Definition
+from app.catalog.store.suites import CanaryHead, SavedCanary, StagedCanaries
+from app.scoring.suites import (
     SEGMENT_TARGETS,
     CanaryKind,
     Composition,
@@ -28,13 +35,6 @@ from app.catalog.domain.suites import (
     coverage_note,
     reach,
 )
-from app.catalog.domain.views import CompositionView, CountedReach, SuiteReach
-from app.catalog.service.changes import Change, archived_change, fields_changed, ownership_note, refused_change
-from app.catalog.service.references import API, is_file_managed, refuse_file_managed_canary, require
-from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryHead, SavedCanary, StagedCanaries
 
 ATTEMPTS: Final = 5
 

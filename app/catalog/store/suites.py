@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_selected, new_ids, read_body
 from app.base.db.rows import StagedRows, numbers, row_table, staged_table
-from app.catalog.domain.suites import suite_hash
 from app.catalog.tables import canaries, canary_versions, definitions, suite_versions
+from app.scoring.suites import suite_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from app.base.db.engine import Connection
 from app.base.errors import ConflictError
-from app.base.values import Canary, Ranking, Verdict
+from app.base.values import Canary, Verdict
 from app.catalog.domain.judgments import Use
 from app.catalog.service.references import find_run
 from app.catalog.service.snapshots import is_self_judged
-from app.catalog.store import definitions, suites
+from app.catalog.store import definitions
 from app.comparison.domain.outcomes import (
     COVERAGE,
     ComparisonOutcome,
@@ -26,7 +26,6 @@ from app.comparison.domain.outcomes import (
     primary_measures,
 )
 from app.comparison.domain.views import RunOutline
-from app.detection import store as detectors
 from app.records.documents import view_of
 from app.records.service import score_details
 from app.records.store import results
@@ -34,7 +33,6 @@ from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.scoring.matching import Match, match
 from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
-from app.scoring.rankings import rbo
 from app.scoring.runs import RunInputs
 
 Floats = NDArray[np.float64]
@@ -217,40 +215,3 @@ def _columns(connection: Connection, run: ComparedRun, places: Sequence[int], re
 def _mean_of(name: str) -> str:
     """Return the name of the mean of a measure of a cut ranking."""
     return f"M{name}" if name.startswith("AP@") else mean_name(parse_measure(name))
-
-
-def likeness(
-    connection: Connection, row: RunRow, states: Sequence[StateRow], rankings: Mapping[int, Ranking]
-) -> dict[int, float]:
-    """Rank-biased overlap (p = 0.9) with the last run of the baseline, by canary id.
-
-    `rankings` has those of the states, by id. Left out are canaries that had none then, or asked something else; of a
-    run that was compared with no baseline, all.
-    """
-    detection = detectors.detections_of(connection, [row.id]).get(row.id)
-    if detection is None or detection.baseline_id is None:
-        return {}
-    baseline = detectors.find_baseline(connection, detection.baseline_id)
-    if baseline is None:
-        return {}
-    rankings_before = results.rankings_at(
-        connection, row.check_id, baseline.last_run, [state.canary_id for state in states]
-    )
-    there = [(state, *rankings_before[state.canary_id]) for state in states if state.canary_id in rankings_before]
-    changed = {
-        one
-        for state, _, version in there
-        if version != state.canary_version_id
-        for one in (version, state.canary_version_id)
-    }
-    queries = suites.queries_of(connection, changed)
-    pairs = [
-        (state, ranking)
-        for state, ranking, version in there
-        if queries.get(version) == queries.get(state.canary_version_id)  # None of both where it is the same version
-    ]
-    then = results.read_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
-    return {
-        state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
-        for state, one in pairs
-    }

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Severity, Verdict
@@ -93,20 +92,18 @@ def pin(store: Store, slug: str, run_id: str, *, by: str, note: str | None, now:
             _choose(connection, check, Action.PINNED, run.id, by=by, note=note, now=now, means=means)
 
 
-def accept(store: Store, slug: str, *, by: str, note: str | None, now: datetime) -> None:
-    """Call the present the new normal: accounts begin anew, alerts that compare with a baseline resolve at once.
+def begin_anew(connection: Connection, slug: str, *, by: str, note: str | None, now: datetime) -> Definition:
+    """Call the present the new normal: accounts begin anew, and nothing up to the newest ended run is learned of.
 
-    Nothing up to the newest ended run is learned of any more. Raises NotFoundError, and ConflictError for a check that
-    is archived or of which nothing ended yet.
+    Returns the check. Raises NotFoundError, and ConflictError for one that is archived or of which nothing ended yet.
     """
-    with store.write() as connection:
-        check = _held(connection, slug)
-        newest = _newest_run(connection, check.id)
-        if not newest:
-            raise ConflictError(f"check '{slug}' has no ended run yet, so there is no present to accept")
-        _choose(connection, check, Action.ACCEPTED, newest, by=by, note=note, now=now)
-        rows.forget_detector(connection, check.id)
-        transitions.accept_baseline(connection, check, now=now)
+    check = _held(connection, slug)
+    newest = _newest_run(connection, check.id)
+    if not newest:
+        raise ConflictError(f"check '{slug}' has no ended run yet, so there is no present to accept")
+    _choose(connection, check, Action.ACCEPTED, newest, by=by, note=note, now=now)
+    rows.forget_detector(connection, check.id)
+    return check
 
 
 def follow(store: Store, slug: str, *, by: str, now: datetime) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from app.base.commands import DataDir, ServerUrl, examples, now
-from app.catalog.commands.resources import connect_server, open_database
+from app.definitions.commands.resources import connect_server, open_database
 from app.diagnosis.documents import quality_markdown
 from app.diagnosis.service import quality as reporting
 from app.reports.documents.reports import report_json

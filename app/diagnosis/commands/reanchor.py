@@ -11,7 +11,7 @@ from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted, percent_text
-from app.catalog.commands.resources import connect_server, open_database
+from app.definitions.commands.resources import connect_server, open_database
 from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import ProposalIds

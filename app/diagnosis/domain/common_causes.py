@@ -13,8 +13,8 @@ from math import exp, lgamma
 from app.alerts.domain.evidence import CAUSE_WORDS
 from app.base.texts import counted, plural, short_name
 from app.base.values import Cause
-from app.catalog.domain.suites import Group, GroupKind
 from app.diagnosis.domain.run_causes import RunCause
+from app.scoring.suites import Group, GroupKind
 
 
 class Shape(StrEnum):

@@ -11,13 +11,13 @@ from app.base.values import Judgment, Ranking, Reason
 from app.catalog.store import suites
 from app.diagnosis import store as diagnoses
 from app.diagnosis.domain.chunks import is_back
+from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.domain.values import Case
 from app.diagnosis.domain.views import ReanchorState
-from app.diagnosis.store import DiagnosisRow, ReanchorRow
+from app.diagnosis.store import DiagnosisRow, ReanchorRow, causes_of
 from app.records.store import results
 from app.records.store.results import RunRow, StateRow
 from app.retrievers.domain.retrievers import ScorerKind
-from app.runs.service.run_causes import renaming_cause
 from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
 from app.scoring.matching import match
 from app.scoring.runs import RunInputs
@@ -224,3 +224,9 @@ def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
 def _is_back(row: ReanchorRow, ranking: Ranking) -> bool:
     old = Judgment(id=row.judgment.get("id"), document=row.judgment.get("document"), text=row.judgment.get("text"))
     return is_back(old, None if row.texts is None else row.texts["old"], ranking)
+
+
+def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
+    """Read the cause of a run, where it is one after which judgments are to be re-anchored."""
+    cause = causes_of(connection, [run.id]).get(run.id)
+    return cause if cause is not None and cause.kind in RENAMING else None

@@ -26,16 +26,15 @@ from app.diagnosis.domain.evidence import questions
 from app.diagnosis.domain.values import Diagnosis, Reanchor
 from app.diagnosis.domain.views import DiagnosisView, ReanchorState
 from app.diagnosis.service import reanchoring
-from app.diagnosis.service.cases import Subject, outdate_overtaken, subject, worth_asking
+from app.diagnosis.service.cases import Subject, outdate_overtaken, renaming_cause, subject, worth_asking
 from app.diagnosis.service.reanchoring import diagnose_renamed
 from app.diagnosis.store import DiagnosisRow
 from app.records import documents as shapes
+from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import Probe
 from app.retrievers.service.embedders import TimeBudget, ask_questions
-from app.runs.service.plans import NotExecutableError, Planner
-from app.runs.service.run_causes import renaming_cause
 from app.scoring.runs import RunInputs
 
 logger = logging.getLogger("coalmine.diagnosis")

@@ -9,7 +9,6 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import NotFoundError
 from app.base.texts import counted
 from app.base.values import Canary
-from app.catalog.domain.suites import reach
 from app.catalog.service import references
 from app.catalog.service.snapshots import is_self_judged
 from app.detection import store as ranking_heads
@@ -34,6 +33,7 @@ from app.records.store.recording import DAY
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import Yardstick
 from app.scoring.matching import Match
+from app.scoring.suites import reach
 
 MOST_CANARIES: Final = 500
 MOST_HITS: Final = 5_000

@@ -13,7 +13,7 @@ from app.base.api.bodies import with_example
 from app.base.api.deps import EXEMPT, SESSION_COOKIE
 from app.base.api.problems import PROBLEM_TYPE, ProblemView
 from app.base.api.schemas import COMPONENTS, plain_names, plain_parameter, renamed, titled
-from app.catalog.api import response_schemas, with_references
+from app.definitions.api import response_schemas, with_references
 from app.reports.api import DOCUMENTS
 
 _RESPONSES: Final = "#/components/responses/"

@@ -3,9 +3,9 @@
 from app.alerts.silences import api as silences
 from app.annotation import api as annotation
 from app.answers import api as answers
-from app.catalog import api as catalog
-from app.catalog import exchange_api
 from app.comparison import api as comparisons
+from app.definitions import api as catalog
+from app.definitions import exchange_api
 from app.detection import api as baselines
 from app.diagnosis import api as diagnoses
 from app.experiments import api as experiments

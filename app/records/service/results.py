@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError
-from app.base.values import Answer, Canary, Outcome, Reason, Step, Verdict
+from app.base.values import Answer, Canary, Outcome, Ranking, Reason, Step, Verdict
 from app.catalog.service.references import find_run
-from app.comparison.service.compared_runs import likeness
+from app.catalog.store import suites
+from app.detection import store as detectors
 from app.detection.service import baselines
 from app.records import documents as shapes
 from app.records.domain import ResultView, RunResults, RunView
@@ -24,6 +25,7 @@ from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import RELEVANCE, pack_reasons, unpack_reasons
 from app.scoring.matching import Match
+from app.scoring.rankings import rbo
 from app.scoring.runs import RunInputs
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
@@ -316,3 +318,40 @@ def _candidate(row: RunRow) -> Candidate:
         finished_at=from_us(row.finished_at),
         index_version=row.index_version,
     )
+
+
+def likeness(
+    connection: Connection, row: RunRow, states: Sequence[StateRow], rankings: Mapping[int, Ranking]
+) -> dict[int, float]:
+    """Rank-biased overlap (p = 0.9) with the last run of the baseline, by canary id.
+
+    `rankings` has those of the states, by id. Left out are canaries that had none then, or asked something else; of a
+    run that was compared with no baseline, all.
+    """
+    detection = detectors.detections_of(connection, [row.id]).get(row.id)
+    if detection is None or detection.baseline_id is None:
+        return {}
+    baseline = detectors.find_baseline(connection, detection.baseline_id)
+    if baseline is None:
+        return {}
+    rankings_before = result_rows.rankings_at(
+        connection, row.check_id, baseline.last_run, [state.canary_id for state in states]
+    )
+    there = [(state, *rankings_before[state.canary_id]) for state in states if state.canary_id in rankings_before]
+    changed = {
+        one
+        for state, _, version in there
+        if version != state.canary_version_id
+        for one in (version, state.canary_version_id)
+    }
+    queries = suites.queries_of(connection, changed)
+    pairs = [
+        (state, ranking)
+        for state, ranking, version in there
+        if queries.get(version) == queries.get(state.canary_version_id)  # None of both where it is the same version
+    ]
+    then = result_rows.read_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
+    return {
+        state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
+        for state, one in pairs
+    }

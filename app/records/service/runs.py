@@ -8,7 +8,6 @@ from app.annotation.store import tasks
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Outcome, RunStatus, Verdict
-from app.catalog.domain.suites import Member, coverage_note
 from app.catalog.domain.views import ReachView
 from app.catalog.service import suites as suite_power
 from app.catalog.service.references import find_check, find_run, require
@@ -20,12 +19,13 @@ from app.records import documents as shapes
 from app.records.domain import PooledRecallView, RunDetails, RunDocument, RunProgress, RunView, SliceView
 from app.records.service import score_details
 from app.records.service.aggregates import run_body, slice_view, stored_aggregates, stored_probes
+from app.records.service.plans import asked_in
 from app.records.store import queue, rescoring, results
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
-from app.runs.service.plans import asked_in
 from app.scoring.evaluation import RELEVANCE, Yardstick, unpack_reasons
 from app.scoring.runs import RunInputs, RunResponses, evaluate
+from app.scoring.suites import Member, coverage_note
 
 _NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
 

@@ -10,9 +10,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts.service import explanations
+from app.alerts.service import transitions
 from app.base.api.deps import StoreDep, VaultDep
-from app.base.api.requests import expensive, takes_form
+from app.base.api.requests import PROBE_LIMITER, expensive, takes_form
 from app.base.api.schemas import BaselineRequest, NotNormalRequest
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
@@ -21,6 +21,7 @@ from app.base.values import Cause
 from app.base.web.forms import parse_number, read_form, read_revision
 from app.base.web.rendering import render
 from app.base.web.responses import MEDIA_TYPE, ProgressEvents
+from app.definitions.service import definitions
 from app.detection.service import baselines
 from app.diagnosis import documents as diagnosis_sentences
 from app.diagnosis.api import DIAGNOSES, run_diagnosis
@@ -28,9 +29,8 @@ from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.domain.views import DiagnosisView
 from app.diagnosis.service import diagnoses
 from app.records.pages import layout_band
-from app.records.service import canary_views
-from app.records.service.canary_views import CanaryDetail, ComparedHit
-from app.retrievers.api.trials import PROBE_LIMITER
+from app.reports.service import canary_views
+from app.reports.service.canary_views import CanaryDetail, ComparedHit
 from app.runs.service import gate
 from app.runs.service.gate import CanaryTrial
 
@@ -89,7 +89,7 @@ async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Respo
     by, now = request.state.identity.name, datetime.now(UTC)
     if answer == "accept":
         accepted = parse_document(BaselineRequest, {"accept": True, "note": note or None})
-        choose = partial(baselines.accept, store, slug, by=by, note=accepted.note, now=now)
+        choose = partial(transitions.accept_baseline, store, slug, by=by, note=accepted.note, now=now)
     elif answer == "follow":
         choose = partial(baselines.follow, store, slug, by=by, now=now)
     else:
@@ -120,7 +120,7 @@ async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: s
         "measure": typed.get("measure"),
         "critical": {"below": parse_number(typed.get("below"))},
     }
-    adopt = partial(explanations.adopt, store, vault, slug, rule, revision=read_revision(typed))
+    adopt = partial(definitions.adopt, store, vault, slug, rule, revision=read_revision(typed))
     await anyio.to_thread.run_sync(partial(adopt, now=datetime.now(UTC)))
     return RedirectResponse(f"/checks/{quote(slug)}#definition", status_code=303)
 

@@ -33,12 +33,12 @@ from app.detection.service import baselines
 from app.diagnosis.domain.views import ReanchorState
 from app.diagnosis.service import reanchoring
 from app.records.domain import RunView
-from app.records.service import charts, results, runs
+from app.records.service import results, runs
 from app.records.service.results import ComparisonCandidates, find_candidates
 from app.reports.documents.report_measures import cutoff_table, recall_gap_lines, whole_table
 from app.reports.pages.badges import draw, make_badge
 from app.reports.pages.overviews import banners_of
-from app.reports.service import check_details
+from app.reports.service import charts, check_details
 from app.reports.service.check_details import DegradedResult
 from app.scoring.measures import RECALL_BY
 

@@ -13,7 +13,7 @@ from app.base.api.deps import StoreDep
 from app.base.texts import counted
 from app.base.web.forms import refuse_other
 from app.base.web.rendering import render
-from app.catalog.pages.suites import list_setup_steps
+from app.definitions.pages.suites import list_setup_steps
 from app.operation.service.self_monitor import Issue
 from app.reports.service import overview
 from app.reports.service.overview import VERDICTS, CheckFilter

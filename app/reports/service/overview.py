@@ -22,6 +22,7 @@ from app.catalog.service.references import schedule_of
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.records import documents as shapes
+from app.records.service.plans import asked_in
 from app.records.service.score_details import rescoring_shape
 from app.records.store import rescoring, series
 from app.records.store.series import Newest, Part, RecentRun
@@ -29,7 +30,6 @@ from app.reports import store as change_feed
 from app.reports.service.check_details import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
 from app.reports.store import FollowedRun, OpenAlert
 from app.runs.service.due_checks import silence
-from app.runs.service.plans import asked_in
 from app.scoring.views import RescoringView
 
 PAGE: Final = 50

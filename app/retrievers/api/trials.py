@@ -3,27 +3,21 @@
 from uuid import uuid4
 
 import anyio.to_thread
-from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 
 from app.base.api.bodies import Content
 from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.base.api.keys import Scope
-from app.base.api.requests import expensive
+from app.base.api.requests import PARSE_LIMITER, PROBE_LIMITER, expensive
 from app.base.api.schemas import TryRequest
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ForbiddenError
-from app.catalog.api import body_schema
+from app.definitions.api import body_schema
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.views import TrialView
 from app.retrievers.service import trials
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
-
-# Apart from the routes' threads, so that retrievers that hang block no pages.
-PROBE_LIMITER = CapacityLimiter(4)
-# Reading a large pasted response waits for no retriever.
-PARSE_LIMITER = CapacityLimiter(4)
 
 
 @router.post("/retrievers/{slug}/try", openapi_extra=body_schema(TryRequest))

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.keys import Scope
-from app.base.api.requests import LARGE_FORM, expensive, takes_form
+from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
 from app.base.api.schemas import TryRequest
 from app.base.db.engine import Store
 from app.base.documents.texts import shown_json
@@ -20,11 +20,12 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.vault import Vault
 from app.base.web.forms import Form, field_labels, label_problems, parse_number, read_form
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.catalog.documents.secret_fields import secret_names, short_name
-from app.catalog.pages.suites import list_setup_steps
-from app.catalog.service import definitions
-from app.retrievers.api.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
+from app.catalog.service import references
+from app.definitions.api import wake
+from app.definitions.pages.suites import list_setup_steps
+from app.definitions.service import definitions
+from app.retrievers.api.trials import run_trial
 from app.retrievers.documents.retrievers import mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
 from app.retrievers.domain.retrievers import Scale
@@ -40,7 +41,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 @router.get("/retrievers")
 def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every retriever with its checks and their last probe outcomes."""
-    retrievers = definitions.list_all(store, "retriever")
+    retrievers = references.load_definitions(store, "retriever")
     return render(
         request, "retrievers/retrievers.html", retrievers=retrievers, checks=embedders.checks_by_retriever(store)
     )
@@ -67,7 +68,7 @@ def archive_retriever(request: Request, store: StoreDep, slug: str) -> Response:
 def _page(
     request: Request, store: Store, slug: str, *, saved: bool = False, problem: str = "", status: int = 200
 ) -> HTMLResponse:
-    definition = definitions.find(store, "retriever", slug)
+    definition = references.load_definition(store, "retriever", slug)
     body = definition.body
     asked_by = embedders.checks_by_retriever(store).get(slug, [])
     secrets = [short_name(name) for name in secret_names(body)] if definition.secrets else []
@@ -137,7 +138,7 @@ async def try_retriever(request: Request, store: StoreDep, vault: VaultDep, slug
 
 
 def _run(request: Request, store: Store, vault: Vault, slug: str, form: Form) -> HTMLResponse:
-    stored = definitions.find(store, "retriever", slug).body
+    stored = references.load_definition(store, "retriever", slug).body
     try:
         request_body = parse_document(TryRequest, _request(form, stored))
         document = trials.stored_retriever(store, vault, slug, request_body.retriever)
@@ -162,7 +163,7 @@ def _trial_page(
     problems: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> HTMLResponse:
-    definition = definitions.find(store, "retriever", slug)
+    definition = references.load_definition(store, "retriever", slug)
     in_force = {name: definition.body["response"].get(name) or "" for name in FIELDS}
     return render(
         request,

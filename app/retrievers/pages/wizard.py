@@ -20,7 +20,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.keys import Scope
-from app.base.api.requests import LARGE_FORM, expensive, takes_form
+from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
@@ -44,10 +44,10 @@ from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.secret_fields import secret_names, with_placeholders
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE, refuse_file_managed
 from app.catalog.store.definitions import Definition
-from app.retrievers.api.trials import PARSE_LIMITER, PROBE_LIMITER
+from app.definitions.service import definitions
 from app.retrievers.documents.retrievers import RetrieverDocument, mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import (
     MAPPED_FIELDS,
@@ -298,7 +298,7 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Res
 @router.get("/retrievers/{slug}/map")
 def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the wizard with a stored retriever."""
-    definition = definitions.find(store, "retriever", slug)
+    definition = references.load_definition(store, "retriever", slug)
     form = Form(texts={**retriever_fields.form_texts(definition.body), "k": DEFAULT_K})
     return _page(request, store, WizardState(definition=definition, form=with_revision(form, definition.revision)))
 
@@ -319,7 +319,7 @@ async def _run_action(request: Request, store: Store, vault: Vault, slug: str | 
 
 
 def _act(request: Request, store: Store, vault: Vault, slug: str | None, form: Form) -> Response:
-    definition = definitions.find(store, "retriever", slug) if slug is not None else None
+    definition = references.load_definition(store, "retriever", slug) if slug is not None else None
     state, action, status = WizardState(definition=definition, form=form), form.get("do"), 422
     if action == "save":
         try:

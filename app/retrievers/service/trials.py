@@ -24,9 +24,9 @@ from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Out
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.secret_fields import join_secrets, secret_names
-from app.catalog.domain.suites import SuiteSnapshot
-from app.catalog.service import definitions
-from app.catalog.service.definitions import find, refuse_moving
+from app.catalog.service import references
+from app.catalog.service.changes import refuse_moving
+from app.catalog.service.references import load_definition
 from app.records.documents import judgment_shape, time_text
 from app.retrievers import store as rates
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
@@ -62,6 +62,7 @@ from app.retrievers.store import hold_lane
 from app.scoring.evaluation import Panel, Yardstick
 from app.scoring.matching import LEVELS, match, missing_judgments
 from app.scoring.runs import RunInputs, build_responses, evaluate
+from app.scoring.suites import SuiteSnapshot
 from app.scoring.verdicts import CACHED
 
 SHOWN_CHARACTERS = 20_000
@@ -125,7 +126,7 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     Raises NotFoundError, and InvalidInputError for an invalid retriever or where a stored secret would be sent to
     another address than the one it was stored for.
     """
-    definition = find(store, "retriever", slug)
+    definition = load_definition(store, "retriever", slug)
     changes = dict(overrides)
     if isinstance(changes.get("request"), Mapping):
         changes["request"] = {**definition.body["request"], **changes["request"]}
@@ -397,8 +398,8 @@ def suggested_scale(path: str, hits: Sequence[TrialHit]) -> tuple[str, bool]:
 def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return (key, query) of the first 200 canaries, by suite."""
     left, choices = MAX_CANARIES, []
-    for suite in definitions.list_all(store, "suite"):
-        rows = definitions.list_canaries(store, suite.slug, limit=left) if left else []
+    for suite in references.load_definitions(store, "suite"):
+        rows = references.load_canaries(store, suite.slug, limit=left) if left else []
         if rows:
             choices.append((suite.slug, [(row.key, str(row.body["query"])) for row in rows]))
             left -= len(rows)
@@ -407,7 +408,7 @@ def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def load_canary(store: Store, suite: str, key: str) -> CanaryDocument:
     """Return a canary in force. Raises NotFoundError."""
-    return CanaryDocument.model_validate(definitions.find_canary(store, suite, key).body)
+    return CanaryDocument.model_validate(references.load_canary(store, suite, key).body)
 
 
 def _warnings(retriever: Retriever, trial: TrialView, relevance_from: str | None, *, decided: bool) -> list[str]:

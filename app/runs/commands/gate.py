@@ -12,18 +12,18 @@ import typer
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import Paths, examples, now
+from app.base.signals import stopped_by_signals
 from app.base.values import Verdict
-from app.catalog.commands import canary_files
-from app.catalog.commands.canary_files import read_files
 from app.catalog.exchange.trec import read_run
 from app.comparison.service.decisions import decide_reports
 from app.config import load_settings
-from app.operation.signals import stopped_by_signals
+from app.definitions.commands import canary_files
+from app.definitions.commands.canary_files import read_files
 from app.probe_wiring import build_probe
-from app.reports import commands
 from app.reports.documents.reports import compare_reports, read_reports
 from app.retrievers.client.http import RankingsProbe
 from app.retrievers.domain.retrievers import Probe
+from app.runs.commands import reports as commands
 from app.runs.service import gate
 from app.runs.service.gate import judged_by_rank
 

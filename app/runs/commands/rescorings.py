@@ -16,7 +16,7 @@ from app.base.documents.fields import parse_duration
 from app.base.documents.texts import Table, number, plain
 from app.base.errors import CoalmineError
 from app.base.texts import counted
-from app.catalog.commands.resources import connect_server, open_database
+from app.definitions.commands.resources import connect_server, open_database
 from app.records.documents import time_text
 from app.runs.service import rescoring
 

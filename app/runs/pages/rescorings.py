@@ -12,7 +12,7 @@ from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
 from app.base.web.forms import read_form, refuse_other
 from app.base.web.rendering import render
-from app.catalog.api import wake
+from app.definitions.api import wake
 from app.records.documents import id_number
 from app.runs.service import rescoring
 

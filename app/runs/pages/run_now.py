@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse
 
 from app.base.api.deps import StoreDep
 from app.base.values import Trigger
-from app.catalog.api import wake
+from app.definitions.api import wake
 from app.runs.service import due_checks
 
 router = APIRouter(include_in_schema=False)

@@ -28,6 +28,7 @@ from app.diagnosis import store as stored_causes
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
 from app.diagnosis.service.cases import outdate_returned
 from app.records.service.aggregates import embedder_finding, probe_summary, run_body
+from app.records.service.plans import Plan
 from app.records.store import queue, recording
 from app.records.store import results as ranking_rows
 from app.records.store.queue import ClaimedRun, ShardBody
@@ -36,7 +37,6 @@ from app.retrievers.domain.probe_failures import latency_summary
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
 from app.runs.service import run_causes
-from app.runs.service.plans import Plan
 from app.runs.service.staging import Gathered, gather, with_names
 from app.scoring.evaluation import MISSING
 from app.scoring.runs import (

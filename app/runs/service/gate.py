@@ -27,7 +27,6 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import config_hash, content_hash
 from app.catalog.domain.judgments import are_self_judged, retriever_source
-from app.catalog.domain.suites import SuiteFloors, SuiteSnapshot, suite_hash
 from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
 from app.catalog.store import definitions, suites
@@ -55,6 +54,7 @@ from app.scoring.runs import (
     score,
     skipped_answer,
 )
+from app.scoring.suites import SuiteFloors, SuiteSnapshot, suite_hash
 from app.scoring.text_changes import TextComparison
 
 _SUSPECTS: Final = 50

@@ -17,12 +17,12 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.rate_control import SLOWED
 from app.base.texts import counted
 from app.base.values import Outcome, Ranking, RunStatus, Verdict
-from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.store import definitions, suites
 from app.detection import store as detectors
 from app.records.service.aggregates import embedder_finding
+from app.records.service.plans import save_layouts
 from app.records.service.score_details import rescoring_shape
 from app.records.store import recording, rescoring, results
 from app.records.store import rescoring as rescored_runs
@@ -30,10 +30,10 @@ from app.records.store import results as ranking_rows
 from app.records.store.queue import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
 from app.retrievers.domain.probe_failures import ENDED_FIRST
-from app.runs.service.plans import save_layouts
 from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import HistoryFacts, RunInputs, RunResponses, RunVersions, evaluate, finds_nothing, score
+from app.scoring.suites import UnusableSuiteError
 from app.scoring.verdicts import CACHED, LACKING, TOO_FEW_SCORED, UNSCORED
 from app.scoring.views import RescoringView
 

@@ -17,10 +17,9 @@ from app.detection.store import DetectionRow
 from app.diagnosis import store as stored
 from app.diagnosis.domain.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, find_run_cause
 from app.diagnosis.domain.run_causes import read_run_cause as read
+from app.records.service.plans import Plan
 from app.records.store import results
-from app.records.store.results import RunRow
 from app.retrievers.domain.retrievers import ScorerKind
-from app.runs.service.plans import Plan
 from app.runs.service.staging import Gathered
 from app.scoring.measures import Measure
 from app.scoring.rankings import ScoredRankings
@@ -68,18 +67,6 @@ def find_cause(
     if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
         cause = of_texts
     return None if cause is None else _counted_on(cause, detection.row)
-
-
-def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCause]:
-    """Read the causes of runs that explain something now; those that do no harm any more are left out."""
-    causes = {run_id: read(body) for run_id, body in stored.run_causes_of(connection, run_ids).items()}
-    return {run_id: cause for run_id, cause in causes.items() if cause.is_reportable(run_id)}
-
-
-def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
-    """Read the cause of a run, where it is one after which judgments are to be re-anchored."""
-    cause = causes_of(connection, [run.id]).get(run.id)
-    return cause if cause is not None and cause.kind in RENAMING else None
 
 
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:

@@ -17,6 +17,7 @@ from app.base.errors import ConfigurationError, InvalidInputError
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer
+from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.retrievers.domain.embeddings import Embed
@@ -28,7 +29,6 @@ from app.retrievers.service.trials import SHARD_PATIENCE_SECONDS, reserve_rate
 from app.retrievers.store import hold_lane
 from app.runs.service.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.runs.service.finalising import fail, finalise
-from app.runs.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.runs.service.staging import Batch, breaker_of, ended_early, stage
 
 logger = logging.getLogger("coalmine.runs")

@@ -9,12 +9,12 @@ import numpy as np
 from app.base.db.engine import Connection, Store, blocks
 from app.base.rate_control import merge_slowings
 from app.base.values import Answer, Outcome, Ranking
+from app.records.service.plans import Plan
 from app.records.store import recording, results
 from app.records.store.queue import Failure, ShardBody
 from app.records.store.recording import OpenState
 from app.retrievers.domain.probe_failures import ENDED_FIRST, CircuitBreaker
 from app.retrievers.domain.retrievers import missing_fields, present_fields
-from app.runs.service.plans import Plan
 from app.scoring.evaluation import named_by
 from app.scoring.rankings import Scores, round_ranking, scores_hold
 from app.scoring.runs import RunResponses, missing_relevance, slowing_remarks

@@ -18,7 +18,6 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash
-from app.catalog.domain.suites import UnusableSuiteError
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
@@ -29,6 +28,7 @@ from app.records.store.recording import OpenState
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import RunInputs, RunVersions
+from app.scoring.suites import UnusableSuiteError
 from app.scoring.verdicts import NOT_CARRIED_OUT
 
 

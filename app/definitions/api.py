@@ -40,10 +40,11 @@ from app.catalog.domain.views import (
     SuiteDetail,
     SuiteView,
 )
-from app.catalog.service import applying, definitions, suites
-from app.catalog.service.references import FILE
+from app.catalog.service import suites
+from app.catalog.service.references import FILE, load_canaries, load_canary, load_definition, load_definitions
 from app.catalog.store.definitions import Definition
 from app.catalog.store.suites import CanaryRow
+from app.definitions.service import applying, definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views
 from app.hooks.service.hooks import hook_warnings, notes_on_hooks
@@ -235,13 +236,13 @@ _CHECK_BODY: dict[str, Any] = {
 @router.get("/retrievers")
 def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[RetrieverView]:
     """List the retrievers; header values are never shown."""
-    return definition_page(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
+    return definition_page(load_definitions(store, "retriever", after=after, limit=limit + 1), limit)
 
 
 @router.get("/retrievers/{slug}")
 def get_retriever(store: StoreDep, slug: str) -> RetrieverView:
     """Show a retriever; header values are never shown."""
-    return definition_shape(definitions.find(store, "retriever", slug))
+    return definition_shape(load_definition(store, "retriever", slug))
 
 
 @router.put(
@@ -266,13 +267,13 @@ def delete_retriever(store: StoreDep, slug: str) -> None:
 @router.get("/checks")
 def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[CheckView]:
     """List the checks."""
-    return definition_page(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
+    return definition_page(load_definitions(store, "check", after=after, limit=limit + 1), limit)
 
 
 @router.get("/checks/{slug}")
 def get_check(store: StoreDep, slug: str) -> CheckView:
     """Show a check."""
-    return definition_shape(definitions.find(store, "check", slug))
+    return definition_shape(load_definition(store, "check", slug))
 
 
 @router.put(
@@ -316,7 +317,7 @@ def put_check(
 
 def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:
     """Return why hooks of a check cannot be reached with the present settings."""
-    hooks = [definition_shape(definitions.find(store, "hook", slug)) for slug in check.body["hooks"]]
+    hooks = [definition_shape(load_definition(store, "hook", slug)) for slug in check.body["hooks"]]
     state = request.app.state
     return [f"hook {slug}: {note}" for slug, note in notes_on_hooks(state.hook_policy, hooks, state.look_up)]
 
@@ -334,7 +335,7 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 @router.get("/hooks")
 def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> Page[HookView]:
     """List the hooks; secrets are never shown, paths of webhook addresses only to scope admin."""
-    rows = definitions.list_all(store, "hook", after=after, limit=limit + 1)
+    rows = load_definitions(store, "hook", after=after, limit=limit + 1)
     return definition_page([hook_views.for_reader(hook, for_readers=only_reads(request)) for hook in rows], limit)
 
 
@@ -344,7 +345,7 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
 
     `warnings` says why its address cannot be reached, and the setting that allows it.
     """
-    rows = definitions.find(store, "hook", slug)
+    rows = load_definition(store, "hook", slug)
     view = definition_shape(hook_views.for_reader(rows, for_readers=only_reads(request)))
     return {**view, "warnings": hook_warnings(request.app.state.hook_policy, view)}
 
@@ -534,7 +535,7 @@ def delete_suite(store: StoreDep, suite: str) -> None:
 @router.get("/suites/{suite}/canaries")
 def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> Page[CanaryView]:
     """List the canaries of a suite in their order."""
-    rows = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
+    rows = load_canaries(store, suite, after=after, limit=limit + 1)
     items = [_canary(row) for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].key if len(rows) > limit else None)
 
@@ -557,13 +558,13 @@ def post_canaries(store: StoreDep, response: Response, suite: str, body: Content
     counts = {"given": len(parsed), "changed": saved.changed}
     if isinstance(body, list):
         return {**counts, "keys": [canary.key for canary in parsed]}
-    return {**_canary(definitions.find_canary(store, suite, parsed[0].key)), **counts}
+    return {**_canary(load_canary(store, suite, parsed[0].key)), **counts}
 
 
 @router.get("/suites/{suite}/canaries/{key}")
 def get_canary(store: StoreDep, suite: str, key: str) -> CanaryView:
     """Show a canary."""
-    return _canary(definitions.find_canary(store, suite, key))
+    return _canary(load_canary(store, suite, key))
 
 
 @router.put(
@@ -574,7 +575,7 @@ def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: 
     document = parse_document(CanaryDocument, with_name(body, "key", key))
     saved = definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
     response.status_code = 201 if saved.created else 200
-    return _canary(definitions.find_canary(store, suite, key))
+    return _canary(load_canary(store, suite, key))
 
 
 @router.delete("/suites/{suite}/canaries/{key}", status_code=204)

@@ -10,9 +10,9 @@ from app.base.db.files import lock_for_new_key
 from app.base.errors import ConfigurationError
 from app.base.texts import counted
 from app.base.vault import Vault
-from app.catalog.commands.resources import open_database
 from app.catalog.service.vault import KEY_FILE, rotate_key_file
 from app.catalog.service.vault import rotate as rotate_store
+from app.definitions.commands.resources import open_database
 
 app = typer.Typer(cls=Commands, help="Change the key of stored secrets.", no_args_is_help=True, rich_markup_mode=None)
 

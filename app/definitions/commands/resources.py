@@ -20,17 +20,18 @@ from app.base.db.files import migrate as migrate_store
 from app.base.db.files import revisions
 from app.base.documents.texts import plain
 from app.base.errors import CoalmineError, ConfigurationError
-from app.catalog.client.remote_service import Server
-from app.catalog.commands import canary_files
-from app.catalog.commands.canary_files import read_files
 from app.catalog.documents.canary_export import import_pages
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings
 from app.catalog.exchange import FORMATS
-from app.catalog.service import applying, definitions, suites
+from app.catalog.service import suites
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import KEY_FILE, open_vault
 from app.config import Settings, load_settings, read_api_key
+from app.definitions.client.remote_service import Server
+from app.definitions.commands import canary_files
+from app.definitions.commands.canary_files import read_files
+from app.definitions.service import applying, definitions
 from app.hooks.client.name_lookup import addresses_of
 from app.hooks.service.hooks import notes_on_hooks
 from app.probe_wiring import USER_AGENT

@@ -23,8 +23,8 @@ from app.base.errors import (
 )
 from app.base.net.transfer import Request, Response, header_line
 from app.base.net.transport import send_one
-from app.catalog.client.trials import Trial
 from app.comparison.domain.views import ComparisonPage
+from app.definitions.client.trials import Trial
 from app.diagnosis.domain.views import QualityReport, ReanchorDecision, ReanchorView
 
 ANY_ADDRESS = AddressPolicy(name="server", deny_private=False)

@@ -13,8 +13,6 @@ from app.base.commands import DataDir, ServerUrl, examples
 from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.catalog.commands import canary_files
-from app.catalog.commands.resources import apply_here, connect_server
 from app.catalog.documents.canary_export import import_pages, write_canary_file
 from app.catalog.documents.canary_files import Documents, suite_notes
 from app.catalog.documents.warnings import find_warnings
@@ -22,6 +20,8 @@ from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import COLUMNS, IGNORED, parse_columns
 from app.catalog.exchange.suite_builder import ImportedSuite, SuiteBuilder, parse_grades
 from app.catalog.service.references import API
+from app.definitions.commands import canary_files
+from app.definitions.commands.resources import apply_here, connect_server
 
 app = typer.Typer(rich_markup_mode=None)
 

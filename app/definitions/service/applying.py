@@ -24,8 +24,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import read_inline_check
-from app.catalog.domain.suites import SuiteFloors
-from app.catalog.service import definitions, suites
+from app.catalog.service import suites
 from app.catalog.service.changes import (
     Change,
     archived_change,
@@ -44,6 +43,7 @@ from app.catalog.service.references import (
     gives_answers,
     hook_kinds,
     is_file_managed,
+    load_definition,
     missing_references,
     references_of,
     refuse_file_managed,
@@ -63,9 +63,11 @@ from app.catalog.service.suites import (
 )
 from app.catalog.store import definitions as definition_rows
 from app.catalog.store.definitions import Content, Definition
+from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.hooks.store import replays
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.scoring.suites import SuiteFloors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,4 +426,4 @@ def put(
     changes = apply(store, vault, documents, managed_by=API, now=now, revisions=revisions, force=force)
     slug = documents.checks[0].slug
     created = any(change.kind == "check" and change.action == "create" for change in changes)
-    return definitions.find(store, "check", slug), created
+    return load_definition(store, "check", slug), created

@@ -21,7 +21,6 @@ from app.base.documents.fields import one_line
 from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.catalog.api import only_reads, reference, wake
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, read_canary_files
 from app.catalog.documents.warnings import find_warnings
@@ -29,9 +28,11 @@ from app.catalog.domain.views import ExportedFiles, ImportOutcome
 from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import parse_columns
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service import suites as suite_power
 from app.catalog.service.references import API
+from app.definitions.api import only_reads, reference, wake
+from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -188,7 +189,7 @@ def _select_split(files: Mapping[str, str], split: str | None) -> Mapping[str, s
 def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
     """Return the documents of canary files from the network. Raises InvalidInputError with files and lines."""
     kinds = ("suite", "retriever", "hook", "judge")
-    existing = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
+    existing = {kind: [one.slug for one in references.load_definitions(store, kind)] for kind in kinds}
     return read_canary_files(list(files.items()), {}, None, existing=existing)
 
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.deps import StoreDep, VaultDep
-from app.base.api.requests import LARGE_FORM, takes_form
+from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, takes_form
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -36,15 +36,15 @@ from app.base.web.forms import (
     with_revision,
 )
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, SuiteDocument, derive_key
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.domain.judgments import retriever_source
-from app.catalog.service import definitions, suites
+from app.catalog.service import references, suites
 from app.catalog.service.references import FILE, refuse_file_managed_canary
 from app.catalog.store.suites import CanaryRow
-from app.retrievers.api.trials import PROBE_LIMITER
+from app.definitions.api import wake
+from app.definitions.service import definitions
 from app.retrievers.domain.views import TrialView
 from app.retrievers.service import trials
 
@@ -90,7 +90,7 @@ class LowRelevance:
 @router.get("/suites/{suite}/add")
 def show_new(request: Request, store: StoreDep, suite: str, retriever: Word = "", saved: Word = "") -> HTMLResponse:
     """Show the form of a new canary."""
-    definitions.find(store, "suite", suite)
+    references.load_definition(store, "suite", suite)
     typed = Form(texts={"retriever": retriever, "keep_text": "yes"})
     return _page(request, store, EditState(suite=suite, row=None, typed=typed), saved=saved)
 
@@ -106,7 +106,7 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite:
 @router.get("/suites/{suite}/canaries/{key}")
 def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTMLResponse:
     """Show the form of a canary."""
-    row = definitions.find_canary(store, suite, key)
+    row = references.load_canary(store, suite, key)
     typed = _form_of(row)
     return _page(request, store, EditState(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
 
@@ -122,7 +122,7 @@ async def work_on_canary(request: Request, store: StoreDep, vault: VaultDep, sui
 @router.post("/suites/{suite}/canaries/{key}/archive")
 def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> Response:
     """Archive a canary; its history stays."""
-    row = definitions.find_canary(store, suite, key)
+    row = references.load_canary(store, suite, key)
     try:
         definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
@@ -143,8 +143,8 @@ async def _handle_in_thread(
 
 
 def _handle(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
-    definitions.find(store, "suite", suite)
-    row = definitions.find_canary(store, suite, key) if key is not None else None
+    references.load_definition(store, "suite", suite)
+    row = references.load_canary(store, suite, key) if key is not None else None
     typed = _add_ticked_hits(renumber_rows(typed))
     action = typed.get("do")
     if typed.get("lower"):
@@ -255,7 +255,7 @@ def _page(request: Request, store: Store, state: EditState, *, saved: str = "", 
     counts = {prefix: len(read_rows(FIELDS[prefix], state.typed)) + spare.get(prefix, 1) for prefix in CHUNKS}
     return render(
         request,
-        "catalog/canary_form.html",
+        "definitions/canary_form.html",
         status=status,
         suite=state.suite,
         row=state.row,
@@ -269,7 +269,7 @@ def _page(request: Request, store: Store, state: EditState, *, saved: str = "", 
         yaml=state.yaml,
         counts=counts,
         fields=FIELDS,
-        retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
+        retrievers=[one.slug for one in references.load_definitions(store, "retriever")],
         known=set(_expected_ids(state.typed)),
         saved=saved,
     )

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying, definitions, suites
+from app.catalog.service import references, suites
 from app.catalog.service.references import API, FILE
+from app.definitions.service import applying, definitions
 from app.detection.service import baselines
 from app.diagnosis import store as diagnoses
 from app.diagnosis.service import reanchoring
@@ -82,9 +84,9 @@ def suite_with_runs(world: World, size: int) -> None:
 def suite_with_proposals(world: World, size: int) -> None:
     """Begin with judgments of some canaries that are proposed anew."""
     suite_with_runs(world, size)
-    check = definitions.find(world.store, "check", CHECK)
+    check = references.load_definition(world.store, "check", CHECK)
     for key in keys(size)[:PROPOSALS]:
-        found = definitions.find_canary(world.store, "suite", key)
+        found = references.load_canary(world.store, "suite", key)
         with world.store.write() as connection:
             values: dict[str, Any] = {"check_id": check.id, "canary_id": found.id}
             values["canary_version_id"] = found.version_id
@@ -120,7 +122,7 @@ def put_canaries(world: World, size: int) -> None:
 
 def put_canary(world: World, _size: int) -> None:
     """Change a canary."""
-    over = definitions.find_canary(world.store, "suite", "c0003").version_id
+    over = references.load_canary(world.store, "suite", "c0003").version_id
     definitions.put_canary(world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over)
 
 
@@ -175,7 +177,7 @@ def pin_baseline(world: World, _size: int) -> None:
 
 def accept_baseline(world: World, _size: int) -> None:
     """Call the present normal."""
-    baselines.accept(world.store, CHECK, by="Ada", note=None, now=START)
+    transitions.accept_baseline(world.store, CHECK, by="Ada", note=None, now=START)
 
 
 Step = Callable[[World, int], None]

@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import Browser, expect
 
 from app.base.db.engine import Store
-from app.catalog.service import definitions
+from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.hooks.domain import HookKind
 from app.retrievers.presets import PRESETS

@@ -15,7 +15,8 @@ from app.base.documents.validation_messages import parse_document
 from app.base.values import Outcome
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.service import definitions
+from app.catalog.service import references
+from app.definitions.service import definitions
 from tests.retrievers.test_pages_wizard import chosen, fields_of
 from tests.runs.test_steps import RERANKED
 from tests.support.fakes import FakeProbe, answered, failed, hits
@@ -46,7 +47,7 @@ def sent(pages: Site, path: str, status: int = 200, /, **form: Any) -> Page:
 
 def body_of(pages: Site, key: str, suite: str = "mine") -> Mapping[str, Any]:
     """Read a canary in force."""
-    return definitions.find_canary(pages.world.store, suite, key).body
+    return references.load_canary(pages.world.store, suite, key).body
 
 
 # --- looking -------------------------------------------------------------------------------------------------
@@ -249,10 +250,10 @@ def test_saving_a_canary_as_it_stands_changes_nothing(pages: Site) -> None:
         "tags": ["x"],
     }
     assert pages.client().put("/v1/suites/mine/canaries/whole", json=whole).status_code == 201
-    before = definitions.find_canary(pages.world.store, "mine", "whole")
+    before = references.load_canary(pages.world.store, "mine", "whole")
     form = {**fields_of(pages.page("/suites/mine/canaries/whole")), "do": "save"}
     assert pages.client().post("/suites/mine/canaries/whole", data=form).status_code == 303
-    after = definitions.find_canary(pages.world.store, "mine", "whole")
+    after = references.load_canary(pages.world.store, "mine", "whole")
     assert (after.body, after.version_id) == (before.body, before.version_id)
 
 
@@ -407,7 +408,7 @@ def test_a_new_check_begins_with_what_suits_most(pages: Site) -> None:
     assert {"rule.regression", "enabled", "now", "hooks"} == ticked  # the only hook there is
     answer = pages.client().post("/new-check", data=form)
     assert answer.headers["location"] == "/checks/mine-search"
-    body = definitions.find(pages.world.store, "check", "mine-search").body
+    body = references.load_definition(pages.world.store, "check", "mine-search").body
     assert body["rules"] == []  # the same check as one that names no rules in a file or by REST
     assert body["schedule"]["every"] == "5m"
     assert pages.world.count("runs") == {"runs": 1}  # it was asked to run at once
@@ -430,11 +431,11 @@ def test_the_form_shows_the_detector_that_a_check_has_without_rules(
     body = {"slug": "edited", "suite": "suite", "retriever": "search", "schedule": {"every": "5m"}, "rules": rules}
     with pages.client() as client:
         assert client.put("/v1/checks/edited", json=body).status_code == 201
-        before = definitions.find(pages.world.store, "check", "edited").body
+        before = references.load_definition(pages.world.store, "check", "edited").body
         form = fields_of(pages.page("/checks/edited/edit"))
         assert ("rule.regression" in form) is is_ticked
         assert client.post("/checks/edited/edit", data=form).status_code == 303
-        after = definitions.find(pages.world.store, "check", "edited").body
+        after = references.load_definition(pages.world.store, "check", "edited").body
         assert {str(rule) for rule in after["rules"]} == {str(rule) for rule in before["rules"]}
 
 
@@ -442,7 +443,7 @@ def test_a_form_without_any_rule_on_what_is_found_switches_the_detector_off(page
     form = fields_of(pages.page("/new-check?suite=mine&retriever=search"))
     del form["rule.regression"]
     pages.client().post("/new-check", data=form)
-    body = definitions.find(pages.world.store, "check", "mine-search").body
+    body = references.load_definition(pages.world.store, "check", "mine-search").body
     assert [(rule["kind"], rule["enabled"]) for rule in body["rules"]] == [("regression", False)]
 
 
@@ -467,10 +468,10 @@ def test_saving_a_check_as_it_stands_changes_nothing(pages: Site) -> None:
         "enabled": False,
     }
     assert pages.client().put("/v1/checks/odd", json=body).status_code == 201
-    before = definitions.find(pages.world.store, "check", "odd")
+    before = references.load_definition(pages.world.store, "check", "odd")
     shown = pages.page("/checks/odd/edit")
     assert pages.client().post("/checks/odd/edit", data=fields_of(shown)).headers["location"] == "/checks/odd"
-    after = definitions.find(pages.world.store, "check", "odd")
+    after = references.load_definition(pages.world.store, "check", "odd")
     assert sorted(after.body["rules"], key=str) == sorted(before.body["rules"], key=str)
     assert {**after.body, "rules": ()} == {**before.body, "rules": ()}
 
@@ -540,7 +541,7 @@ def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site, encodi
     since = {"pasted": "query,chunk_id\nOther?,x\n", "suite": "other", "format": "trec", "do": "apply"}
     answer = pages.client().post("/import", data={**fields_of(shown), **since})  # what was planned, nothing typed since
     assert answer.headers["location"] == "/suites/mine?saved=imported"
-    assert len(definitions.list_canaries(pages.world.store, "mine")) == 2
+    assert len(references.load_canaries(pages.world.store, "mine")) == 2
     again = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
     assert "No changes" in again.text
     unseen = sent(pages, "/import", 422, format="csv", suite="mine", pasted=CSV, do="apply")
@@ -578,7 +579,7 @@ def test_an_import_asks_what_unknown_columns_are_and_keeps_the_file(pages: Site)
     since = {"column[1]": "article=text", "do": "apply"}
     answer = pages.client().post("/import", data={**fields_of(again), **since})  # what was planned
     assert answer.headers["location"] == "/suites/mine?saved=imported"
-    stored = definitions.list_canaries(pages.world.store, "mine")
+    stored = references.load_canaries(pages.world.store, "mine")
     assert [[chunk["id"] for chunk in one.body["expected_chunks"]] for one in stored] == [["run_logs"], ["access"]]
 
 
@@ -712,5 +713,5 @@ def test_a_query_added_over_rest_and_on_the_page_is_one_canary(pages: Site) -> N
     assert "what-year" in page(again, 409).one("div", role="alert").text
     other = pages.client().post("/suites/mine/add", data={**form, "query": "What year!"}, follow_redirects=False)
     assert other.status_code == 303
-    keys = [row.key for row in definitions.list_canaries(pages.world.store, "mine")]
+    keys = [row.key for row in references.load_canaries(pages.world.store, "mine")]
     assert len([key for key in keys if key.startswith("what-year-")]) == 1

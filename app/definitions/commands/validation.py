@@ -7,10 +7,10 @@ import typer
 from app.base import terminal
 from app.base.commands import Paths, examples
 from app.base.documents.texts import plain
-from app.catalog.commands import canary_files
-from app.catalog.commands.canary_files import read_files
 from app.catalog.documents.canary_files import silence_notes, suite_notes
 from app.catalog.documents.warnings import find_warnings
+from app.definitions.commands import canary_files
+from app.definitions.commands.canary_files import read_files
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -15,10 +15,11 @@ from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.exchange_api import from_files
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service import suites as suite_plans
 from app.catalog.service.references import API
+from app.definitions.exchange_api import from_files
+from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
 from tests.support.fakes import START
 from tests.support.world import HOOK, RETRIEVER, World, canary, documents, race
@@ -63,7 +64,7 @@ def test_a_suite_is_written_in_as_many_statements_whatever_its_size_and_not_read
                 applying.apply(store, vault, wanted, managed_by=API, now=START)
             counts.append(len(statements))
             assert not [one for one in statements if one.lstrip().startswith("SELECT") and "canary_versions" in one]
-        rows = definitions.list_canaries(store, slug)
+        rows = references.load_canaries(store, slug)
         assert [row.key for row in rows] == keys[1:]
         assert {row.body["category"] for row in rows} == {"procedural"}
     assert counts[:2] == counts[2:]
@@ -75,7 +76,7 @@ def test_several_suites_are_made_and_changed_in_one_transaction(store: Store) ->
         suites = [{**_suite(["ant", slug], category=category), "suite": slug} for slug in ("s" * 64, "two", "three")]
         applying.apply(store, vault, documents(*suites), managed_by=API, now=START)
         for slug in ("s" * 64, "two", "three"):
-            found = {row.key: row.body["category"] for row in definitions.list_canaries(store, slug)}
+            found = {row.key: row.body["category"] for row in references.load_canaries(store, slug)}
             assert found == dict.fromkeys(["ant", slug], category)
 
 
@@ -146,7 +147,7 @@ def _replace(*keys: str) -> Callable[[Store], object]:
 
 
 def _keys(store: Store) -> list[str]:
-    return sorted(row.key for row in definitions.list_canaries(store, "suite"))
+    return sorted(row.key for row in references.load_canaries(store, "suite"))
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
@@ -156,7 +157,7 @@ def test_a_suite_that_is_put_replaces_what_came_in_between(store: Store, *, ther
     with overtaken(store, _put("bee", "cat", category="procedural")):
         _replace("cat", "dog")(store)
     assert _keys(store) == ["cat", "dog"]
-    assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+    assert references.load_canary(store, "suite", "cat").body["category"] == "simple_factual"
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
@@ -166,7 +167,7 @@ def test_canaries_that_are_put_stay_beside_what_came_in_between(store: Store, *,
     with overtaken(store, _put("bee"), _put("cat", category="procedural")):
         _put("cat", "dog")(store)
     assert _keys(store) == [*(["ant"] if there else []), "bee", "cat", "dog"]
-    assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+    assert references.load_canary(store, "suite", "cat").body["category"] == "simple_factual"
 
 
 def test_each_row_is_validated_hashed_and_encoded_once_even_where_a_suite_is_planned_anew(store: Store) -> None:
@@ -218,4 +219,4 @@ def test_a_change_that_comes_in_between_is_planned_for(store: Store, *, there: b
     with overtaken(store, _put("bee")):
         changes = applying.apply(store, world.vault, documents(_suite(["cat"])), managed_by=API, now=START)
     assert ("archive", "suite/bee") in [(change.action, change.name) for change in changes]
-    assert [row.key for row in definitions.list_canaries(store, "suite")] == ["cat"]
+    assert [row.key for row in references.load_canaries(store, "suite")] == ["cat"]

@@ -9,10 +9,11 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.vault import Vault
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.changes import definition_content
 from app.catalog.service.references import API
 from app.catalog.store import definitions as catalog
+from app.definitions.service import definitions
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.blocking import overtaken
 from tests.support.fakes import START
@@ -47,7 +48,7 @@ class Interrupted(Vault):
 
 
 def stored(store: Store) -> tuple[str, Mapping[str, Any]]:
-    url = definitions.find(store, "retriever", "search").body["url"]
+    url = references.load_definition(store, "retriever", "search").body["url"]
     return url, definitions.stored_secrets(store, Vault(KEY), "retriever", "search")
 
 
@@ -80,7 +81,7 @@ def test_a_change_completed_from_what_is_no_more_is_refused_and_changes_nothing(
     with pytest.raises(ConflictError, match="changed by somebody else"):
         definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
     if meanwhile == "archived":
-        assert definitions.list_all(store, "retriever") == []
+        assert references.load_definitions(store, "retriever") == []
     else:
         url, token = (ELSEWHERE, "other") if meanwhile == "moved" else (OURS, "new")
         assert stored(store) == (url, {"auth.token": token})

@@ -24,15 +24,16 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import Category, Verdict
 from app.base.web.forms import Form, problems_by_field, read_form, refuse_other
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain.suites import size_advice
 from app.catalog.exchange import FORMATS
-from app.catalog.service import definitions, suites
+from app.catalog.service import references, suites
+from app.definitions.api import wake
+from app.definitions.service import definitions
 from app.records.service import runs
 from app.records.service.runs import CanaryFilter, load_suite_recalls
+from app.scoring.suites import size_advice
 from app.traffic import service as reach
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -128,7 +129,7 @@ def _list(
 ) -> HTMLResponse:
     return render(
         request,
-        "catalog/suites.html",
+        "definitions/suites.html",
         size_advice=size_advice(),
         status=status,
         suites=runs.list_suites(store),
@@ -152,7 +153,7 @@ def _suite(
     filters: dict[str, str] = {name: getattr(canary_filter, name) for name in ("text", "category", "tag", "state")}
     return render(
         request,
-        "catalog/suite.html",
+        "definitions/suite.html",
         size_advice=size_advice(),
         status=status,
         slug=slug,
@@ -198,7 +199,7 @@ def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> t
             text="the search API that is watched",
             link="/new-retriever",
             button=("Connect a retriever", "/new-retriever"),
-            done=bool(definitions.list_all(store, "retriever")),
+            done=bool(references.load_definitions(store, "retriever")),
         ),
         SetupStep(
             name="A suite of canaries",
@@ -212,7 +213,7 @@ def list_setup_steps(store: Store, *, suite: str = "", retriever: str = "") -> t
             text="who is notified of an alert: webhook, Slack, PagerDuty, email. The form of a check lists the hooks",
             link="/new-hook",
             button=("New hook", "/new-hook"),
-            done=bool(definitions.list_all(store, "hook")),
+            done=bool(references.load_definitions(store, "hook")),
         ),
         SetupStep(
             name="A check",

@@ -36,14 +36,15 @@ from app.base.web.forms import (
     with_revision,
 )
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
-from app.catalog.service import definitions
+from app.catalog.service import references
 from app.catalog.service.references import FILE, refuse_file_managed
 from app.catalog.store.definitions import Definition
+from app.definitions.api import wake
+from app.definitions.service import definitions
 from app.records.service import runs
 from app.runs.service import due_checks
 
@@ -55,7 +56,7 @@ Word = Annotated[str, Query(max_length=64)]
 @router.get("/new-check")
 def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Word = "") -> HTMLResponse:
     """Show the form of a new check with its defaults."""
-    hooks = tuple(one.slug for one in definitions.list_all(store, "hook"))
+    hooks = tuple(one.slug for one in references.load_definitions(store, "hook"))
     texts = {**DEFAULTS, "suite": suite, "retriever": retriever}
     typed = Form(texts=texts, lists={"hooks": hooks if len(hooks) == 1 else ()})
     return _page(request, store, None, typed)
@@ -71,7 +72,7 @@ async def create_check(request: Request, store: StoreDep, vault: VaultDep) -> Re
 @router.get("/checks/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a check."""
-    definition = definitions.find(store, "check", slug)
+    definition = references.load_definition(store, "check", slug)
     return _page(request, store, definition, _form_of(definition))
 
 
@@ -85,7 +86,7 @@ async def change_check(request: Request, store: StoreDep, vault: VaultDep, slug:
 @router.post("/checks/{slug}/archive")
 def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
     """Archive a check: no more runs, open alerts resolve, history stays."""
-    definition = definitions.find(store, "check", slug)
+    definition = references.load_definition(store, "check", slug)
     try:
         definitions.archive(store, "check", slug, now=datetime.now(UTC))
     except ConflictError as error:
@@ -97,7 +98,7 @@ def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
 
 
 def _handle(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
-    definition = definitions.find(store, "check", slug) if slug is not None else None
+    definition = references.load_definition(store, "check", slug) if slug is not None else None
     try:
         document = _document(definition, typed)
         if typed.get("do") == "yaml":
@@ -157,7 +158,7 @@ def _page(
     placed = place_problems(typed, definition.body if definition is not None else None, problems)
     return render(
         request,
-        "catalog/check_form.html",
+        "definitions/check_form.html",
         status=status,
         definition=definition,
         of_file=definition is not None and definition.managed_by == FILE,
@@ -168,8 +169,8 @@ def _page(
         fields=FIELDS,
         suites=[one.definition.slug for one in suites],
         thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
-        retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
-        hooks=[(one.slug, str(one.body["kind"])) for one in definitions.list_all(store, "hook")],
+        retrievers=[one.slug for one in references.load_definitions(store, "retriever")],
+        hooks=[(one.slug, str(one.body["kind"])) for one in references.load_definitions(store, "hook")],
         yaml=yaml,
         warning=_warning(definition, typed),
     )

@@ -4,13 +4,14 @@ One transaction a function. `applying` has whole sets of documents, `suites` pla
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from app.alerts.service import transitions
+from app.alerts.service.explanations import written_out
 from app.alerts.silences import service as silencing
 from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
@@ -23,11 +24,12 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import destinations, join_secrets, secret_names, with_placeholders
+from app.catalog.documents.secret_fields import join_secrets, secret_names, with_placeholders
 from app.catalog.service.changes import (
     definition_change,
     definition_content,
     key_taken_error,
+    refuse_moving,
     refuse_unended,
     slug_taken_error,
     suite_definition,
@@ -36,14 +38,17 @@ from app.catalog.service.changes import (
 )
 from app.catalog.service.references import (
     API,
+    find_check,
     load_suite_of,
     refuse_file_managed,
     refuse_file_managed_canary,
     refuse_named,
     refuse_used,
     require,
+    require_canary,
     require_floors,
     require_references,
+    require_suite,
 )
 from app.catalog.service.snapshots import SuiteOvertakenError
 from app.catalog.service.suites import (
@@ -56,7 +61,6 @@ from app.catalog.service.suites import (
 )
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryHead, CanaryRow
 from app.hooks.documents import HookDocument
 from app.hooks.store import replays
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -194,12 +198,6 @@ def _archive(
             transitions.follow_definitions(connection, now=now)
 
 
-def find(store: Store, kind: str, slug: str) -> Definition:
-    """Return a definition. Raises NotFoundError, also for an archived one."""
-    with store.read() as connection:
-        return require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
-
-
 def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str, str]:
     """Return the secrets of an API-managed definition. Raises ConfigurationError if encrypted under another key."""
     return _decrypt(vault, _find(store, kind, slug))
@@ -234,32 +232,9 @@ def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 
-def refuse_moving(
-    before: Definition, document: RetrieverDocument | HookDocument | JudgeDocument, stored: Iterable[str]
-) -> None:
-    """Raise InvalidInputError where the `stored` secrets would be sent to another address than they were stored for.
-
-    Otherwise whoever may change an address could read them on a server of their own.
-    """
-    after = document.data()
-    message = "a stored value is not sent to another address than the one it was stored for; enter the value again"
-    moved = [name for name in stored if destinations(after, name) != destinations(before.body, name)]
-    if moved:
-        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
-
-
-def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
-    """Return the definitions of a kind, by slug, without archived ones."""
-    with store.read() as connection:
-        return definitions.list_definitions(connection, kind, after=after, limit=limit)
-
-
 def overtaken(name: str) -> ConflictError:
     """Return the error of a definition that was changed since it was read."""
     return ConflictError(f"{name} was changed by somebody else meanwhile; reload it and try again")
-
-
-CanaryT = TypeVar("CanaryT", bound=CanaryHead)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +286,7 @@ def put_canaries(
 
     def plan(connection: Connection) -> SuitePlan:
         if not with_suite:
-            _suite(connection, suite)
+            require_suite(connection, suite)
         return plan_suite(connection, content, replace=False)
 
     def write(planned: SuitePlan) -> SavedCanaries:
@@ -333,7 +308,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
     content = suite_content(suite, [document])
 
     def plan(connection: Connection) -> SuitePlan:
-        owner = _suite(connection, suite)
+        owner = require_suite(connection, suite)
         before = next(iter(suites.list_canary_heads(connection, owner.id, keys=[document.key])), None)
         if over is None and before is not None:
             raise key_taken_error(connection, owner.id, document.key)
@@ -352,18 +327,12 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
 def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
     """Archive an API-managed canary; its history stays. Raises ConflictError while a rule is about it."""
     with store.write() as connection:
-        owner = _suite(connection, suite)
-        found = _canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
+        owner = require_suite(connection, suite)
+        found = require_canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
         refuse_file_managed_canary(found, suite)
         refuse_named(connection, suite, {key})
         definitions.touch_definition(connection, owner.id, to_us(now))
         suites.archive_canaries(connection, [found.id], to_us(now))
-
-
-def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
-    """Return a canary. Raises NotFoundError, also for an archived one."""
-    with store.read() as connection:
-        return _canary(suites.list_canaries(connection, _suite(connection, suite).id, keys=[key]), suite, key)
 
 
 def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
@@ -375,13 +344,7 @@ def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> l
 def find_suite(store: Store, slug: str) -> Definition:
     """Return a suite with the hash of its canaries. Raises NotFoundError."""
     with store.read() as connection:
-        return _hashed(connection, [_suite(connection, slug)])[0]
-
-
-def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
-    """Return the canaries of a suite in order, those after the key `after`."""
-    with store.read() as connection:
-        return suites.list_canaries(connection, _suite(connection, suite).id, after=after, limit=limit)
+        return _hashed(connection, [require_suite(connection, slug)])[0]
 
 
 def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
@@ -394,7 +357,7 @@ def _put_suite(connection: Connection, slug: str, before: Definition | None, *, 
     if before is None or before.archived_at is not None:
         content = suite_definition(slug)
         definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
-        if before is None and _suite(connection, slug).revision != 1:
+        if before is None and require_suite(connection, slug).revision != 1:
             raise SuiteOvertakenError  # as in `put`
 
 
@@ -402,17 +365,6 @@ def _put_canaries(connection: Connection, plan: SuitePlan, *, now: datetime) -> 
     write_suite_plan(connection, plan, managed_by=API, now=to_us(now))
     refuse_named(connection, plan.slug, {row.key for row in plan.archived})
     require_floors(connection, plan.slug, plan.saved_floors)
-
-
-def _suite(connection: Connection, slug: str) -> Definition:
-    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
-
-
-def _canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
-    for canary in found:
-        if canary.key == key:
-            return canary
-    raise NotFoundError(f"suite '{suite}' has no canary '{key}'")
 
 
 _PAGE: Final = 1_000
@@ -468,3 +420,14 @@ def _documents(connection: Connection, kind: str, model: type[Document]) -> tupl
         model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
         for row in definitions.list_definitions(connection, kind)
     )
+
+
+def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, revision: int, now: datetime) -> None:
+    """Add a rule to an API-managed check of this revision, and write out the default that it would replace.
+
+    Raises NotFoundError, FileManagedError, InvalidInputError, and ConflictError where somebody changed the check.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+    body = {**check.body, "rules": [*written_out(CheckDocument.model_validate(check.body)), rule]}
+    put(store, vault, "check", parse_document(CheckDocument, body), now=now, revision=revision)

@@ -25,16 +25,17 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.vault import Vault
 from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other
 from app.base.web.rendering import render
-from app.catalog.api import wake
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.warnings import find_warnings, text_of
 from app.catalog.exchange.csv import COLUMN_LABELS, COLUMNS, IGNORED, column_of, header_of, list_columns, plain_name
-from app.catalog.exchange_api import from_canary_files, from_files
-from app.catalog.pages.suites import FORMS
-from app.catalog.service import applying, suites
+from app.catalog.service import suites
 from app.catalog.service.changes import Change
 from app.catalog.service.references import API
+from app.definitions.api import wake
+from app.definitions.exchange_api import from_canary_files, from_files
+from app.definitions.pages.suites import FORMS
+from app.definitions.service import applying
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -271,7 +272,7 @@ def _page(
     files = {one.name: one.text for one in staged}
     return render(
         request,
-        "catalog/import.html",
+        "definitions/import.html",
         status=status,
         typed=typed,
         staged=_files_to_carry(staged, planned=plan is not None),

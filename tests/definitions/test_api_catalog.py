@@ -8,7 +8,7 @@ import pytest
 
 from app.base.documents.validation_messages import parse_document
 from app.base.vault import Vault
-from app.catalog.service import definitions
+from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api

@@ -19,11 +19,12 @@ from app.catalog.store.definitions import Definition
 from app.catalog.store.suites import CanaryRow
 from app.records import documents as shapes
 from app.records.domain import CanaryState, HitView, JudgmentView
-from app.records.service import charts, score_details
+from app.records.service import score_details
 from app.records.store import pruning, results
 from app.records.store.probe_outcomes import ProbedRun, newest_probes
 from app.records.store.queue import Failure
 from app.records.store.results import StateRow
+from app.reports.service import charts
 from app.retrievers.domain.retrievers import Scorer, measures_relevance
 from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, named_by, unpack_reasons
 from app.scoring.matching import LEVELS, Match, match, prepare

@@ -14,11 +14,12 @@ from app.base.values import RunStatus
 from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.service import applying, definitions
+from app.catalog.service import references
 from app.catalog.service.changes import Change
 from app.catalog.service.references import API, FILE
 from app.catalog.service.snapshots import freeze_suite, load_suite
 from app.catalog.tables import definition_versions
+from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.conftest import Databases
@@ -117,13 +118,13 @@ def test_what_is_absent_from_the_files_is_archived_and_comes_back(world: World) 
     }
     for kind, slug in (("suite", "suite"), ("check", CHECK), ("hook", "ops")):
         with pytest.raises(NotFoundError):
-            definitions.find(world.store, kind, slug)
+            references.load_definition(world.store, kind, slug)
     assert set(world.results(run)) == {"ant", "bee"}  # history stays
     back = world.apply(page([canary("ant"), canary("bee")]))
     notes = {(change.action, change.kind): change.note for change in back}
     kinds = ("suite", "canary", "retriever", "hook", "check")
     assert notes == {("create", kind): "was archived" for kind in kinds} | {("archive", "suite"): None}
-    assert definitions.find(world.store, "check", CHECK).archived_at is None
+    assert references.load_definition(world.store, "check", CHECK).archived_at is None
 
 
 def test_replicas_that_start_together_apply_the_same_files_once(store: Store) -> None:
@@ -165,7 +166,7 @@ def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(wor
     wanted = documents(page([canary("ant")]))
     assert applying.diff(world.store, world.vault, wanted, managed_by=API, now=START) == []
     assert applying.apply(world.store, world.vault, wanted, managed_by=API, now=START) == []
-    assert definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
+    assert references.load_canary(world.store, "suite", "ant").managed_by == FILE
 
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
@@ -173,10 +174,10 @@ def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(
     assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
     assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
     world.apply(page([canary("ant")]))
-    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
+    assert [row.key for row in references.load_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}
     definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
-    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant"]
+    assert [row.key for row in references.load_canaries(world.store, "suite")] == ["ant"]
 
 
 def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
@@ -184,15 +185,15 @@ def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
     applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
     changes = world.apply(page([canary("ant")]))
     assert {change.note for change in changes} == {"taken over from the api"}
-    assert definitions.find(store, "check", CHECK).managed_by == FILE
-    assert definitions.find_canary(store, "suite", "ant").managed_by == FILE
+    assert references.load_definition(store, "check", CHECK).managed_by == FILE
+    assert references.load_canary(store, "suite", "ant").managed_by == FILE
 
 
 def test_what_the_api_made_is_not_archived_by_files(store: Store) -> None:
     world = World(store=store)
     applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
     world.apply({"suite": "other", "canaries": [canary("cat")]})
-    assert definitions.find(store, "check", CHECK).managed_by == API
+    assert references.load_definition(store, "check", CHECK).managed_by == API
     assert world.run().status is RunStatus.FINISHED
 
 
@@ -222,12 +223,12 @@ def test_a_check_that_refers_to_nothing_is_refused_and_not_saved(world: World) -
 
 
 def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
-    versions = {definitions.find(world.store, "check", CHECK).version_id}
+    versions = {references.load_definition(world.store, "check", CHECK).version_id}
     before = world.count("definition_versions", "canary_versions")
     world.apply(page([canary("ant", tags=["x"]), canary("bee")], k=3))
-    versions.add(definitions.find(world.store, "check", CHECK).version_id)
+    versions.add(references.load_definition(world.store, "check", CHECK).version_id)
     world.apply(page([canary("ant"), canary("bee")]))
-    assert definitions.find(world.store, "check", CHECK).version_id in versions
+    assert references.load_definition(world.store, "check", CHECK).version_id in versions
     assert len(versions) == 2
     assert world.count("definition_versions", "canary_versions") == {name: n + 1 for name, n in before.items()}
 
@@ -235,13 +236,16 @@ def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
 def test_hashes_do_not_depend_on_order_place_or_defaults_written_out(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant", tags=["a", "b"])], k=5, enabled=True))
-    check, ant = definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash
+    check, ant = (
+        references.load_definition(store, "check", CHECK).hash,
+        references.load_canary(store, "suite", "ant").hash,
+    )
     wanted = page([canary("ant", tags=["b", "a"], category="simple_factual")])
     wanted["checks"] = [dict(reversed(wanted["checks"][0].items()))]
     world.apply({"suite": "zero", "canaries": []}, wanted)
     assert (
-        definitions.find(store, "check", CHECK).hash,
-        definitions.find_canary(store, "suite", "ant").hash,
+        references.load_definition(store, "check", CHECK).hash,
+        references.load_canary(store, "suite", "ant").hash,
     ) == (
         check,
         ant,
@@ -261,7 +265,7 @@ def test_a_suite_is_frozen_once_for_each_revision(world: World) -> None:
 
 
 def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
-    suite = definitions.find(world.store, "suite", "suite").id
+    suite = references.load_definition(world.store, "suite", "suite").id
 
     def freeze(number: int) -> tuple[str, list[str]] | None:
         if number == 0:
@@ -307,11 +311,11 @@ def test_secrets_are_not_in_the_database_file(databases: Databases) -> None:
 def test_a_renewed_secret_is_no_new_version_and_is_used_by_the_next_run(store: Store) -> None:
     world = World(store=store)
     world.apply(_with_token(TOKEN))
-    before = definitions.find(store, "retriever", "search")
+    before = references.load_definition(store, "retriever", "search")
     world.run()
     changes = world.apply(_with_token("Bearer renewed"))
     assert [(change.name, change.fields) for change in changes] == [("search", ("secrets",))]
-    after = definitions.find(store, "retriever", "search")
+    after = references.load_definition(store, "retriever", "search")
     assert (after.version_id, after.hash) == (before.version_id, before.hash)
     world.run()
     used = [asking.retriever.headers["authorization"] for asking in world.probe.askings]
@@ -321,10 +325,10 @@ def test_a_renewed_secret_is_no_new_version_and_is_used_by_the_next_run(store: S
 def test_a_removed_secret_is_gone(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant")]))
-    assert definitions.find(store, "hook", "ops").secrets is not None
+    assert references.load_definition(store, "hook", "ops").secrets is not None
     changes = world.apply({**page([canary("ant")]), "hooks": [{**HOOK, "secret": None}]})
     assert [(change.name, change.fields) for change in changes] == [("ops", ("secrets",))]
-    assert definitions.find(store, "hook", "ops").secrets is None
+    assert references.load_definition(store, "hook", "ops").secrets is None
 
 
 def test_the_api_can_take_a_secret_away_too(store: Store) -> None:

@@ -1,0 +1,1 @@
+"""Saving what people define: one definition, or whole sets of documents."""
