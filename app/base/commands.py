@@ -1,7 +1,7 @@
 """What all commands share and what costs nothing to import: error output and common options.
 
-What opens a store or a server is in `catalog.commands.resources`: it loads the whole service, which `--version` does
-without.
+What opens a store or a server is in `definitions.commands.resources`: it loads the whole service, which `--version`
+does without.
 """
 
 import os
