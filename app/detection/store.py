@@ -6,19 +6,18 @@ What canaries did in past runs, of which baselines are learned, is read by past.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, insert_new, sql_literal, upsert
+from app.base.db.engine import blocks, insert_new, row_value, sql_literal, upsert
 from app.base.db.packed import pack_words, unpack_words
 from app.detection.domain.views import StoredReading
 from app.detection.tables import baseline_choices, baselines, detections, detectors, habit_refusals
 from app.hooks.tables import alerts
-from app.records.store.results import RankingBody, is_known
-from app.records.tables import chunks, layouts, marks, rankings, runs, states
+from app.records.store.results import RankingBody, is_known, load_bodies
+from app.records.tables import chunks, layouts, marks, runs, states
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import RunVersions
 
@@ -84,7 +83,7 @@ class DetectionRow:
 def find_detector(connection: Connection, check_id: int) -> DetectorRow | None:
     """Read the detector of a check; None = it has taken in no run yet."""
     row = connection.execute(_DETECTOR, {"check": check_id}).one_or_none()
-    return DetectorRow(**row._mapping) if row else None  # noqa: SLF001 - the public name of it
+    return row_value(DetectorRow, row) if row else None
 
 
 _BASELINE_LATENCY = baselines.c.median_latency.label("baseline_latency")
@@ -126,7 +125,7 @@ def find_baseline(connection: Connection, baseline_id: int) -> BaselineRow | Non
     """Read of what a baseline was learned."""
     columns = [baselines.c[name] for name in BaselineRow.__dataclass_fields__]
     row = connection.execute(sa.select(*columns).where(baselines.c.id == baseline_id)).one_or_none()
-    return BaselineRow(**row._mapping) if row else None  # noqa: SLF001 - as above
+    return row_value(BaselineRow, row) if row else None
 
 
 def bodies_of_baselines(connection: Connection, baseline_ids: Collection[int]) -> dict[int, bytes]:
@@ -157,12 +156,12 @@ def save_baseline(connection: Connection, **values: Any) -> int:
 def newest_choice(connection: Connection, check_id: int) -> ChoiceRow | None:
     """Read the choice in force; None = nobody chose, which is a moving window."""
     row = connection.execute(_NEWEST_CHOICE, {"check": check_id}).one_or_none()
-    return ChoiceRow(**row._mapping) if row else None  # noqa: SLF001 - as above
+    return row_value(ChoiceRow, row) if row else None
 
 
 def list_choices(connection: Connection, check_id: int) -> list[ChoiceRow]:
     """Read what people chose, newest first."""
-    return [ChoiceRow(**row._mapping) for row in connection.execute(_CHOICES, {"check": check_id})]  # noqa: SLF001 - as above
+    return [row_value(ChoiceRow, row) for row in connection.execute(_CHOICES, {"check": check_id})]
 
 
 _CHOICES = (
@@ -332,9 +331,8 @@ _ALERTED_RULES = sa.select(alerts.c.rule_key, alerts.c.kind, alerts.c.state).whe
 
 
 def _detection(row: Any) -> DetectionRow:
-    values = {name: getattr(row, name) for name in (*_OWN_FIELDS, "baseline_latency")}
     decisive = json.loads(row.body) if row.body else {}
-    return DetectionRow(body=cast("StoredReading", {**unpack_words(row.words), **decisive}), **values)
+    return row_value(DetectionRow, row, body={**unpack_words(row.words), **decisive})
 
 
 def _stored(body: StoredReading) -> dict[str, Any]:
@@ -360,7 +358,7 @@ def list_refusals(connection: Connection, check_id: int) -> list[RefusalRow]:
     """Read the refused habits of a check, oldest first."""
     mine = sa.select(*(habit_refusals.c[name] for name in _COLUMNS)).where(habit_refusals.c.check_id == check_id)
     rows = connection.execute(mine.order_by(habit_refusals.c.id))
-    return [RefusalRow(**row._mapping) for row in rows]  # noqa: SLF001 - the public name of it
+    return [row_value(RefusalRow, row) for row in rows]
 
 
 def refuse(connection: Connection, check_id: int, row: RefusalRow) -> None:
@@ -422,10 +420,7 @@ def first_suite(connection: Connection, check_id: int, since: int) -> int | None
 
 def heads(connection: Connection, ranking_ids: Sequence[int], depth: int) -> dict[int, Head]:
     """Read the first score and `depth` chunk ids of rankings, by ranking id."""
-    bodies: dict[int, RankingBody] = {}
-    for block in blocks(sorted(set(ranking_ids))):
-        rows = connection.execute(sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id.in_(block)))
-        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
+    bodies = load_bodies(connection, ranking_ids)
     names: dict[int, str] = {}
     for block in blocks(sorted({chunk for body in bodies.values() for chunk in body.chunks[:depth]})):
         names.update(connection.execute(sa.select(chunks.c.id, chunks.c.chunk).where(chunks.c.id.in_(block))).all())

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, insert_new, insert_one, sql_literal
+from app.base.db.engine import blocks, insert_new, insert_one, row_value, sql_literal
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import canaries, definition_versions
@@ -253,19 +253,15 @@ def newest_run(connection: Connection, check_id: int) -> int | None:
     return connection.execute(sa.select(sa.func.max(runs.c.id)).where(ended)).scalar_one_or_none()
 
 
-_JSON = frozenset({"judgment", "proposals", "texts"})
-
-
 def read_diagnosis(row: Any) -> DiagnosisRow:
     """Read a row of the table."""
-    values = {name: getattr(row, name) for name in DiagnosisRow.__dataclass_fields__ if name != "evidence"}
-    return DiagnosisRow(evidence=json.loads(row.evidence), **values)
+    return row_value(DiagnosisRow, row, evidence=json.loads(row.evidence))
 
 
 def _reanchor(row: Any) -> ReanchorRow:
-    values = {name: getattr(row, name) for name in ReanchorRow.__dataclass_fields__ if name not in _JSON}
     texts = None if row.texts is None else json.loads(row.texts)
-    return ReanchorRow(judgment=json.loads(row.judgment), proposals=json.loads(row.proposal), texts=texts, **values)
+    judgment, proposals = json.loads(row.judgment), json.loads(row.proposal)
+    return row_value(ReanchorRow, row, judgment=judgment, proposals=proposals, texts=texts)
 
 
 def save_run_cause(connection: Connection, run_id: int, body: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ Absent measurements are None, never 0; times are RFC 3339 in UTC.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -79,7 +80,7 @@ def view_of(kind: type[ViewT], *sources: Any, rounding: bool = False, **given: A
     view: dict[str, Any] = {}
     for name, hint in _hints_of(kind).items():  # type: ignore[arg-type] # a class can be hashed
         view[name] = given[name] if name in given else _shown(hint, _field(sources, name), rounding=rounding)
-    return cast("ViewT", view)
+    return cast("ViewT", kind(**view) if is_dataclass(kind) else view)
 
 
 @cache

@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import blocks, insert_one, sql_literal
+from app.base.db.engine import blocks, insert_one, row_value, sql_literal
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.store import definitions as catalog
@@ -69,7 +69,7 @@ def open_alerts(connection: Connection) -> dict[int, OpenAlert]:
         .join(definitions, definitions.c.id == alerts.c.check_id)
         .where(alerts.c.state != sql_literal("resolved"))
     )
-    return {row.id: OpenAlert(**row._mapping) for row in connection.execute(statement)}  # noqa: SLF001 - public despite its name
+    return {row.id: row_value(OpenAlert, row) for row in connection.execute(statement)}
 
 
 def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
@@ -90,8 +90,7 @@ def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
     row = connection.execute(statement).one_or_none()
     if row is None:
         return None
-    started_by = None if row.asked is None else int(row.asked)
-    return FollowedRun(**{**row._mapping, "asked": started_by})  # noqa: SLF001 - as above
+    return row_value(FollowedRun, row, asked=None if row.asked is None else int(row.asked))
 
 
 def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]:
@@ -161,11 +160,7 @@ def queue_report(connection: Connection, check_id: int, due_at: int, *, now: int
 def find_report(connection: Connection, report_id: int) -> ReportRow | None:
     """Find a report by its id."""
     row = connection.execute(_REPORT.where(reports.c.id == report_id)).one_or_none()
-    return (
-        None
-        if row is None
-        else ReportRow(id=row.id, check_id=row.check_id, due_at=row.due_at, state=row.state, run_id=row.run_id)
-    )
+    return None if row is None else row_value(ReportRow, row)
 
 
 def previous_run(connection: Connection, report: ReportRow) -> int | None:

@@ -456,7 +456,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     suggested = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
     assert suggested == ["refunds late", "returns by post", "odd one"]
     done: list[str] = []
-    for module, name in ((suites, "list_canaries"), (results, "read_rankings"), (task_rows, "task_queries")):
+    for module, name in ((suites, "list_canaries"), (results, "load_rankings"), (task_rows, "task_queries")):
         known = getattr(module, name)
 
         def told(*of: Any, known: Any = known, name: str = name, **more: Any) -> Any:
@@ -475,7 +475,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     assert set(done) == {"list_canaries"}
     world.run()
     traffic.load_reach(world.store, "suite", "search")
-    assert "read_rankings" in done, "a new run may find others"
+    assert "load_rankings" in done, "a new run may find others"
     traffic.open_task(
         world.store, "suite", "search", task="gaps", queries=["odd one"], by="Ada", now=world.clock.advance(1)
     )

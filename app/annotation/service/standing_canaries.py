@@ -125,7 +125,7 @@ def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:
     unscored = frozenset(results.unscored_at(connection, run.id))
     for block in blocks(range(len(canary_ids)), _BLOCK):
         states = results.states_of(connection, run.check_id, run.id, [canary_ids[place] for place in block])
-        rankings = results.read_rankings(connection, [state.ranking_id for state in states.values()])
+        rankings = results.load_rankings(connection, [state.ranking_id for state in states.values()])
         for place in block:
             state = states.get(canary_ids[place])
             if state is None or place in failures:

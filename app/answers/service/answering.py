@@ -160,7 +160,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
     ]
     held = results.rankings_at(connection, run.check_id, run.id, [inputs.canary_ids[one] for one in sampled])
     had = {one: held[inputs.canary_ids[one]][0] for one in sampled if inputs.canary_ids[one] in held}
-    texts = results.read_rankings(connection, list(set(had.values())))
+    texts = results.load_rankings(connection, list(set(had.values())))
     subjects = tuple(
         Subject(
             position=position,
@@ -292,7 +292,7 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         shown = found[after : after + limit]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
         said = rows.count_feedback(connection, run.check_id, versions)
-        rankings = results.read_rankings(connection, sorted({row.ranking_id for _, row in shown}))
+        rankings = results.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
     following = str(after + limit) if len(found) > after + limit else None
     return {
         "status": "rated",

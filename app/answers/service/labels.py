@@ -163,7 +163,7 @@ def _make_items(
         check_id: CheckDocument.model_validate(definitions.definition_by_id(connection, check_id).body).k
         for check_id in {one.check_id for one in found}
     }
-    rankings = results.read_rankings(connection, sorted({one.ranking_id for one in found}))
+    rankings = results.load_rankings(connection, sorted({one.ranking_id for one in found}))
     items: dict[int, DrawnAnswer] = {}
     for row in found:
         canary = canaries[row.canary_version_id]

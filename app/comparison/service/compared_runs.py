@@ -196,7 +196,7 @@ def _columns(connection: Connection, run: ComparedRun, places: Sequence[int], re
     states = [state for place in places if (state := run.states[place]) is not None]
     prepared = [run.inputs.panel.prepared(place) for place in places]
     if reading.anew:
-        rankings = results.read_rankings(connection, sorted({state.ranking_id for state in states}))
+        rankings = results.load_rankings(connection, sorted({state.ranking_id for state in states}))
         matches = [match(one, rankings[state.ranking_id]) for one, state in zip(prepared, states, strict=True)]
     else:
         matches = [Match.from_bytes(state.matched) for state in states]

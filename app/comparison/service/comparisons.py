@@ -312,7 +312,7 @@ def _items(
         if old is not None and new is not None and old.ranking_id != new.ranking_id
         for state in (old, new)
     ]
-    rankings = results.read_rankings(connection, sorted(set(differing)))
+    rankings = results.load_rankings(connection, sorted(set(differing)))
     scores = (
         _scores(connection, before, [old for old, _ in chosen]),
         _scores(connection, now, [new for _, new in chosen]),

@@ -179,13 +179,12 @@ def _refused(message: str) -> InvalidInputError:
 
 
 def _choice(choice: ChoiceRow) -> BaselineChoice:
-    return BaselineChoice(
+    return shapes.view_of(
+        BaselineChoice,
+        choice,
         action=Action(choice.action),
         run=None if choice.run_id is None else str(choice.run_id),
         after_run=str(choice.after_run) if choice.after_run else None,
-        at=shapes.time_text(choice.at),
-        by=choice.by,
-        note=choice.note,
     )
 
 
@@ -193,13 +192,8 @@ def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None
     row = rows.find_baseline(connection, baseline_id)
     if row is None:
         return None
-    return LearnedBaseline(
-        runs=row.runs,
-        deterministic=row.deterministic,
-        first_run=str(row.first_run),
-        last_run=str(row.last_run),
-        at=shapes.time_text(row.learned_at),
-    )
+    first, last = str(row.first_run), str(row.last_run)
+    return shapes.view_of(LearnedBaseline, row, first_run=first, last_run=last, at=shapes.time_text(row.learned_at))
 
 
 def _waits(alerted: Sequence[AlertedRule], detection: DetectionRow | None) -> str | None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final, cast
 
 from app.alerts.domain.rules import FirstRun
-from app.base.db.engine import Store
+from app.base.db.engine import Store, blocks
 from app.base.values import RuleKind
 from app.catalog.service.references import find_check
 from app.comparison.domain.significance import Difference
@@ -150,13 +150,8 @@ def evidence(
         "to": shapes.time_text(end),
         "since": shapes.time_text(rows[0].at if cut else start),
         "threshold": 1 / Settings().alpha,
-        "points": [_point(block) for block in _blocks(rows, points)],
+        "points": [_point(block) for block in blocks(rows, max(1, -(-len(rows) // points)))],
     }
-
-
-def _blocks(rows: Sequence[EvidenceRow], points: int) -> list[Sequence[EvidenceRow]]:
-    size = max(1, -(-len(rows) // points))
-    return [rows[place : place + size] for place in range(0, len(rows), size)]
 
 
 def _point(block: Sequence[EvidenceRow]) -> EvidencePoint:

@@ -129,7 +129,7 @@ def _subject(
     ]
     past = _of_the_same(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
-    rankings = results.read_rankings(connection, ids)
+    rankings = results.load_rankings(connection, ids)
     healthy = last_healthy_state(connection, state, past)
     prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
     passed = any(
@@ -204,7 +204,7 @@ def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collectio
     if newest is None or newest <= run.id or not canary_ids:
         return
     now = results.rankings_at(connection, run.check_id, newest, list(canary_ids))
-    rankings = results.read_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
+    rankings = results.load_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
     rankings_now = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
     outdate_returned(connection, run.check_id, rankings_now.get, at=at)
 

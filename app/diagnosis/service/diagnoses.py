@@ -237,13 +237,7 @@ def end_decided_proposals(connection: Connection, check_id: int, *, at: int) -> 
 
 
 def _document(judgment: Judgment) -> JudgmentDocument:
-    return JudgmentDocument(
-        id=judgment.id,
-        document=judgment.document,
-        text=judgment.text,
-        grade=judgment.grade,
-        source=judgment.source,
-    )
+    return JudgmentDocument(**{name: getattr(judgment, name) for name in JudgmentDocument.model_fields})
 
 
 def diagnosis_view(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:

@@ -155,7 +155,7 @@ def _answered(
     room = most_characters
     for start in range(0, len(order), _BLOCK):
         block = order[start : start + _BLOCK]
-        rankings = results.read_rankings(connection, [sampled[place][1].ranking_id for place in block])
+        rankings = results.load_rankings(connection, [sampled[place][1].ranking_id for place in block])
         for place in block:
             canary, state = sampled[place]
             ranking = rankings[state.ranking_id]

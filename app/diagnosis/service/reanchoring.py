@@ -242,8 +242,8 @@ def _current_state(row: ReanchorRow, canary: CanaryRow | None) -> ReanchorState:
         return ReanchorState(row.state)
     if canary is None:
         return ReanchorState.OUTDATED
-    listed = {judgment_name(judgment_document(chunk)) for chunk in canary.body["expected_chunks"]}
-    if judgment_name(judgment_document(row.judgment)) in listed:
+    listed = {judgment_name(JudgmentDocument.model_validate(chunk)) for chunk in canary.body["expected_chunks"]}
+    if judgment_name(JudgmentDocument.model_validate(row.judgment)) in listed:
         return ReanchorState.PROPOSED
     proposed = {judgment_name(one) for one in proposed_documents(row)}
     return ReanchorState.ACCEPTED if proposed <= listed else ReanchorState.OUTDATED
@@ -251,33 +251,23 @@ def _current_state(row: ReanchorRow, canary: CanaryRow | None) -> ReanchorState:
 
 def _view(row: ReanchorRow, state: ReanchorState, canaries: Mapping[int, CanaryRow]) -> ReanchorView:
     canary = canaries.get(row.canary_id)
-    return {
-        **_outcome(row, state),
-        "query": canary.body["query"] if canary is not None else None,
-        "managed_by": canary.managed_by if canary is not None else None,
-        "source": canary.source if canary is not None else None,
-        "judgment": _judgment_view(row.judgment),
-        "proposals": [_judgment_view(one) for one in row.proposals],
-        "old_text": None if row.texts is None else row.texts["old"],
-        "new_texts": None if row.texts is None else row.texts["new"],
-        "similarity": shapes.number(row.similarity),
-        "created_at": shapes.time_text(row.created_at),
-        "decided_at": shapes.time_text(row.decided_at),
-        "decided_by": row.decided_by,
-    }
+    return shapes.view_of(
+        ReanchorView,
+        _outcome(row, state),
+        row,
+        query=canary.body["query"] if canary is not None else None,
+        managed_by=canary.managed_by if canary is not None else None,
+        source=canary.source if canary is not None else None,
+        judgment=shapes.view_of(StoredJudgment, row.judgment),
+        proposals=[shapes.view_of(StoredJudgment, one) for one in row.proposals],
+        old_text=None if row.texts is None else row.texts["old"],
+        new_texts=None if row.texts is None else row.texts["new"],
+        rounding=True,
+    )
 
 
 def _outcome(row: ReanchorRow, state: ReanchorState) -> ReanchorOutcome:
     return {"id": str(row.id), "key": row.key, "state": state}
-
-
-def _judgment_view(judgment: StoredJudgment) -> StoredJudgment:
-    return {
-        "id": judgment["id"],
-        "document": judgment["document"],
-        "text": judgment["text"],
-        "grade": judgment["grade"],
-    }
 
 
 MOST: Final = 500
@@ -312,7 +302,7 @@ def diagnose_renamed(
     start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
     for place in (left[start:] + left[:start])[:EXAMINED]:
         canary_id = inputs.canary_ids[place]
-        pair = results.read_rankings(connection, [before[canary_id][0], now[canary_id][0]])
+        pair = results.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
         case = Case(
             canary=inputs.canaries[place],
             k=inputs.yardstick.k,
@@ -446,15 +436,11 @@ def replacements_by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, l
     """Proposed judgments by canary id and name of the old judgment."""
     replacements: dict[int, dict[str, list[JudgmentDocument]]] = defaultdict(dict)
     for row in rows:
-        replacements[row.canary_id][judgment_name(judgment_document(row.judgment))] = proposed_documents(row)
+        name = judgment_name(JudgmentDocument.model_validate(row.judgment))
+        replacements[row.canary_id][name] = proposed_documents(row)
     return replacements
-
-
-def judgment_document(judgment: Any) -> JudgmentDocument:
-    """Document of a stored judgment."""
-    return JudgmentDocument.model_validate(judgment)
 
 
 def proposed_documents(row: ReanchorRow) -> list[JudgmentDocument]:
     """Documents of the judgments of a proposal."""
-    return [judgment_document(one) for one in row.proposals]
+    return [JudgmentDocument.model_validate(one) for one in row.proposals]

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime
 from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError
-from app.base.values import Answer, Canary, Outcome, Ranking, Reason, Step, Verdict
+from app.base.values import Answer, Canary, Outcome, Ranking, Reason, Step, TimeText, Verdict
 from app.catalog.service.references import find_run
 from app.catalog.store import suites
 from app.detection import store as detectors
@@ -194,7 +194,7 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
     """Return the views of the results at these positions, with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
-    rankings = result_rows.read_rankings(connection, [state.ranking_id for state in found if state])
+    rankings = result_rows.load_rankings(connection, [state.ranking_id for state in found if state])
     names = {layout: result_rows.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
     views: list[ResultView] = []
@@ -220,7 +220,7 @@ def _views_at(connection: Connection, judged: _LoadedRun, positions: Sequence[in
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
                 prepared=inputs.panel.prepared(position),
                 match=Match.from_bytes(state.matched),
-                measures=named_numbers(names[state.layout_id], state.vector),
+                measures=result_rows.named_aggregates(names[state.layout_id], state.vector),
                 top_score=state.top_score,
                 reasons=unpack_reasons(state.reasons),
                 scorer=inputs.yardstick.scorer,
@@ -241,24 +241,18 @@ def _matches(canary: Canary, category: str | None, tag: str | None, keys: Collec
     )
 
 
-def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
-    """Return the numbers of a stored vector by name."""
-    return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
-
-
 _RECENT = 30
 _LOOK_BACK = 100
 """Number of runs that are searched for a healthy one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(TypedDict):
     """A run in one line."""
 
     id: str
     check: str
     verdict: str | None
-    finished_at: datetime
+    finished_at: TimeText | None
     index_version: str | None
 
 
@@ -287,7 +281,7 @@ def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
         previous=next((str(row.id) for row in before), None),
         baseline=baseline,
         healthy=next((str(row.id) for row in before if row.verdict == Verdict.HEALTHY), None),
-        recent=[_candidate(row) for row in reversed(recent)],
+        recent=[shapes.view_of(Candidate, row, id=str(row.id)) for row in reversed(recent)],
     )
 
 
@@ -307,17 +301,6 @@ def _baseline(store: Store, run: RunRow) -> str | None:
     with store.read() as connection:
         row = result_rows.find_run(connection, int(found))
     return found if row is not None and row.aggregates else None
-
-
-def _candidate(row: RunRow) -> Candidate:
-    assert row.finished_at is not None  # noqa: S101 - it ended
-    return Candidate(
-        id=str(row.id),
-        check=row.check,
-        verdict=row.verdict,
-        finished_at=from_us(row.finished_at),
-        index_version=row.index_version,
-    )
 
 
 def likeness(
@@ -350,7 +333,7 @@ def likeness(
         for state, ranking, version in there
         if queries.get(version) == queries.get(state.canary_version_id)  # None of both where it is the same version
     ]
-    then = result_rows.read_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
+    then = result_rows.load_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
     return {
         state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
         for state, one in pairs

@@ -152,21 +152,16 @@ def without_relevance(state: StateRow) -> StateRow:
 def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
     """Return the view of a re-scoring; `before` and `after` are set once it has finished."""
     before, after = (found.summary["before"], found.summary["after"]) if found.summary else (None, None)
-    return {
-        "id": str(found.id),
-        "check": found.check,
-        "measures_version": found.name,
-        "suite_hash": found.suite_hash,
-        "since": shapes.time_text(found.since),
-        "status": _status(found),
-        "created_at": shapes.time_text(found.created_at),
-        "finished_at": shapes.time_text(found.finished_at),
-        "progress": {"runs_done": done, "runs_total": total},
-        "note": found.note,
-        "failure": found.failure,
-        "before": _side(before),
-        "after": _side(after),
-    }
+    return shapes.view_of(
+        RescoringView,
+        found,
+        id=str(found.id),
+        measures_version=found.name,
+        status=_status(found),
+        progress={"runs_done": done, "runs_total": total},
+        before=_side(before),
+        after=_side(after),
+    )
 
 
 def _status(found: Rescoring) -> Literal["queued", "running", "finished", "failed"]:
@@ -176,13 +171,7 @@ def _status(found: Rescoring) -> Literal["queued", "running", "finished", "faile
 
 
 def _side(stored: RescoringSide | None) -> RescoringSide | None:
-    if stored is None:
-        return None
-    return {
-        **stored,
-        "coverage": shapes.number(stored["coverage"]),
-        "health_score": shapes.number(stored["health_score"]),
-    }
+    return None if stored is None else shapes.view_of(RescoringSide, stored, rounding=True)
 
 
 def _degraded(run: RescoredRun) -> dict[int, int]:

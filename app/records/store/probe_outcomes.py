@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.base.db.engine import row_value
 from app.base.db.packed import unpacked_positions
 from app.records.store.queue import Failure
 from app.records.store.results import ENDED
@@ -35,12 +36,7 @@ def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[
         .limit(limit)
     )
     return [
-        ProbedRun(
-            id=row.id,
-            finished_at=row.finished_at,
-            suite_version_id=row.suite_version_id,
-            failures=None if row.run_id is None else _failures(row.failures),
-        )
+        row_value(ProbedRun, row, failures=None if row.run_id is None else _failures(row.failures))
         for row in reversed(connection.execute(statement).all())
     ]
 

@@ -23,7 +23,7 @@ from app.diagnosis.store import DiagnosisRow, read_diagnosis
 from app.diagnosis.tables import diagnoses, run_causes
 from app.hooks.tables import alerts, attempts, deliveries, incidents, reports, transitions
 from app.records.store.recording import HOUR
-from app.records.store.results import RankingBody, is_known
+from app.records.store.results import RankingBody, held_at, is_known
 from app.records.tables import (
     chunks,
     idempotency_keys,
@@ -348,14 +348,10 @@ def degraded_at(
 
 def _degraded_at_once(connection: Connection, run_id: int, canaries: Collection[int]) -> dict[int, DegradedRow]:
     check_id = sa.select(runs.c.check_id).where(runs.c.id == run_id, runs.c.suite_version_id.is_not(None))
-    mine = sa.and_(states.c.check_id == check_id.scalar_subquery(), states.c.first_run <= run_id, states.c.reasons != 0)
     columns = [states.c[name] for name in DegradedRow._fields]
     canary_ids = frozenset(canaries)
-    found: dict[int, DegradedRow] = {}
-    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
-        rows = connection.execute(sa.select(*columns).where(mine, holding))
-        found.update((row[0], DegradedRow._make(row)) for row in rows if row[0] in canary_ids)
-    return found
+    rows = held_at(connection, sa.select(*columns).where(states.c.reasons != 0), check_id.scalar_subquery(), run_id)
+    return {row[0]: DegradedRow._make(row) for row in rows if row[0] in canary_ids}
 
 
 def _degraded_step_by_step(

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import NOW, Moment, insert_new, insert_one, savepoint, sql_literal
+from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, savepoint, sql_literal
 from app.base.jobs.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE as AT_ONCE  # noqa: PLC0414 - before it a run does not begin: due by every clock
 from app.base.jobs.values import JobKind, NewJob
@@ -231,15 +231,12 @@ def find_active(connection: Connection, run_id: int) -> ClaimedRun | None:
     if row is None:
         return None
     versions = (row.suite_version_id, row.check_version_id, row.retriever_version_id)
-    return ClaimedRun(
-        id=run_id,
-        check_id=row.check_id,
+    return row_value(
+        ClaimedRun,
+        row,
         check=row.slug,
-        trigger=row.trigger,
         resumed=row.started_at is not None,
         started_at=row.started_at or 0,
-        created_at=row.created_at,
-        index_version=row.index_version,
         versions=None if None in versions else RunVersions(*versions),
     )
 

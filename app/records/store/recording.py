@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -208,30 +209,11 @@ def change_states(
         ending = numbers(connection, "ending", ["id"], [(state_id,) for state_id in closed])
         held = sa.and_(states.c.id.in_(sa.select(ending.c.id)), states.c.last_run.is_(None))
         connection.execute(sa.update(states).where(held).values(last_run=last_run))
-    columns = (
-        "check_id",
-        "canary_id",
-        "canary_version_id",
-        "ranking_id",
-        "layout_id",
-        "reasons",
-        "top_score",
-        "first_run",
-    )
-    rows = [
-        (
-            check_id,
-            state.canary_id,
-            state.canary_version_id,
-            state.ranking_id,
-            state.layout_id,
-            state.reasons,
-            state.top_score,
-            run_id,
-        )
-        for state in opened
-    ]
-    insert_new(connection, states, columns, rows)
+    rows = [(check_id, run_id, *_NEW_FIELDS(state)) for state in opened]
+    insert_new(connection, states, ("check_id", "first_run", *NewState.__dataclass_fields__), rows)
+
+
+_NEW_FIELDS = attrgetter(*NewState.__dataclass_fields__)
 
 
 def finish_run(connection: Connection, run_id: int, owner: str, **outcome: Any) -> bool:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from app.base.db.engine import NOW, Moment, blocks, hold_content, insert_new, insert_one
+from app.base.db.engine import NOW, Moment, blocks, hold_content, insert_new, insert_one, row_value
 from app.base.db.packed import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
 from app.base.jobs.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
@@ -23,7 +23,7 @@ from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions
 from app.records.store.queue import Failure
 from app.records.store.recording import fold
-from app.records.store.results import layout_names
+from app.records.store.results import held_at, layout_names
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states
 from app.retrievers.domain.views import StoredFinding
 from app.retrievers.tables import embedder_findings, run_embedders
@@ -63,11 +63,7 @@ class RescoredRun:
 
 def states_in_force(connection: Connection, check_id: int, run_id: int) -> list[BegunState]:
     """Read what held at a run, one state for each canary that had one."""
-    held: list[BegunState] = []
-    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):  # each along an index
-        statement = _BEGUN.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
-        held += [BegunState(**row._mapping) for row in connection.execute(statement)]  # noqa: SLF001 - public despite its name
-    return held
+    return [BegunState(**row._mapping) for row in held_at(connection, _BEGUN, check_id, run_id)]  # noqa: SLF001 - public despite its name
 
 
 def states_begun(connection: Connection, check_id: int, *, after: int, limit: int) -> list[BegunState]:
@@ -129,8 +125,7 @@ def find_runs(connection: Connection, rescoring_id: int, run_ids: Sequence[int])
     for block in blocks(run_ids):
         place = sa.and_(rescored_runs.c.rescoring_id == rescoring_id, rescored_runs.c.run_id.in_(block))
         for row in connection.execute(sa.select(rescored_runs).where(place)):
-            values = {name: getattr(row, name) for name in RescoredRun.__dataclass_fields__}
-            runs_by_id[row.run_id] = RescoredRun(**{**values, "reasons": json.loads(row.reasons)})
+            runs_by_id[row.run_id] = row_value(RescoredRun, row, reasons=json.loads(row.reasons))
     return runs_by_id
 
 
@@ -423,20 +418,14 @@ def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit
         .limit(limit)
     )
     return [
-        PendingRun(
-            id=row.id,
+        row_value(
+            PendingRun,
+            row,
             versions=RunVersions(row.suite_version_id, row.check_version_id, row.retriever_version_id),
-            started_at=row.started_at,
-            finished_at=row.finished_at,
-            status=row.status,
-            verdict=row.verdict,
             reasons=json.loads(row.reasons) if row.reasons else (),
             embedder=json.loads(row.embedder) if row.embedder else None,
             latencies=row.latencies or b"",
-            paces=row.paces,
             probes=stored_summary(row.probes, row.figures, row.measured),
-            failures=row.failures,
-            unscored=row.unscored,
         )
         for row in connection.execute(statement)
     ]
@@ -450,8 +439,7 @@ _RESCORING = (
 
 
 def _rescoring(row: Any) -> Rescoring:
-    values = {name: getattr(row, name) for name in Rescoring.__dataclass_fields__}
-    return Rescoring(**{**values, "summary": json.loads(row.summary) if row.summary else None})
+    return row_value(Rescoring, row, summary=json.loads(row.summary) if row.summary else None)
 
 
 def _free(now: Moment) -> sa.ColumnElement[bool]:

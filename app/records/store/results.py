@@ -5,7 +5,7 @@ read by series; writing is recording's.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -75,14 +75,16 @@ def states_at(
     connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
 ) -> dict[int, StateRow]:
     """Read what held for each canary of a check at a run, by canary id."""
-    held: dict[int, StateRow] = {}
+    statement = _STATE.where(states.c.reasons != 0) if only_degraded else _STATE
+    return {row.canary_id: _state(row) for row in held_at(connection, statement, check_id, run_id)}
+
+
+def held_at(connection: Connection, statement: sa.Select[Any], check_id: Any, run_id: int) -> Iterator[sa.Row[Any]]:
+    """Yield what `statement` selects of the states of a check that held at a run."""
     # Two statements, each along an index, where one for either would read every state there ever was.
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
-        statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
-        if only_degraded:
-            statement = statement.where(states.c.reasons != 0)
-        held.update((row.canary_id, _state(row)) for row in connection.execute(statement))
-    return held
+        mine = (states.c.check_id == check_id, states.c.first_run <= run_id, holding)
+        yield from connection.execute(statement.where(*mine))
 
 
 def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]) -> dict[int, StateRow]:
@@ -100,15 +102,10 @@ def all_reasons_at(
     connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
 ) -> dict[int, int]:
     """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
-    reasons: dict[int, int] = {}
-    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
-        statement = sa.select(states.c.canary_id, states.c.reasons).where(
-            states.c.check_id == check_id, states.c.first_run <= run_id, holding
-        )
-        if only_degraded:
-            statement = statement.where(states.c.reasons != 0)
-        reasons.update(connection.execute(statement).all())
-    return reasons
+    statement = sa.select(states.c.canary_id, states.c.reasons)
+    if only_degraded:
+        statement = statement.where(states.c.reasons != 0)
+    return dict(map(tuple, held_at(connection, statement, check_id, run_id)))
 
 
 def rankings_at(
@@ -233,10 +230,7 @@ _BODIES = sa.select(rankings.c.id, rankings.c.body, rankings.c.content_hash).whe
 
 def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
     """Read rankings back, equal to what was saved."""
-    bodies: dict[int, RankingBody] = {}
-    for block in blocks(sorted(set(ranking_ids))):
-        rows = connection.execute(_BODIES, {"ids": block})
-        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
+    bodies = load_bodies(connection, ranking_ids)
     content: dict[int, Any] = {}
     for block in blocks(sorted({chunk for body in bodies.values() for chunk in body.chunks})):
         rows = connection.execute(
@@ -244,6 +238,15 @@ def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[in
         )
         content.update((row.id, row) for row in rows)
     return {ranking_id: _ranking(body, content) for ranking_id, body in bodies.items()}
+
+
+def load_bodies(connection: Connection, ranking_ids: Iterable[int]) -> dict[int, RankingBody]:
+    """Read rankings as they are stored, with the ids of their texts."""
+    bodies: dict[int, RankingBody] = {}
+    for block in blocks(sorted(set(ranking_ids))):
+        rows = connection.execute(_BODIES, {"ids": block})
+        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
+    return bodies
 
 
 def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
@@ -493,11 +496,6 @@ def unscored_at(connection: Connection, run_id: int) -> list[int]:
     """List the positions at which a run could not measure relevance: there the states have that of an earlier run."""
     statement = sa.select(run_probes.c.unscored).where(run_probes.c.run_id == run_id)
     return unpacked_positions(connection.execute(statement).scalar_one_or_none())
-
-
-def read_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
-    """Read rankings by id."""
-    return load_rankings(connection, ranking_ids)
 
 
 def scores_of(

@@ -16,6 +16,8 @@ from app.catalog.tables import canaries, definitions
 from app.detection.tables import detections
 from app.hooks.store import outbox
 from app.hooks.tables import alerts, deliveries
+from app.records.documents import view_of
+from app.records.domain import SeriesAlert
 from app.records.store import queue, results
 from app.records.store.queue import due
 from app.records.store.recording import HOUR, unpack_bucket
@@ -174,33 +176,16 @@ def list_marks(connection: Connection, check_id: int, start: int, end: int) -> l
     return list(connection.execute(statement.order_by(marks.c.at)).all())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertSpan:
-    """From when to when an alert was open; None = it still is."""
-
-    id: int
-    rule: str
-    severity: str
-    opened_at: int
-    resolved_at: int | None
-
-
-def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[AlertSpan]:
+def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[SeriesAlert]:
     """Return the newest alerts that were open in a period, oldest first."""
     open_then = sa.and_(
         alerts.c.check_id == check_id,
         alerts.c.opened_at <= end,
         sa.or_(alerts.c.resolved_at.is_(None), alerts.c.resolved_at >= start),
     )
-    columns = (
-        alerts.c.id,
-        alerts.c.rule_key.label("rule"),
-        alerts.c.severity,
-        alerts.c.opened_at,
-        alerts.c.resolved_at,
-    )
+    columns = (alerts.c.id, alerts.c.rule_key, alerts.c.severity, alerts.c.opened_at, alerts.c.resolved_at)
     rows = connection.execute(sa.select(*columns).where(open_then).order_by(alerts.c.id.desc()).limit(limit)).all()
-    return [AlertSpan(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - the public name of it
+    return [view_of(SeriesAlert, row, id=str(row.id), rule=row.rule_key) for row in reversed(rows)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +211,7 @@ def evidence_rows(connection: Connection, check_id: int, start: int, end: int, *
         .where(ended)
     )
     rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
-    return [EvidenceRow(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - as above
+    return [EvidenceRow(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - the public name of it
 
 
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:

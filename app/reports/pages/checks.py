@@ -290,15 +290,5 @@ def _filters(run: RunView, wanted: dict[str, str]) -> list[ResultFilter]:
 
 def _candidates(others: ComparisonCandidates, before: RunOutline, now: RunOutline) -> Sequence[object]:
     """Return the runs to choose from: the newest of the check, and the two compared ones."""
-    recent = [
-        {
-            "id": run.id,
-            "check": run.check,
-            "verdict": run.verdict,
-            "finished_at": run.finished_at,
-            "index_version": run.index_version,
-        }
-        for run in others.recent
-    ]
-    known = {run["id"] for run in recent}
-    return [*recent, *(run for run in (now, before) if run["id"] not in known)]
+    known = {run["id"] for run in others.recent}
+    return [*others.recent, *(run for run in (now, before) if run["id"] not in known)]

@@ -149,7 +149,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in results.unscored_at(connection, newest):
             states_by_side["now"] = score_details.without_relevance(now)
-        rankings = results.read_rankings(connection, [state.ranking_id for state in states_by_side.values()])
+        rankings = results.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
         evidence = {
             name: _StateEvidence(
                 state=state,

@@ -8,7 +8,7 @@ from app.alerts.service import explanations
 from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
-from app.base.values import Severity, Verdict
+from app.base.values import Verdict
 from app.catalog.domain.judgments import recall_label
 from app.catalog.service.references import find_check, schedule_of
 from app.catalog.store import definitions, suites
@@ -19,14 +19,12 @@ from app.records.domain import (
     GapReason,
     IndexMark,
     MeasureSeries,
-    SeriesAlert,
     SeriesGap,
     SeriesPoint,
     Span,
     find_gaps,
 )
 from app.records.service import runs
-from app.records.service.results import named_numbers
 from app.records.service.score_details import find_rescoring
 from app.records.store import results
 from app.records.store import series as stored
@@ -96,16 +94,7 @@ def series(
         "gaps": [_gap(gap, why, single=not stored_series.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
         "lines": explanations.bound_lines(check.body, measure, category, known),
-        "alerts": [
-            SeriesAlert(
-                id=str(one.id),
-                rule=one.rule,
-                severity=Severity(one.severity),
-                opened_at=shapes.time_text(one.opened_at),
-                resolved_at=shapes.time_text(one.resolved_at),
-            )
-            for one in alerts
-        ],
+        "alerts": alerts,
     }
 
 
@@ -225,7 +214,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
         states = results.timeline(connection, check.id, canary_id, limit=limit)
         ends = [state.last_run for state in states if state.last_run is not None]
         times = results.run_times(connection, [*(state.first_run for state in states), *ends])
-        rankings = results.read_rankings(connection, [state.ranking_id for state in states])
+        rankings = results.load_rankings(connection, [state.ranking_id for state in states])
         names = {layout: results.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
     return CanaryHistory(
         check=slug,
@@ -239,7 +228,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
                 "last_run": str(state.last_run) if state.last_run is not None else None,
                 "until": shapes.time_text(times.get(state.last_run)) if state.last_run is not None else None,
                 "top_score": shapes.number(state.top_score),
-                "measures": shapes.numbers(named_numbers(names[state.layout_id], state.vector)),
+                "measures": shapes.numbers(results.named_aggregates(names[state.layout_id], state.vector)),
                 "ranking": list(rankings[state.ranking_id].ids),
             }
             for state in states

@@ -18,7 +18,7 @@ from app.alerts.service.changes import list_changed
 from app.alerts.service.evidence import Explanation
 from app.alerts.service.views import explained_runs, summaries
 from app.alerts.store import AlertFilter
-from app.base.db.engine import Connection, Store, from_us, to_us
+from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
 from app.base.values import Verdict
 from app.catalog.service import references
@@ -179,7 +179,9 @@ def load_check(store: Store, slug: str, now: datetime, *, version: str | None = 
         degraded=degraded,
         fleet=fleet,
         changed=_changed(unresolved, explanation),
-        failed=_failed(store, run["id"]) if run and run["canaries"]["failed"] else (),
+        failed=result_views.results(store, run["id"], verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+        if run and run["canaries"]["failed"]
+        else (),
         unresolved=unresolved,
         resolved=alert_views.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
         runs=run_views.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version, with_queries=False),
@@ -334,24 +336,14 @@ def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) ->
     return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}
 
 
-def _failed(store: Store, run_id: str) -> list[ResultView]:
-    return result_views.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
-
-
 def ended_run(row: RunRow) -> EndedRun:
     """Return an ended run in one line."""
-    return EndedRun(
+    return row_value(
+        EndedRun,
+        row,
         id=str(row.id),
-        status=row.status,
-        verdict=row.verdict,
-        reasons=row.reasons,
         health_score=row.aggregates.get("health_score"),
         coverage=row.aggregates.get("coverage"),
-        degraded=row.degraded,
-        measured=row.measured,
-        failed=row.failed,
-        total=row.total,
-        index_version=row.index_version,
         finished_at=from_us(row.finished_at) if row.finished_at is not None else None,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 from app.answers.store import confirmed_for_check
 from app.base.db.engine import Connection, Store, blocks, from_us, to_us
@@ -94,16 +94,8 @@ def load_results(store: Store, run_id: str, *, version: str | None = None, since
     return {"run": summary, "results": chain.from_iterable(result_blocks)}
 
 
-def _outcome(result: ResultView) -> ReportedOutcome:
-    return {
-        "key": result["key"],
-        "outcome": result["outcome"],
-        "detail": result["detail"],
-        "verdict": result["verdict"],
-        "reasons": result["reasons"],
-        "top_score": result["top_score"],
-        "min_relevance_score": result["min_relevance_score"],
-    }
+def _outcome(result: Mapping[str, Any]) -> ReportedOutcome:
+    return cast("ReportedOutcome", {name: result[name] for name in ReportedOutcome.__annotations__})
 
 
 def _change(store: Store, before: str, now: str, *, version: str | None) -> ReportChange:
@@ -113,15 +105,12 @@ def _change(store: Store, before: str, now: str, *, version: str | None) -> Repo
         message = f"must be a run of check '{diff['now']['check']}'; runs of two checks are compared by /v1/compare"
         raise InvalidInputError([Problem(path="since", message=message)])
     healed = compare(changes=(Change.HEALED,))[0]["items"] if diff["changes"][Change.HEALED] else []
-    return {
-        "before": diff["before"],
-        "comparable": diff["comparable"],
-        "differences": diff["differences"],
-        "changes": diff["changes"],
-        "decision": diff["decision"],
-        "degraded": [_changed(one) for one in diff["items"]],
-        "healed": [_changed(one) for one in healed],
-    }
+    return shapes.view_of(
+        ReportChange,
+        diff,
+        degraded=[_changed(one) for one in diff["items"]],
+        healed=[_changed(one) for one in healed],
+    )
 
 
 def _changed(one: CanaryDifference) -> ReportedCanary:
