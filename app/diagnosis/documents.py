@@ -11,16 +11,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
-from app.alerts.domain.telling import CAUSE_ADVICE
 from app.base.documents.fields import parse_scalar
 from app.base.documents.texts import UNDEFINED, Table, plain, shorten, table_markdown
 from app.base.documents.yaml_source import escape_dollars
 from app.base.texts import counted, outcome_word, percent_text
-from app.base.values import Cause
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.diagnosis.domain.values import Kind
 from app.diagnosis.domain.views import DiagnosisEvidence, Mark, QualityReport, QualitySection
@@ -368,8 +366,7 @@ def multi_line_pages(pages: Sequence[Any]) -> Iterator[Any]:
     return (page for page in pages if not getattr(page, "flow_style", True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionRow:
+class QuestionRow(NamedTuple):
     """One question of a diagnosis, in words."""
 
     question: str
@@ -385,60 +382,36 @@ def probed(evidence: DiagnosisEvidence) -> list[QuestionRow]:
     ranks, returned, counts = evidence.get("ranks"), evidence.get("returned"), evidence.get("asked") or {}
     if not ranks or not returned:
         return []
+    before = _rank(ranks["before"], is_stored=returned["before"] is not None)
+    now = _rank(ranks["run"], is_stored=returned["run"] is not None)
     rows = [
-        QuestionRow(
-            question="Last healthy run",
-            why="what it was like",
-            rank=_rank(ranks["before"], is_stored=returned["before"] is not None),
-            returned=returned["before"],
-        ),
-        QuestionRow(
-            question="In the run",
-            why="the ranking to be explained",
-            rank=_rank(ranks["run"], is_stored=returned["run"] is not None),
-            returned=returned["run"],
-        ),
+        QuestionRow("Last healthy run", "what it was like", before, returned["before"]),
+        QuestionRow("In the run", "the ranking to be explained", now, returned["run"]),
     ]
     repeats = list(zip(ranks["repeats"], returned["repeats"], strict=True))
     rows += [
-        QuestionRow(
-            question=f"The query again, {number}", why="is the fault persistent?", rank=_rank(rank), returned=count
-        )
+        QuestionRow(f"The query again, {number}", "is the fault persistent?", _rank(rank), count)
         for number, (rank, count) in enumerate(repeats, 1)
     ]
     rows += _unanswered("The query again", counts.get(Kind.REPEAT, 0) - len(repeats))
     if counts.get(Kind.DEEP):
         rank = _rank(ranks["deep"], is_stored=returned["deep"] is not None, unknown="not answered")
         why = "how far did the expected chunk fall?"
-        rows.append(QuestionRow(question="The query, far deeper", why=why, rank=rank, returned=returned["deep"]))
+        rows.append(QuestionRow("The query, far deeper", why, rank, returned["deep"]))
     rows += [
-        QuestionRow(
-            question=f"The expected text as the query, {number}",
-            why="is it in the index at all?",
-            rank=_rank(rank),
-            returned=None,
-        )
-        for number, rank in enumerate(ranks["known_items"], 1)
+        QuestionRow(f"The expected text as the query, {number}", "is it in the index at all?", _rank(one), None)
+        for number, one in enumerate(ranks["known_items"], 1)
     ]
     rows += _unanswered("The expected text as the query", counts.get(Kind.KNOWN_ITEM, 0) - len(ranks["known_items"]))
     if counts.get(Kind.CONTROL):
         why = "is it found, as it must be if the index knows it?"
         rank = _rank(ranks["control"], missing="not brought, or not answered")
-        rows.append(QuestionRow(question="The text of the run's first hit", why=why, rank=rank, returned=None))
+        rows.append(QuestionRow("The text of the run's first hit", why, rank, None))
     return rows
 
 
-def findings(evidence: DiagnosisEvidence) -> list[str]:
-    """Return the rest of the evidence in sentences without full stops."""
-    return list(_findings(evidence))
-
-
-def advice(cause: Cause) -> str:
-    """Return what to do about the cause."""
-    return CAUSE_ADVICE[cause]
-
-
-def _findings(evidence: DiagnosisEvidence) -> Iterator[str]:
+def findings(evidence: DiagnosisEvidence) -> Iterator[str]:
+    """Yield the rest of the evidence in sentences without full stops."""
     if failed := evidence.get("failed"):
         yield f"not answered: {', '.join(map(_failure_text, failed))}"
     change, chunks = evidence.get("score_change"), evidence.get("scores_compared", 0)
@@ -465,9 +438,7 @@ def _rank(
 
 def _unanswered(question: str, count: int) -> Sequence[QuestionRow]:
     why = "failed, so it proves nothing"
-    return [QuestionRow(question=f"{question}, {counted(count, 'time')}", why=why, rank="not answered", returned=None)][
-        : max(count, 0)
-    ]
+    return [QuestionRow(f"{question}, {counted(count, 'time')}", why, "not answered", None)][: max(count, 0)]
 
 
 def _failure_text(failure: str) -> str:

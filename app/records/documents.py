@@ -103,7 +103,7 @@ def _shown(hint: Any, value: Any, *, rounding: bool) -> Any:
     if value is None:
         return None
     if get_origin(hint) in {Union, UnionType}:
-        [hint] = [kind for kind in get_args(hint) if kind is not NoneType]
+        *_, hint = [kind for kind in get_args(hint) if kind is not NoneType]
     if get_origin(hint) is list:
         return [_shown(get_args(hint)[0], one, rounding=rounding) for one in value]
     if get_origin(hint) is dict:

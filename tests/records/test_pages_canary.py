@@ -365,7 +365,7 @@ def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
         ("The query again, 2 times", "not answered"),
         ("The query, far deeper", "not answered"),
     ]
-    assert diagnosis_sentences.findings(evidence) == ["not answered: timeout, timeout, error response, HTTP 503"]
+    assert list(diagnosis_sentences.findings(evidence)) == ["not answered: timeout, timeout, error response, HTTP 503"]
     assert diagnosis_sentences.probed({}) == []
 
 

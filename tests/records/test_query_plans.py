@@ -175,7 +175,6 @@ def test_retention_looks_and_deletes_along_indexes(sqlite_store: Store) -> None:
             pruning.old_hours(connection, 10, table=table, horizon=1)
         for drop in (
             pruning.drop_runs,
-            pruning.drop_states,
             pruning.drop_rankings,
             pruning.VECTORS.drop,
             pruning.drop_incidents,

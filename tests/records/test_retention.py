@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec.msgpack import encode
 
-from app.base.db.engine import Store, to_us
+from app.base.db.engine import Store, drop_rows, to_us
 from app.base.db.rows import metadata
 from app.base.values import Outcome
 from app.hooks.domain import Receipt
@@ -19,6 +19,7 @@ from app.operation.service import retention
 from app.records.service import runs
 from app.records.store import pruning
 from app.records.store.results import RankingBody
+from app.records.tables import states
 from app.reports.service import charts
 from tests.support.fakes import START, answered, failed, hits
 from tests.support.world import CHECK, COVERAGE, World, canary, page, statements
@@ -134,7 +135,7 @@ def test_texts_that_come_back_while_they_are_being_forgotten_stay(store: Store) 
     horizon = to_us(world.clock() - timedelta(days=1))
     with store.write() as connection:
         pruning.drop_runs(connection, pruning.old_runs(connection, 10, horizon=horizon))
-        pruning.drop_states(connection, pruning.old_states(connection, 10))
+        drop_rows(connection, pruning.old_states(connection, 10), table=states)
         pruning.drop_rankings(connection, pruning.unused_rankings(connection, 0, 10))
         since = pruning.newest_ranking(connection)
     unused = _unused_chunks(store)
@@ -234,7 +235,7 @@ def test_whatever_refers_to_rows_that_are_deleted_is_found_by_an_index() -> None
     """A foreign key looks for what refers to each row that goes, without an index through the whole table."""
     pruned = set(re.findall(r"sa\.delete\((\w+)\)", inspect.getsource(pruning))) - {"table"}
     pruned |= {one.table.name for one in vars(pruning).values() if isinstance(one, pruning.Orphans)}
-    pruned |= {"diagnoses", "reanchors"}
+    pruned |= {"states", "diagnoses", "reanchors"}
     assert {"runs", "states", "rankings", "chunks", "vectors", "alerts", "deliveries"} <= pruned
     missing = {
         (table.name, column.name)

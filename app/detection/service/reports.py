@@ -75,15 +75,8 @@ def body_of(
 
 def habit_body(habit: HabitReading, names: Mapping[Key, str]) -> StoredHabit:
     """Write down a habit; `names` are the keys of the watched canaries, by their identity in the detector."""
-    return {
-        "id": habit.id,
-        "canaries": [names[key] for key in habit.keys if key in names][:CULPRITS],
-        "total": len(habit.keys),
-        "answers": habit.answers,
-        "times": habit.times,
-        "runs": habit.runs,
-        "bound": habit.bound,
-    }
+    named = [names[key] for key in habit.keys if key in names][:CULPRITS]
+    return shapes.view_of(StoredHabit, habit, canaries=named, total=len(habit.keys))
 
 
 def first_run_of(body: StoredReading) -> FirstRun | None:

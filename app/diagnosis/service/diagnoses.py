@@ -248,15 +248,14 @@ def diagnosis_view(connection: Connection, slug: str, key: str, found: Diagnosis
         for row in stored.proposals_of(connection, [found.canary_id], ("proposed",))
         if row.check_id == found.check_id
     ]
-    return DiagnosisView(
+    return shapes.view_of(
+        DiagnosisView,
+        found,
         id=str(found.id),
         check=slug,
         key=key,
         run_id=str(found.run_id),
-        at=shapes.time_text(found.at),
-        requested_by=found.requested_by,
         cause=Cause(found.cause),
-        reason=found.reason,
         persistent=evidence.pop("persistent", None),
         rank_before=evidence.pop("rank_before", None),
         rank_now=evidence.pop("rank_now", None),

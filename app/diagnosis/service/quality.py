@@ -25,7 +25,7 @@ from app.diagnosis.domain.quality import (
     suite_reach,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
-from app.diagnosis.domain.views import QualityReport, QualitySection
+from app.diagnosis.domain.views import QualityExample, QualityReport, QualitySection
 from app.records import documents as shapes
 from app.records.service import score_details
 from app.records.store import results, series
@@ -215,24 +215,5 @@ def _notes(evidence: _Evidence) -> list[str]:
 
 
 def _shape(section: Section) -> QualitySection:
-    return {
-        "name": section.name,
-        "verdict": section.mark,
-        "reason": section.reason,
-        "numbers": _numbers(section.numbers),
-        "groups": {name: _numbers(numbers) for name, numbers in section.groups.items()},
-        "examples": [
-            {"canary": one.canary, "chunk": one.chunk, "told": one.note, "text": one.text} for one in section.examples
-        ],
-        "advice": section.advice,
-        "histogram": None
-        if section.histogram is None
-        else {
-            "edges": [shapes.number(edge) for edge in section.histogram.edges],
-            "counts": {kind: list(counts) for kind, counts in section.histogram.counts.items()},
-        },
-    }
-
-
-def _numbers(numbers: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
-    return {name: value if isinstance(value, int) else shapes.number(value) for name, value in numbers.items()}
+    examples = [shapes.view_of(QualityExample, one, told=one.note) for one in section.examples]
+    return shapes.view_of(QualitySection, section, verdict=section.mark, examples=examples, rounding=True)

@@ -14,7 +14,9 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
 from app.experiments.store import experiments, shadows
 from app.experiments.tables import shadow_pairs, shadow_parts
+from app.hooks.tables import incidents
 from app.records.store import pruning
+from app.records.tables import states
 from app.retrievers import store as rates
 from app.traffic.tables import traffic_parts, traffic_queries
 
@@ -76,11 +78,11 @@ def _expired_rows(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
     alerts = to_us(now - timedelta(days=max(days, ALERT_DAYS)))
     return (
         (partial(pruning.old_runs, horizon=horizon), pruning.drop_runs),
-        (pruning.old_states, pruning.drop_states),
+        (pruning.old_states, partial(engine.drop_rows, table=states)),
         (rows.old_answers, rows.drop_answers),
         (partial(rows.old_ratings, horizon=horizon), rows.drop_ratings),
         _rows_before(feedback.c.received_at, horizon),
-        (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
+        (partial(engine.old_rows, column=incidents.c.resolved_at, horizon=alerts), pruning.drop_incidents),
         (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
         (partial(pruning.old_reports, horizon=horizon), pruning.drop_reports),
         (partial(shadows.old_hours, horizon=alerts), shadows.drop_hours),

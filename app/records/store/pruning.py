@@ -92,11 +92,6 @@ def old_states(connection: Connection, limit: int) -> list[int]:
     return ids
 
 
-def drop_states(connection: Connection, old: Sequence[int]) -> int:
-    """Delete states."""
-    return connection.execute(sa.delete(states).where(states.c.id.in_(old))).rowcount
-
-
 def newest_ranking(connection: Connection) -> int:
     """Return the id of the newest ranking, below which none is uncommitted. For a writing transaction."""
     hold_content(connection, alone=True)
@@ -237,11 +232,6 @@ def drop_reports(connection: Connection, old: Sequence[int]) -> int:
     connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(delivery_ids)))
     connection.execute(sa.delete(deliveries).where(deliveries.c.report_id.in_(old)))
     return connection.execute(sa.delete(reports).where(reports.c.id.in_(old))).rowcount
-
-
-def old_incidents(connection: Connection, limit: int, *, horizon: int) -> list[int]:
-    """Find incidents that resolved before `horizon`."""
-    return _ids(connection, sa.select(incidents.c.id).where(incidents.c.resolved_at < horizon), limit)
 
 
 def drop_incidents(connection: Connection, old: Sequence[int]) -> int:

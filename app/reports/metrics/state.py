@@ -3,17 +3,19 @@
 Their number is bounded, see `docs/metrics.md`: no label has a query, a text or an address.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from app.alerts.domain.state import AlertState
 from app.base.values import Percentile, Severity, Verdict
-from app.reports.service.metrics_snapshot import CheckState, HookState, State
+from app.reports.service.metrics_snapshot import CheckState, State
 from app.scoring.measures import RECALL_BY
 
 _CHECK_LABELS = ("check", "suite", "retriever")
+_LAST_SUCCESS = "When the newest run whose verdict is known ended."
+_RETRYING = "Deliveries not yet made that were attempted three times or more."
+_DISABLED = "Whether a hook gets nothing any more because its receiver said that it is gone."
 _UNRESOLVED = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
 _Samples = Iterable[tuple[tuple[str, ...], float | None]]
 
@@ -36,19 +38,16 @@ def gauge(name: str, text: str, labels: tuple[str, ...], samples: _Samples) -> G
 
 def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
     labels = _CHECK_LABELS
-    single: Mapping[str, tuple[str, Any]] = {
-        "coalmine_health_score_ratio": ("Mean relevance of the first hit.", lambda c: c.health_score),
-        "coalmine_coverage_ratio": ("Share of canaries with an expected chunk in the top k.", lambda c: c.coverage),
-        "coalmine_degraded_queries": ("Degraded canaries of the newest ended run.", lambda c: c.degraded),
-        "coalmine_last_run_timestamp_seconds": ("When the newest run ended.", lambda c: c.last_run),
-        "coalmine_last_success_timestamp_seconds": (
-            "When the newest run whose verdict is known ended.",
-            lambda c: c.last_success,
-        ),
-        "coalmine_check_interval_seconds": ("Seconds between scheduled runs.", lambda c: c.interval_seconds),
-    }
-    for name, (text, read) in single.items():
-        yield gauge(name, text, labels, [(check.labels, read(check)) for check in checks])
+    single = (
+        ("coalmine_health_score_ratio", "Mean relevance of the first hit.", "health_score"),
+        ("coalmine_coverage_ratio", "Share of canaries with an expected chunk in the top k.", "coverage"),
+        ("coalmine_degraded_queries", "Degraded canaries of the newest ended run.", "degraded"),
+        ("coalmine_last_run_timestamp_seconds", "When the newest run ended.", "last_run"),
+        ("coalmine_last_success_timestamp_seconds", _LAST_SUCCESS, "last_success"),
+        ("coalmine_check_interval_seconds", "Seconds between scheduled runs.", "interval_seconds"),
+    )
+    for name, text, field in single:
+        yield gauge(name, text, labels, [(check.labels, getattr(check, field)) for check in checks])
     yield gauge(
         "coalmine_canaries",
         "Canaries of the newest ended run by state.",
@@ -225,22 +224,16 @@ def _shared_families(state: State) -> Iterator[Metric]:
             ("judge", "measure"),
             [(names, float(is_confirmed)) for names, is_confirmed in state.judges.items()],
         )
-    hooks: Mapping[str, tuple[str, Callable[[HookState], float]]] = {
-        "coalmine_deliveries_retrying": (
+    for name, text, field in (
+        (
+            "coalmine_deliveries_retrying",
             "Deliveries not yet made that were attempted three times or more.",
-            lambda hook: float(hook.retrying),
+            "retrying",
         ),
-        "coalmine_deliveries_dead": (
-            "Deliveries given up; each can be replayed.",
-            lambda hook: float(hook.dead),
-        ),
-        "coalmine_hook_disabled": (
-            "Whether a hook gets nothing any more because its receiver said that it is gone.",
-            lambda hook: float(hook.disabled),
-        ),
-    }
-    for name, (text, read) in hooks.items():
-        yield gauge(name, text, ("hook",), [((hook.slug,), read(hook)) for hook in state.hooks])
+        ("coalmine_deliveries_dead", "Deliveries given up; each can be replayed.", "dead"),
+        ("coalmine_hook_disabled", _DISABLED, "disabled"),
+    ):
+        yield gauge(name, text, ("hook",), [((hook.slug,), float(getattr(hook, field))) for hook in state.hooks])
 
 
 def _cut(name: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.alerts.domain.telling import CAUSE_ADVICE
 from app.alerts.service import transitions
 from app.base.api.deps import StoreDep, VaultDep
 from app.base.api.requests import PROBE_LIMITER, expensive, takes_form
@@ -62,7 +63,7 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
     try:
         show = partial(_canary, trial=await anyio.to_thread.run_sync(ask, limiter=PROBE_LIMITER))
     except (ConflictError, InvalidInputError) as error:
-        show = partial(_canary, refused=str(error), status=error_status(error))
+        show = partial(_canary, refused=str(error), status=409 if isinstance(error, ConflictError) else 422)
     return await anyio.to_thread.run_sync(show, request, store, slug, key)
 
 
@@ -125,11 +126,6 @@ async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: s
     return RedirectResponse(f"/checks/{quote(slug)}#definition", status_code=303)
 
 
-def error_status(error: ConflictError | InvalidInputError) -> int:
-    """Return the status of the page that shows an error."""
-    return 409 if isinstance(error, ConflictError) else 422
-
-
 def _canary(
     request: Request,
     store: Store,
@@ -155,9 +151,9 @@ def _canary(
         diagnosis=diagnosis,
         stands=diagnosis is not None and _is_current(diagnosis, detail),
         probed=diagnosis_sentences.probed(diagnosis.evidence) if diagnosis else [],
-        findings=diagnosis_sentences.findings(diagnosis.evidence) if diagnosis else [],
-        wrong_field_advice=diagnosis_sentences.advice(Cause.WRONG_FIELD),
-        advice=diagnosis_sentences.advice(diagnosis.cause) if diagnosis else "",
+        findings=list(diagnosis_sentences.findings(diagnosis.evidence)) if diagnosis else [],
+        wrong_field_advice=CAUSE_ADVICE[Cause.WRONG_FIELD],
+        advice=CAUSE_ADVICE[diagnosis.cause] if diagnosis else "",
         evidence=json.dumps(diagnosis.evidence, indent=2, ensure_ascii=False) if diagnosis else "",
         trial=trial,
         trial_hits=None if trial is None else _compare_hits(trial, detail),

@@ -65,22 +65,19 @@ class EndedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckLine:
-    """A check in one line."""
+class CheckHead:
+    """What pages say of a check in one line."""
 
     slug: str
     suite: str
     retriever: str
     schedule: str
     enabled: bool
-    archived: bool
     newest: EndedRun | None
     """The newest ended run; None before the first."""
-    recent: tuple[EndedRun, ...]
-    """Up to `SPARK_RUNS` ended runs, oldest first."""
     active: str | None
     """`running` while a run is, `queued` while one waits whose time has come."""
-    next_run: datetime | None
+    next_run: datetime | None = None
     overdue: bool
     """Whether no run completed by the second-next scheduled instant."""
     alerts: Mapping[str, int]
@@ -90,6 +87,15 @@ class CheckLine:
     def recovery(self) -> str | None:
         """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
         return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLine(CheckHead):
+    """A check in one line of its own page."""
+
+    archived: bool
+    recent: tuple[EndedRun, ...]
+    """Up to `SPARK_RUNS` ended runs, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

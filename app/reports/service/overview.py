@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from app.alerts.domain.state import AlertState, no_data_due, recovery_state
+from app.alerts.domain.state import AlertState, no_data_due
 from app.annotation.domain.views import TaskState
 from app.annotation.store import tasks
 from app.annotation.store.tasks import PoolCounts, TaskRow
@@ -27,7 +27,7 @@ from app.records.service.score_details import rescoring_shape
 from app.records.store import rescoring, series
 from app.records.store.series import Newest, Part, RecentRun
 from app.reports import store as change_feed
-from app.reports.service.check_details import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
+from app.reports.service.check_details import SPARK_RUNS, CheckHead, ended_run, next_run, open_alerts, schedule_text
 from app.reports.store import FollowedRun, OpenAlert
 from app.runs.service.due_checks import silence
 from app.scoring.views import RescoringView
@@ -62,27 +62,13 @@ class CheckFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckSummary:
-    """A check in one line."""
+class CheckSummary(CheckHead):
+    """A check in one line of the overview."""
 
-    slug: str
-    suite: str
-    retriever: str
-    schedule: str
-    enabled: bool
-    newest: EndedRun | None
-    """The newest ended run; None before the first."""
     slices: Mapping[str, Part]
     """Results of the newest run for the filter's `category` and `tag`."""
     recent: Sequence[RecentRun] = ()
     """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
-    active: str | None
-    """`running` while a run is, `queued` while one waits whose time has come."""
-    next_run: datetime | None = None
-    overdue: bool
-    """Whether no run completed by the second-next scheduled instant."""
-    alerts: Mapping[str, int]
-    """Unresolved alerts by state and severity: `firing critical`."""
 
     @property
     def verdict(self) -> str:
@@ -90,11 +76,6 @@ class CheckSummary:
         if not self.enabled:
             return OFF
         return (self.newest.verdict if self.newest else None) or NO_RUN
-
-    @property
-    def recovery(self) -> str | None:
-        """State of the alerts that are open though the newest run is healthy, see `recovery_state`."""
-        return recovery_state(self.newest.verdict if self.newest else None, self.alerts)
 
     @property
     def open_alerts(self) -> int:
