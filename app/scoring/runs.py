@@ -404,15 +404,12 @@ def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> 
         if position not in responses.failures and position < len(responses.latencies)
     ]
     latencies = {position: float(responses.latencies[position]) for position in measured}
-    changed, aged = responses.rankings, [place for place in measured if _has_max_age(inputs, place)]
+    changed, canaries = responses.rankings, inputs.canaries
+    aged = [place for place in measured if canaries[place].max_age_seconds is not None]
     rankings = {place: changed[place] if place in changed else responses.aged[place] for place in aged}
     timings = judge_timings(inputs.yardstick, inputs.panel, latencies, rankings, responses.started_at)
     tally.add_timings(timings)
     return sum(timing.undated for timing in timings.values())
-
-
-def _has_max_age(inputs: RunInputs, position: int) -> bool:
-    return inputs.canaries[position].max_age_seconds is not None
 
 
 def _rule_facts(

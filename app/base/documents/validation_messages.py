@@ -182,11 +182,8 @@ def _write_instead(number: float, spelled: str) -> str:
 def _choice_message(expected: str, value: Any) -> str:
     options = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
     near = did_you_mean(value, options) if isinstance(value, str) else ""
-    return f"must be one of {', '.join(options)}, not {_value_text(value)}{near}"
-
-
-def _value_text(value: Any) -> str:
-    return f"'{_printable(value)}'" if isinstance(value, str) else _type_name(value)
+    found = f"'{_printable(value)}'" if isinstance(value, str) else _type_name(value)
+    return f"must be one of {', '.join(options)}, not {found}{near}"
 
 
 def _printable(value: Any) -> str:

@@ -270,7 +270,7 @@ def _page(request: Request, store: Store, state: EditState, *, saved: str = "", 
         counts=counts,
         fields=FIELDS,
         retrievers=[one.slug for one in references.load_definitions(store, "retriever")],
-        known=set(_expected_ids(state.typed)),
+        known={row.get("id", "") for row in read_rows(FIELDS["expected_chunks"], state.typed)},
         saved=saved,
     )
 
@@ -295,10 +295,6 @@ def _places(typed: Form, counts: Mapping[str, int]) -> set[str]:
     """Return the places that problems can be shown at: fields, rows of chunks, and their lists."""
     rows = {f"{prefix}[{place}]" for prefix, count in counts.items() for place in range(count)}
     return {*typed.texts, *rows, *FIELDS}
-
-
-def _expected_ids(typed: Form) -> list[str]:
-    return [row.get("id", "") for row in read_rows(FIELDS["expected_chunks"], typed)]
 
 
 FIELDS: Final[Mapping[str, FormField]] = form_fields(CanaryDocument)

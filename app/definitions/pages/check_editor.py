@@ -165,7 +165,7 @@ def _page(
         typed=typed,
         problems=label_problems(placed, LABELS),
         refused=refused or ("YAML not written:" if typed.get("do") == "yaml" else "Not saved:"),
-        wrong=_wrong(typed, placed),
+        wrong=problems_by_field(placed, {*typed.texts, *FIELDS, "schedule", "rules", *RULES}),
         fields=FIELDS,
         suites=[one.definition.slug for one in suites],
         thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
@@ -182,11 +182,6 @@ def _warning(definition: Definition | None, typed: Form) -> str | None:
         return blind_to_recall_reason(_document(definition, typed))
     except InvalidInputError:
         return None
-
-
-def _wrong(typed: Form, problems: Iterable[Problem]) -> dict[str, list[str]]:
-    """Return the problems by field."""
-    return problems_by_field(problems, {*typed.texts, *FIELDS, "schedule", "rules", *RULES})
 
 
 COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
@@ -373,11 +368,8 @@ def _field_group(rule: RuleDocument) -> str | None:
     fields_set = rule.model_dump(exclude_defaults=True).keys() - {"key"}
     if name is None or not fields_set <= _PLAIN[name] or not rule.enabled:
         return None
-    return name if name != COVERAGE or not _above(rule) else None
-
-
-def _above(rule: RuleDocument) -> bool:
-    return any(bound is not None and bound.below is None for bound in (rule.warning, rule.critical))
+    above = any(bound is not None and bound.below is None for bound in (rule.warning, rule.critical))
+    return None if name == COVERAGE and above else name
 
 
 def _bounds(name: str, rule: RuleDocument) -> dict[str, str]:

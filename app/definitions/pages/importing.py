@@ -130,7 +130,7 @@ def _handle_import(
         changes=changes[:_SHOWN_CHANGES],
         total=len(changes),
         notes=[*warnings, *notes, *thin],
-        canaries=_canaries(documents),
+        canaries={f"{suite.slug}/{one.key}": one for suite in documents.suites for one in suite.canaries or ()},
     )
     return _page(request, typed, staged, plan=plan)
 
@@ -144,11 +144,7 @@ class ImportPlan:
     total: int
     notes: Sequence[str]
     canaries: Mapping[str, CanaryDocument]
-
-
-def _canaries(documents: Documents) -> dict[str, CanaryDocument]:
-    """Return canaries by `suite/key`, the name in changes."""
-    return {f"{suite.slug}/{one.key}": one for suite in documents.suites for one in suite.canaries or ()}
+    """By `suite/key`, the name in changes."""
 
 
 def _planned_form(typed: Form) -> Form:

@@ -401,11 +401,8 @@ def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
         if len(rows_of_slug) > 1:
             names = ", ".join(row.slug for row in rows_of_slug)
             raise InvalidInputError([Problem(path="suite", message=f"say which suite; there are: {names}")])
-        return _exported_suite(connection, rows_of_slug[0])
-
-
-def _exported_suite(connection: Connection, row: definitions.Definition) -> SuiteDocument:
-    return SuiteDocument(slug=row.slug, canaries=tuple(_canaries(connection, row)))
+        row = rows_of_slug[0]
+        return SuiteDocument(slug=row.slug, canaries=tuple(_canaries(connection, row)))
 
 
 def _canaries(connection: Connection, suite: definitions.Definition) -> Iterator[CanaryDocument]:

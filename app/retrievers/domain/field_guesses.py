@@ -54,7 +54,7 @@ def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
     Only fields are chosen that a mapping can read of every one of the hits, by a path of at most 1,024 characters.
     """
     words = _words(query)
-    distinguishing = [field for field in fields if not _repeats_query(field, query)]
+    distinguishing = [field for field in fields if not query or any(value != query for value in field.values)]
     chosen: dict[str, Guess] = {}
     for role, guess_role in _ROLES:
         paths = {guess.path for guess in chosen.values()}
@@ -268,10 +268,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < _LARGE and math.isfinite(value)
-
-
-def _repeats_query(field: Field, query: str) -> bool:
-    return bool(query) and all(value == query for value in field.values)
 
 
 def _singular(word: str) -> str:

@@ -32,7 +32,6 @@ from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument
 from app.retrievers.domain.mapping_suggestions import MAPPED_FIELDS
 from app.retrievers.domain.retrievers import Dialect, Scale, ScorerKind
 from app.retrievers.presets import PRESETS
-from app.retrievers.presets.preset import Preset
 
 KEEP, NO_CHOICE = "keep", ""
 """Choices of a scorer: as it is stored, and whatever follows from the rest."""
@@ -144,7 +143,10 @@ def document_body(form: Form, stored: Mapping[str, Any] | None) -> dict[str, Any
     if form.get("request.method") == "GET":
         body["request"]["json"] = None
     body["options"] = _options(form, stored)
-    body["response"] = response_body(form) if _has_mapping(form) else _preset_response(preset)
+    if any(f"response.{name}" in form.texts for name in MAPPED_FIELDS):
+        body["response"] = response_body(form)
+    else:  # the preset's, where that is a vendor's shape
+        body["response"] = {} if preset is None or preset.response_as_one else dict(preset.response)
     optional = {"embedding": _embedding(form, before.get("embedding")), "scorer": scorer_body(form, stored)}
     body |= {part: value for part, value in optional.items() if value is not None}
     auth = _auth(form, before.get("auth") or {})
@@ -193,15 +195,6 @@ def without_secrets(form: Form) -> Form:
 def response_body(form: Form) -> dict[str, str | None]:
     """JSON of the mapping; null takes out what a preset would fill in again."""
     return {name: form.stripped(f"response.{name}") or None for name in (*MAPPED_FIELDS, "absent")}
-
-
-def _has_mapping(form: Form) -> bool:
-    return any(f"response.{name}" in form.texts for name in MAPPED_FIELDS)
-
-
-def _preset_response(preset: Preset | None) -> dict[str, str | None]:
-    """JSON of the mapping of a form without fields for it: the preset's, where that is a vendor's shape."""
-    return {} if preset is None or preset.response_as_one else dict(preset.response)
 
 
 def scorer_choice(body: Mapping[str, Any]) -> str:
