@@ -17,8 +17,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.alerts.domain.evidence import CAUSE_WORDS, BoundSides, ChangedCanary, RuleEvidence, lost_text
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement, TransitionView
-from app.alerts.service import explanations as alert_details
-from app.alerts.service import notifications
+from app.alerts.service import explanations, notifications
 from app.alerts.service import views as alert_views
 from app.alerts.service.explanations import LatencyCurve, RunLatency
 from app.alerts.store import AlertFilter
@@ -150,7 +149,7 @@ def _alert(
     problems: Mapping[str, list[str]] | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    details = alert_details.details(
+    details = explanations.details(
         store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=datetime.now(UTC)
     )
     return render(
@@ -158,12 +157,12 @@ def _alert(
         "alerts/alert.html",
         status=status,
         details=details,
-        latency=None if details.latency is None else draw_latency(details.latency),
+        latency=None if details["latency"] is None else draw_latency(details["latency"]),
         latency_size=(WIDTH, HEIGHT),
-        alert=details.alert,
-        confirmed=answering.confirmed_of_check(store, details.alert["check"]),
-        is_open=details.alert["state"] in OPEN,
-        silence=_silence_form(details.alert),
+        alert=details["alert"],
+        confirmed=answering.confirmed_of_check(store, details["alert"]["check"]),
+        is_open=details["alert"]["state"] in OPEN,
+        silence=_silence_form(details["alert"]),
         meanings=ALERT_STATES,
         delivery_meanings=DELIVERY_STATES,
         refused=refused,

@@ -233,9 +233,9 @@ class NextStep:
     """State of a delivery after an attempt."""
 
     state: DeliveryState
-    next_attempt_at: datetime | None
+    next_attempt_at: datetime | None = None
     """Set exactly while pending."""
-    disable_hook: bool
+    disable_hook: bool = False
     reason: str
     """A sentence for people."""
 
@@ -248,17 +248,17 @@ def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: date
     deployed answers 404, one behind a sign-in redirects. 410 ends it and disables the hook.
     """
     if receipt.ok:
-        return _final_step(DeliveryState.DELIVERED, "Delivered.")
+        return NextStep(state=DeliveryState.DELIVERED, reason="Delivered.")
     what = _failure_text(receipt)
     if receipt.gone:
-        return _final_step(DeliveryState.DEAD, f"{what}: the receiver is gone, so the hook was disabled.", disable=True)
+        reason = f"{what}: the receiver is gone, so the hook was disabled."
+        return NextStep(state=DeliveryState.DEAD, reason=reason, disable_hook=True)
     if now - first_at >= GIVE_UP_AFTER:
-        return _final_step(DeliveryState.DEAD, f"{what}: gave up after 24 hours and {attempts} attempts.")
+        return NextStep(state=DeliveryState.DEAD, reason=f"{what}: gave up after 24 hours and {attempts} attempts.")
     wait = backoff(attempts, receipt.retry_after_seconds, jitter)
     return NextStep(
         state=DeliveryState.PENDING,
         next_attempt_at=now + timedelta(seconds=wait),
-        disable_hook=False,
         reason=f"{what}: attempt {attempts + 1} follows in {wait:.0f} s.",
     )
 
@@ -284,10 +284,6 @@ def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:
     doublings = min(max(attempts, 1) - 1, 32)  # far beyond the cap, and still a float
     wait: float = min(LONGEST_WAIT_SECONDS, FIRST_RETRY_SECONDS * 2**doublings) * (1.0 - JITTER_SHARE * jitter)
     return wait if retry_after is None else max(wait, min(retry_after, LONGEST_RETRY_AFTER_SECONDS))
-
-
-def _final_step(state: DeliveryState, reason: str, *, disable: bool = False) -> NextStep:
-    return NextStep(state=state, next_attempt_at=None, disable_hook=disable, reason=reason)
 
 
 def _failure_text(receipt: Receipt) -> str:

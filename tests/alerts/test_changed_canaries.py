@@ -79,8 +79,8 @@ def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_faili
     told = alert["transitions"][0]["evidence"]
     assert sorted(one["key"] for one in told["canaries"]) == list(LOST)
     assert {one["rank_before"] for one in told["canaries"]} == {1}
-    shown = explanations.details(world.store, int(alert["id"]), links=LINKS, now=world.clock()).degraded
-    assert (sorted(one["key"] for one in shown.canaries), shown.failing_before) == (list(LOST), 23)
+    shown = explanations.details(world.store, int(alert["id"]), links=LINKS, now=world.clock())["degraded"]
+    assert (sorted(one["key"] for one in shown["canaries"]), shown["failing_before"]) == (list(LOST), 23)
 
 
 def test_an_alarm_tells_canaries_that_lost_their_chunk_from_those_that_had_lost_it_and_rank_it_lower(

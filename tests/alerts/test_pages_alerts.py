@@ -175,7 +175,7 @@ def test_an_alert_that_went_on_for_long_asks_no_more_of_the_database(pages: Site
         asked: list[str] = []
         with statements(world.store, asked.append):
             found = explanations.details(world.store, 1, links=LINKS, now=world.clock())
-        seen.append((len(found.alert["transitions"]), len(found.versions), len(asked)))
+        seen.append((len(found["alert"]["transitions"]), len(found["versions"]), len(asked)))
     assert seen[0][0] < seen[1][0]
     assert seen[0][1] < seen[1][1]
     assert seen[0][2] == seen[1][2]
@@ -337,7 +337,7 @@ def test_an_alert_leads_to_its_runs_their_difference_and_the_links_of_the_setup(
         public_url="http://c.test", dashboard_url="https://g.test/{check}", runbook_url="https://r.test/{rule}"
     )
     found = explanations.details(firing.world.store, 1, links=links, now=firing.world.clock())
-    assert (found.dashboard, found.runbook) == ("https://g.test/watch", "https://r.test/threshold-coverage")
+    assert (found["dashboard"], found["runbook"]) == ("https://g.test/watch", "https://r.test/threshold-coverage")
 
 
 def test_other_alerts_of_the_same_check_are_named(pages: Site) -> None:

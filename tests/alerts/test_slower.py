@@ -406,8 +406,8 @@ def test_a_long_alert_shows_its_beginning_and_the_newest_runs(
     run(pages.world, 1.0, 12)
     [alert] = [one for one in pages.world.alerts() if one["kind"] == "latency"]
     details = alert_details.details(sqlite_store, int(alert["id"]), links=LINKS, now=pages.world.clock())
-    assert details.latency is not None
-    assert [(one.run_id, one.after_others) for one in details.latency.runs] == [
+    assert details["latency"] is not None
+    assert [(one.run_id, one.after_others) for one in details["latency"].runs] == [
         ("4", False),
         ("5", False),
         ("6", False),

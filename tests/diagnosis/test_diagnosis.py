@@ -502,7 +502,7 @@ def test_the_alerts_of_an_incident_have_one_set_of_canaries_which_later_diagnose
         (coverage,) = [one for one in summaries(connection, rows).values() if " coverage " in one]
     assert coverage.startswith("watch: coverage 0.333, below 1 since ")
     assert texts() == {"4 of 6 canaries lost their expected chunk"}
-    shown = [details(sqlite_store, row.id, links=LINKS, now=setting.world.clock()).degraded for row, _ in rows]
-    assert [one.changed for one in shown] == [4, 4], "pages of the alerts too"
+    shown = [details(sqlite_store, row.id, links=LINKS, now=setting.world.clock())["degraded"] for row, _ in rows]
+    assert [one["changed"] for one in shown] == [4, 4], "pages of the alerts too"
     setting.run()  # the same answers, and diagnoses of a run that no alert was notified of
     assert texts() == {"4 of 6 canaries lost their expected chunk: chunks missing from the index"}

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_in_force, rules_yaml
-from app.alerts.domain.evidence import ChangedCanary, EvaluatedRun, FleetView, RuleEvidence, all_lost_text
+from app.alerts.domain.evidence import EvaluatedRun, RuleEvidence, all_lost_text
 from app.alerts.domain.rules import COVERAGE, default_rule_key, is_silent_about_quality, suggested_bound
 from app.alerts.domain.state import (
     OPEN,
@@ -458,22 +458,6 @@ _MAX_RUNS_BACK: Final = 50
 """Number of runs before the first bad one that are searched for a healthy one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Degraded:
-    """The canaries of one run that degraded since before an alert began, the worst first."""
-
-    run_id: str | None = None
-    now: bool = False
-    """Whether that is the newest run with a verdict; else it is the run of the last notification."""
-    silent_run: str | None = None
-    """The newest run of the check, where its verdict is unknown."""
-    changed: int | None = None
-    """Number of canaries that changed since before the alert began; None = unknown, for alerts of an older release."""
-    failing_before: int | None = None
-    """Number of other degraded canaries, which were failing before."""
-    canaries: Sequence[ChangedCanary] = ()
-
-
 class DecisiveRun(EvaluatedRun):
     """A run as evaluated first; `did` has the transitions it caused."""
 
@@ -482,49 +466,11 @@ class DecisiveRun(EvaluatedRun):
     """Whether runs before it are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertDetails:
-    """An alert with its rule, runs, canaries, related alerts and links."""
+def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict[str, Any]:
+    """Read what the page of an alert shows of it beside its view, by name. Raises NotFoundError.
 
-    alert: AlertDetail
-    suite: str
-    retriever: str
-    rule: RuleExplanation | None
-    """Current evaluation of its rule; None for a resolved one."""
-    fleet: FleetView | None
-    """What the changed canaries have in common; None for a resolved alert, or one not about canaries."""
-    summary: str
-    """What happened, without a full stop."""
-    recovery: str | None
-    """How it ended, without a full stop; None where it is not resolved."""
-    advice: str
-    """What to do next; empty for a resolved one."""
-    lost: str
-    """The expected chunks that its canaries lost, the first of them by name; empty for a resolved one."""
-    evaluated: RuleEvidence
-    """Evidence of the last evaluation; where the alert was resolved without a run, of the one before."""
-    opening: RuleEvidence
-    """Evidence at the opening; empty where the alert has not opened, or no runs were evaluated."""
-    evaluated_runs: Sequence[DecisiveRun]
-    """The runs evaluated when it opened, escalated, was resolved, and last, oldest first."""
-    versions: Mapping[str, str | None]
-    """The index version of each evaluated run, by the run's id."""
-    degraded: Degraded
-    last_good_run: str | None
-    """The newest healthy run before the first bad one."""
-    newest_bad_run: str | None
-    related: Sequence[AlertRow]
-    """Other unresolved alerts of the check."""
-    latency: LatencyCurve | None
-    """Latency of the runs around it; None where its rule is not about latency."""
-    incident: Sequence[AlertRow]
-    """The other alerts that are or were part of its incident."""
-    dashboard: str | None
-    runbook: str | None
-
-
-def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> AlertDetails:
-    """Read the details of an alert. Raises NotFoundError."""
+    Sentences have no full stop; what is about the present is empty or None for a resolved alert.
+    """
     alert = alert_views.alert(store, alert_id)
     over = alert["state"] == AlertState.RESOLVED
     rules = [] if over else explain_rules(store, alert["check"], now=now)["rules"]
@@ -551,35 +497,35 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         explanation = explain(connection, run_id, first_run=first_run)
         fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
         fleet = explanation.fleet_view if explanation is not None else fleets[-1] if fleets else None
-        degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else Degraded()
+        degraded = _degraded(connection, row, alert, first_run, over=over) if about_canaries else {**_NO_CANARIES}
         run_rows = results.find_runs(connection, [int(one["run_id"]) for one in evaluated_runs])
-        return AlertDetails(
-            alert=alert,
-            suite=check.body["suite"],
-            retriever=check.body["retriever"],
-            rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
-            fleet=fleet if about_canaries and not over else None,
-            summary=alert_summary(facts),
-            recovery=recovery_summary(connection, row, transitions) if over else None,
-            advice="" if over else alert_advice(facts),
-            lost="" if over else all_lost_text(degraded.canaries, degraded.changed),
-            evaluated=evaluated,
-            opening=opened[0] if opened and "window" in opened[0] else {},
-            evaluated_runs=evaluated_runs,
-            versions={str(run.id): run.index_version for run in run_rows.values()},
-            degraded=degraded,
-            last_good_run=_last_good(connection, row),
-            newest_bad_run=bad_runs[-1] if bad_runs else alert["since_run"],
-            related=[
+        return {
+            "alert": alert,
+            "suite": check.body["suite"],
+            "retriever": check.body["retriever"],
+            "rule": next((one for one in rules if one["alert_id"] == alert["id"]), None),
+            "fleet": fleet if about_canaries and not over else None,
+            "summary": alert_summary(facts),
+            "recovery": recovery_summary(connection, row, transitions) if over else None,
+            "advice": "" if over else alert_advice(facts),
+            "lost": "" if over else all_lost_text(degraded["canaries"], degraded["changed"]),
+            "evaluated": evaluated,
+            "opening": opened[0] if opened and "window" in opened[0] else {},
+            "evaluated_runs": evaluated_runs,
+            "versions": {str(run.id): run.index_version for run in run_rows.values()},
+            "degraded": degraded,
+            "last_good_run": _last_good(connection, row),
+            "newest_bad_run": bad_runs[-1] if bad_runs else alert["since_run"],
+            "related": [
                 one
                 for one in alerts.open_alerts(connection, row.check_id, hold=False)
                 if one.id != row.id and (one.incident_id is None or one.incident_id != row.incident_id)
             ],
-            latency=latency_curve(connection, row, transitions, evaluated),
-            incident=together[1:],
-            dashboard=links_filled["dashboard"],
-            runbook=links_filled["runbook"],
-        )
+            "latency": latency_curve(connection, row, transitions, evaluated),
+            "incident": together[1:],
+            "dashboard": links_filled["dashboard"],
+            "runbook": links_filled["runbook"],
+        }
 
 
 def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -> list[DecisiveRun]:
@@ -601,34 +547,43 @@ def _evaluated_runs(connection: Connection, check_id: int, alert: AlertDetail) -
     return [runs[number] for number in sorted(runs)]
 
 
+_NO_CANARIES: Final[Mapping[str, Any]] = {
+    "run_id": None,
+    "now": False,
+    "silent_run": None,
+    "changed": None,
+    "failing_before": None,
+    "canaries": (),
+}
+
+
 def _degraded(
     connection: Connection, row: AlertRow, alert: AlertDetail, first_run: int | None, *, over: bool
-) -> Degraded:
-    """Degraded canaries now; for a resolved alert, those of the last notification."""
+) -> dict[str, Any]:
+    """Canaries of one run that degraded since before an alert began, the worst first: how many, and of which run.
+
+    `now`: it is the newest run with a verdict; else, as for a resolved alert, it is that of the last notification.
+    `silent_run`: the newest run of the check, where its verdict is unknown. `changed`: None for alerts of older
+    releases.
+    """
     newest = results.newest_ended(connection, row.check_id)
     if over or newest is None:
         triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
         evidence: RuleEvidence = triggers[-1]["evidence"] if triggers else {}
-        return Degraded(
-            run_id=triggers[-1]["run_id"] if triggers else None,
-            changed=evidence.get("changed"),
-            failing_before=evidence.get("failing_before"),
-            canaries=evidence.get("canaries", ()),
-        )
+        listed = {name: found for name, found in evidence.items() if name in ("changed", "failing_before", "canaries")}
+        return {**_NO_CANARIES, **listed, "run_id": triggers[-1]["run_id"] if triggers else None}
     run = results.newest_known(connection, row.check_id) or newest  # rules do not evaluate an unknown run
-    silent = str(newest.id) if run.id != newest.id else None
     explanation = explain(connection, run.id, first_run=first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")
-    listed = list_changed(connection, run.id, first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
-    return Degraded(
-        run_id=str(run.id),
-        now=True,
-        silent_run=silent,
-        changed=listed["changed"],
-        failing_before=listed["failing_before"],
-        canaries=[one if explanation is None else {**one, **explanation.of(one["key"])} for one in listed["canaries"]],
-    )
+    now = list_changed(connection, run.id, first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
+    return {
+        **now,
+        "run_id": str(run.id),
+        "now": True,
+        "silent_run": str(newest.id) if run.id != newest.id else None,
+        "canaries": [one if explanation is None else {**one, **explanation.of(one["key"])} for one in now["canaries"]],
+    }
 
 
 def _last_good(connection: Connection, row: AlertRow) -> str | None:

@@ -72,10 +72,9 @@ class Facts:
 
     def of(self, rule: Rule) -> list[Observation]:
         """Judge the runs by a rule, oldest first. Raises ValueError for `no_data`, which is not judged by runs."""
-        judged = self._judged.get(rule.key)
-        if judged is None:
-            judged = self._judged[rule.key] = self._judge(rule)
-        return judged
+        if rule.key not in self._judged:
+            self._judged[rule.key] = self._judge(rule)
+        return self._judged[rule.key]
 
     def _judge(self, rule: Rule) -> list[Observation]:
         return [
@@ -94,10 +93,9 @@ class Facts:
         ]
 
     def _aggregates_of(self, row: RunRow) -> Aggregates:
-        found = self._aggregates.get(row.id)
-        if found is None:
-            found = self._aggregates[row.id] = stored_aggregates(row)
-        return found
+        if row.id not in self._aggregates:
+            self._aggregates[row.id] = stored_aggregates(row)
+        return self._aggregates[row.id]
 
 
 def load_facts(

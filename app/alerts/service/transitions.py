@@ -150,7 +150,9 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
         check = definitions.definition_by_id(connection, check_id)
         if not _has_notifications(connection, check, now):
             return False
-        _load_suite(connection, check_id)
+        run = results.newest_ended(connection, check_id)
+        if run is not None and run.suite_version_id is not None:  # cached: a reminder names its canaries when it writes
+            load_suite(connection, run.suite_version_id)
     with store.write() as connection:
         definitions.lock_definition(connection, check_id)  # a run may be ending now: read again
         check = definitions.definition_by_id(connection, check_id)
@@ -160,13 +162,6 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
         evaluation = _Evaluation(connection, check, newest.id if newest is not None else None, now)
         evaluation.notify(remind=True)
         return True
-
-
-def _load_suite(connection: Connection, check_id: int) -> None:
-    """Load the suite of the newest run into the cache: a reminder names its canaries inside the write transaction."""
-    run = results.newest_ended(connection, check_id)
-    if run is not None and run.suite_version_id is not None:
-        load_suite(connection, run.suite_version_id)
 
 
 def _has_notifications(connection: Connection, check: Definition, now: datetime) -> bool:

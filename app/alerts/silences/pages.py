@@ -1,7 +1,7 @@
 """Pages of silences: the list by state, one silence with its affected checks, and the form with a preview."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -178,23 +178,13 @@ GROUPS = {
 _FRESH = {"when": ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One silence of the list."""
-
-    definition: Definition
-    state: SilenceState
-    group: str
-    matchers_text: str
-
-
 @router.get("/silences")
 def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every silence: those that are on first."""
     rows = references.load_definitions(store, silencing.KIND)
     states = silencing.states(store, rows, datetime.now(UTC))
     lines = [_line(row, states[row.id]) for row in rows]
-    grouped = {title: [line for line in lines if line.group == group] for group, title in GROUPS.items()}
+    grouped = {title: [line for line in lines if line["group"] == group] for group, title in GROUPS.items()}
     return render(request, "alerts/silences.html", groups={title: rows for title, rows in grouped.items() if rows})
 
 
@@ -326,11 +316,11 @@ def _offered(store: Store, form: Form) -> dict[str, list[str]]:
     return {name: [*names, *(one for one in form.all(name) if one not in names)] for name, names in options.items()}
 
 
-def _line(row: Definition, state: SilenceState) -> Line:
+def _line(row: Definition, state: SilenceState) -> dict[str, Any]:
     if state["active"]:
         group = "on"
     elif row.body["window"] is not None:
         group = "recurring"
     else:
         group = "upcoming" if state["next_change"] is not None else "over"
-    return Line(definition=row, state=state, group=group, matchers_text=matchers_text(row.body))
+    return {"definition": row, "state": state, "group": group, "matchers_text": matchers_text(row.body)}

@@ -164,22 +164,11 @@ _OCCURRENCES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AffectedCheck:
-    """A check with rules that a silence matches."""
-
-    check: str
-    rules: Sequence[str]
-    """The keys of the matched rules."""
-    all_rules: bool
-    """Whether the check has no others."""
-    enabled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """Checks, alerts and time spans that a silence affects."""
 
-    checks: Sequence[AffectedCheck]
+    checks: Sequence[Mapping[str, Any]]
+    """Those with matched rules: `check`, the keys of these `rules`, whether it has no others, `enabled`."""
     of: int
     """Number of all checks."""
     silenced_alerts: Sequence[SilencedAlert]
@@ -222,7 +211,7 @@ def _occurrences(silence: Silence, now: datetime) -> Iterator[tuple[datetime | N
         yield begins, until
 
 
-def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator[AffectedCheck]:
+def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator[dict[str, Any]]:
     for check in checks:
         document = CheckDocument.model_validate(check.body)
         rules = [rule.key for rule in rules_in_force(document.rules)]
@@ -230,22 +219,17 @@ def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator
             rule for rule in rules if any(matches(silence, subject_of(check, rule, severity)) for severity in Severity)
         ]
         if meant:
-            yield AffectedCheck(
-                check=check.slug, rules=meant, all_rules=len(meant) == len(rules), enabled=document.enabled
-            )
+            all_rules = len(meant) == len(rules)
+            yield {"check": check.slug, "rules": meant, "all_rules": all_rules, "enabled": document.enabled}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRules:
-    """A check with the keys of its rules, parsed once."""
-
-    check: CheckDocument
-    keys: Collection[str]
+CheckRules = tuple[CheckDocument, Collection[str]]
+"""A check with the keys of its rules, parsed once."""
 
 
 def rules_of(checks: Iterable[CheckDocument]) -> list[CheckRules]:
-    """Return the rules of checks."""
-    return [CheckRules(check=check, keys=rule_keys(check)) for check in checks]
+    """Return checks with the keys of their rules."""
+    return [(check, rule_keys(check)) for check in checks]
 
 
 def silence_problems(
@@ -293,7 +277,7 @@ def _keys(rules: Iterable[CheckRules], silence: Silence | None = None) -> set[st
     """Return the keys of the rules of all checks, or of those that a silence is about."""
     return {
         key
-        for one in rules
-        if silence is None or matches_check(silence, one.check.slug, one.check.suite, one.check.retriever)
-        for key in one.keys
+        for check, keys in rules
+        if silence is None or matches_check(silence, check.slug, check.suite, check.retriever)
+        for key in keys
     }
