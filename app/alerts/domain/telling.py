@@ -15,7 +15,7 @@ decided in `alert_state`; how one delivery is sent and retried, in `delivery.att
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -127,18 +127,9 @@ def reminder_due(
 
 def _open_step(incident_class: IncidentClass, entering: Sequence[Member], recipients: Recipients) -> Step:
     lead = _lead(entering)
-    hooks = recipients.reachable
-    return Step(
-        incident_id=None,
-        incident_class=incident_class,
-        severity=lead.severity,
-        type=TransitionType.OPENED,
-        alert_id=lead.alert_id,
-        joining=tuple(one.alert_id for one in entering),
-        suppressed=_suppress_others(entering, lead),
-        send=hooks,
-        reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
-    )
+    joining = tuple(one.alert_id for one in entering)
+    quiet = Step(incident_id=None, incident_class=incident_class, severity=lead.severity, joining=joining, reason="")
+    return _notification(quiet, TransitionType.OPENED, lead, entering, recipients.reachable)
 
 
 def _step(
@@ -160,56 +151,43 @@ def _step(
         *(one for one in members if one.is_notifiable and _is_unsent(one)),
         *(one for one in joining if one.severity is Severity.CRITICAL),
     ]
-    suppressed = {one.alert_id: Suppression.INCIDENT_OPEN for one in joining}
-    suppressed |= {one.alert_id: Suppression.INCIDENT_OPEN for one in members if one.change is TransitionType.RESOLVED}
-    entered = tuple(one.alert_id for one in joining)
-    if graver:
-        return _notification(incident, TransitionType.ESCALATED, _lead(graver), entered, news, suppressed, recipients)
-    if news and (incident.updated_at is None or incident.updated_at + UPDATE_EVERY <= now):
-        return _notification(incident, TransitionType.UPDATED, _lead(news), entered, news, suppressed, recipients)
-    due = reminder_due(members, incident.deliveries, remind_every)
-    if not news and not joining and due is not None and due <= now:
-        lead = _lead([one for one in members if _calls_for_reminder(one)])
-        step = _notification(incident, TransitionType.REMINDED, lead, entered, news, suppressed, recipients)
-        if step.send:
-            return step
-    suppressed |= {
-        one.alert_id: Suppression.RECENT_UPDATE for one in news if one.suppression is not Suppression.RECENT_UPDATE
-    }
-    if not suppressed and not joining:
-        return None
-    return Step(
+    covered = [*joining, *(one for one in members if one.change is TransitionType.RESOLVED)]
+    quiet = Step(
         incident_id=incident.id,
         incident_class=incident.incident_class,
         severity=incident.severity,
-        joining=entered,
-        suppressed=suppressed,
+        joining=tuple(one.alert_id for one in joining),
+        suppressed={one.alert_id: Suppression.INCIDENT_OPEN for one in covered},
         reason="Not sent: its incident is open already.",
     )
+    if graver:
+        lead = _lead(graver)
+        step = _notification(quiet, TransitionType.ESCALATED, lead, news, recipients.reachable)
+        return replace(step, severity=lead.severity)
+    if news and (incident.updated_at is None or incident.updated_at + UPDATE_EVERY <= now):
+        return _notification(quiet, TransitionType.UPDATED, _lead(news), news, recipients.reachable)
+    due = reminder_due(members, incident.deliveries, remind_every)
+    if not news and not joining and due is not None and due <= now:
+        waiting = {one.hook for one in incident.deliveries if one.state is DeliveryState.PENDING}
+        if hooks := tuple(hook for hook in recipients.reachable if hook not in waiting):
+            lead = _lead([one for one in members if _calls_for_reminder(one)])
+            return _notification(quiet, TransitionType.REMINDED, lead, news, hooks)
+    recent = [one.alert_id for one in news if one.suppression is not Suppression.RECENT_UPDATE]
+    if not covered and not recent:
+        return None
+    return replace(quiet, suppressed={**quiet.suppressed, **dict.fromkeys(recent, Suppression.RECENT_UPDATE)})
 
 
 def _notification(
-    incident: OpenIncident,
-    change: TransitionType,
-    lead: Member,
-    entered: tuple[int, ...],
-    news: Iterable[Member],
-    suppressed: Mapping[int, Suppression],
-    recipients: Recipients,
+    quiet: Step, change: TransitionType, lead: Member, news: Iterable[Member], hooks: tuple[int, ...]
 ) -> Step:
-    hooks = recipients.reachable
-    if change is TransitionType.REMINDED:
-        waiting = {one.hook for one in incident.deliveries if one.state is DeliveryState.PENDING}
-        hooks = tuple(hook for hook in hooks if hook not in waiting)
-    suppressed = {**suppressed, **_suppress_others(news, lead)}
+    """Return a step with a notification about an alert, which covers the others that are news too."""
+    suppressed = {**quiet.suppressed, **_suppress_others(news, lead)}
     suppressed.pop(lead.alert_id, None)
-    return Step(
-        incident_id=incident.id,
-        incident_class=incident.incident_class,
-        severity=lead.severity if change is TransitionType.ESCALATED else incident.severity,
+    return replace(
+        quiet,
         type=change,
         alert_id=lead.alert_id,
-        joining=entered,
         suppressed=suppressed,
         send=hooks,
         reason="Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled.",
