@@ -29,8 +29,8 @@ from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import MAX_GRADE
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument
-from app.catalog.exchange.beir import records, text_of
 from app.catalog.exchange.csv import escape_formula, rows
+from app.catalog.exchange.datasets import records, text_of
 from app.catalog.exchange.suite_builder import SuiteBuilder
 from app.diagnosis.documents import judgment_name
 from app.scoring.texts import match_level, normalise, prepare_passage

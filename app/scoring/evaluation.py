@@ -16,8 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.aggregates import Aggregates
-from app.base.values import Canary, Outcome, Ranking, Reason, Rule
+from app.base.values import Aggregates, Canary, Outcome, Ranking, Reason, Rule
 from app.retrievers.domain.retrievers import Scorer, measures_relevance, top_score
 from app.scoring.matching import Match, Prepared, match, prepare
 from app.scoring.measures import Batch, Measure, compute, mean_name, measures_for

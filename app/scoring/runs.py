@@ -25,9 +25,8 @@ from app.alerts.domain.rules import (
     silent_rules,
     watches_latency,
 )
-from app.base.aggregates import Aggregates
 from app.base.rate_control import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
-from app.base.values import Answer, Canary, Category, EmbedderChange, Outcome, Ranking, Slowing, Verdict
+from app.base.values import Aggregates, Answer, Canary, Category, EmbedderChange, Outcome, Ranking, Slowing, Verdict
 from app.detection.domain.values import Members
 from app.retrievers.domain.probe_failures import (
     ENDED_FIRST,

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, NO_FACTS, RunFacts, condition
-from app.base.aggregates import Aggregates, Slice
 from app.base.texts import counted, outcome_word
-from app.base.values import ROUNDING, Canary, Category, Outcome, Reason, Rule, RuleKind, Verdict
+from app.base.values import ROUNDING, Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
 from app.retrievers.domain.probe_failures import FailureSummary
 
 Bools = NDArray[np.bool_]

@@ -15,8 +15,8 @@ from pydantic import Field, StringConstraints
 from app.base.documents.fields import Document, Slug, Text, Whole, did_you_mean, one_line
 from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
-from app.catalog.exchange.beir import records
 from app.catalog.exchange.csv import rows
+from app.catalog.exchange.datasets import records
 from app.catalog.exchange.suite_builder import SuiteBuilder
 
 LONGEST: Final = 500

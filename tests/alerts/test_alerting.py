@@ -26,9 +26,8 @@ from app.alerts.domain.state import (
     retire,
     window_length,
 )
-from app.base.aggregates import Aggregates
 from app.base.schedules import parse_schedule
-from app.base.values import Bound, Rule, RuleKind, RunStatus, Severity
+from app.base.values import Aggregates, Bound, Rule, RuleKind, RunStatus, Severity
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 COVERAGE = {"C": 0.5, "W": 0.92, "i": 0.96, "g": 1.0, "?": 1.0}

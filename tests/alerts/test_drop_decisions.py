@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from app.alerts.domain.rules import RunFacts, condition
-from app.base.aggregates import Aggregates
-from app.base.values import Bound, Rule, RuleKind
+from app.base.values import Aggregates, Bound, Rule, RuleKind
 from app.comparison.domain.outcomes import Claim, compare
 from app.comparison.domain.significance import Difference, estimate
 from app.scoring.drops import drop_as_json, drop_from_json, drops, p_values, watches_whole_ranking

@@ -19,8 +19,7 @@ from app.alerts.domain.rules import (
 )
 from app.alerts.domain.state import TransitionType
 from app.alerts.domain.telling import AlertFacts, alert_summary
-from app.base.aggregates import Aggregates, Slice
-from app.base.values import Bound, EmbedderChange, Rule, RuleKind, Severity
+from app.base.values import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
 
 TWO_BOUNDS = Rule(
     key="cov",

@@ -9,10 +9,9 @@ import pytest
 
 from app.alerts.documents import rules_in_force
 from app.alerts.domain.rules import NO_FACTS, Alarm, RunFacts, condition, silent_rules
-from app.base.aggregates import Aggregates
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
-from app.base.values import Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
+from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
 from app.catalog.documents.documents import CheckDocument
 from app.comparison.domain.significance import FEWEST_PAIRS, Difference
 from app.scoring.drops import NO_BASELINE, drop_as_json, drop_from_json, drops, watched_column

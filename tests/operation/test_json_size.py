@@ -15,7 +15,7 @@ from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
 from app.base.documents.yaml_source import NodeBudget
 from app.base.errors import InvalidInputError, StoreUnavailableError
-from app.base.json_size import REQUEST_LIMITS, JsonLimits, excess_of
+from app.base.texts import REQUEST_LIMITS, JsonLimits, excess_of
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, read_canary_files

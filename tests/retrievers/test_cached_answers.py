@@ -6,7 +6,7 @@ import pytest
 
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
-from app.base.http_headers import cache_sign
+from app.base.endpoints import cache_sign
 from app.base.values import Answer
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import results

@@ -10,8 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.base.aggregates import Aggregates, Slice
-from app.base.values import Bound, Canary, Category, Judgment, Outcome, Ranking, Reason, Rule, RuleKind, Verdict
+from app.base.values import (
+    Aggregates,
+    Bound,
+    Canary,
+    Category,
+    Judgment,
+    Outcome,
+    Ranking,
+    Reason,
+    Rule,
+    RuleKind,
+    Slice,
+    Verdict,
+)
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind, top_score
 from app.scoring.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from app.base.aggregates import Aggregates
 from app.base.texts import (
     LATENCY_NAMES,
     bound_text,
@@ -26,6 +25,7 @@ from app.base.values import (
     EMPTY,
     JUDGED,
     ROUNDING,
+    Aggregates,
     Bound,
     Canary,
     Category,

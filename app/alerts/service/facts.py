@@ -24,9 +24,8 @@ from app.alerts.domain.rules import (
 from app.alerts.domain.state import Observation, window_length
 from app.alerts.domain.state import first_bad_run as find_first_bad_run
 from app.answers.store import confirmed_measures
-from app.base.aggregates import Aggregates
 from app.base.db.engine import Connection, from_us
-from app.base.values import JUDGED, Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.base.values import JUDGED, Aggregates, Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.snapshots import load_suite
 from app.catalog.store import suites

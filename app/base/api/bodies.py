@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.base.api.problems import as_problem, problem
 from app.base.api.requests import route_path
 from app.base.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
-from app.base.json_size import REQUEST_LIMITS, excess_of
+from app.base.texts import REQUEST_LIMITS, excess_of
 
 MAX_BODY_BYTES = 10_000_000
 MAX_STREAM_BYTES = 100_000_000

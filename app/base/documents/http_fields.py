@@ -29,8 +29,19 @@ from app.base.documents.fields import (
     field_errors,
     widgets_of,
 )
-from app.base.endpoints import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
-from app.base.http_headers import HEADER_NAME, HEADER_VALUE, OWN_HEADERS
+from app.base.endpoints import (
+    HEADER_NAME,
+    HEADER_VALUE,
+    OWN_HEADERS,
+    ApiKey,
+    Auth,
+    Basic,
+    Bearer,
+    Endpoint,
+    OAuth2,
+    SigV4,
+    Tls,
+)
 from app.base.values import EMPTY
 
 

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from app.base.documents.fields import MOST_PROBLEMS, Document
 from app.base.errors import InvalidInputError, Problem
-from app.base.json_size import REQUEST_LIMITS, JsonLimits, excess_of
+from app.base.texts import REQUEST_LIMITS, JsonLimits, excess_of
 
 UNDEFINED = "\N{EN DASH}"
 

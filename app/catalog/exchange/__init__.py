@@ -1,17 +1,22 @@
-"""Import and export of suites in other tools' formats, one module per format."""
+"""Import and export of suites in other tools' formats: a format is an entry here, its reader and its writer."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
+from typing import TypeAlias
 
 from app.base.documents.texts import Source
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange import beir, csv, elasticsearch, json_lines, llamaindex, opensearch, quepid, rre, trec
+from app.catalog.exchange import csv, datasets, trec, workbenches
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, SuiteFiles
 
 __all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles", "archived_note"]
+
+
+Read: TypeAlias = Callable[[Sequence[Source], SuiteBuilder], None]
+Write: TypeAlias = Callable[[SuiteDocument], SuiteFiles]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +26,12 @@ class Format:
     name: str
     what: str
     files: re.Pattern[str]
-    read: Callable[[Sequence[Source], SuiteBuilder], None]
-    write: Callable[[SuiteDocument], SuiteFiles]
+    read: Read
+    write: Write
 
 
-def _format(name: str, what: str, files: str, module: ModuleType) -> Format:
-    return Format(name=name, what=what, files=re.compile(files), read=module.read, write=module.write)
+def _format(name: str, what: str, files: str, read: Read, write: Write) -> Format:
+    return Format(name=name, what=what, files=re.compile(files), read=read, write=write)
 
 
 _SLUG = "[a-z0-9-]{1,64}"
@@ -34,15 +39,47 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         one.name: one
         for one in (
-            _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", trec),
-            _format("beir", "queries, corpus and qrels", r"(queries|corpus)\.jsonl|qrels/test\.tsv", beir),
-            _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", csv),
-            _format("quepid", "case or book export", rf"{_SLUG}\.csv", quepid),
-            _format("rre", "ratings.json", r"ratings\.json", rre),
-            _format("jsonl", "Ragas, LangSmith, Langfuse or DeepEval", rf"{_SLUG}\.jsonl", json_lines),
-            _format("elasticsearch", "body of _rank_eval", r"rank-eval\.json", elasticsearch),
-            _format("opensearch", "judgments of Search Relevance", r"judgments\.json", opensearch),
-            _format("llamaindex", "question-context pairs", r"dataset\.json", llamaindex),
+            _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", trec.read, trec.write),
+            _format(
+                "beir",
+                "queries, corpus and qrels",
+                r"(queries|corpus)\.jsonl|qrels/test\.tsv",
+                datasets.read_beir,
+                datasets.write_beir,
+            ),
+            _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", csv.read, csv.write),
+            _format(
+                "quepid", "case or book export", rf"{_SLUG}\.csv", workbenches.read_quepid, workbenches.write_quepid
+            ),
+            _format("rre", "ratings.json", r"ratings\.json", workbenches.read_rre, workbenches.write_rre),
+            _format(
+                "jsonl",
+                "Ragas, LangSmith, Langfuse or DeepEval",
+                rf"{_SLUG}\.jsonl",
+                datasets.read_json_lines,
+                datasets.write_json_lines,
+            ),
+            _format(
+                "elasticsearch",
+                "body of _rank_eval",
+                r"rank-eval\.json",
+                workbenches.read_elasticsearch,
+                workbenches.write_elasticsearch,
+            ),
+            _format(
+                "opensearch",
+                "judgments of Search Relevance",
+                r"judgments\.json",
+                workbenches.read_opensearch,
+                workbenches.write_opensearch,
+            ),
+            _format(
+                "llamaindex",
+                "question-context pairs",
+                r"dataset\.json",
+                datasets.read_llamaindex,
+                datasets.write_llamaindex,
+            ),
         )
     }
 )

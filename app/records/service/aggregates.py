@@ -9,8 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.alerts.domain.rules import DEGRADED_SHARE
-from app.base.aggregates import Aggregates, Slice
-from app.base.values import EmbedderChange, LatencyView, Outcome, ProbeSummary, RunStatus, Step, Verdict
+from app.base.values import (
+    Aggregates,
+    EmbedderChange,
+    LatencyView,
+    Outcome,
+    ProbeSummary,
+    RunStatus,
+    Slice,
+    Step,
+    Verdict,
+)
 from app.records.domain import DegradedName, RunDetails, SliceView
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from app.base.addresses import AddressPolicy
 from app.base.endpoints import OAuth2
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
-from app.base.json_size import excess_of_answer
 from app.base.net.limits import Limits
 from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange
+from app.base.texts import excess_of_answer
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
 from app.retrievers.client.async_lanes import (
     RETRY_SECONDS,

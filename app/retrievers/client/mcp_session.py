@@ -18,8 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, Implementation
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from app.base.json_size import excess_of_answer
 from app.base.net.transfer import NoAnswerError, Response
+from app.base.texts import excess_of_answer
 from app.base.values import Outcome
 from app.retrievers.client.credentials import response_problem
 

@@ -13,8 +13,8 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from app.base.json_size import excess_of_answer
 from app.base.net.transfer import Failure, RequestAuth, Response
+from app.base.texts import excess_of_answer
 
 MAX_LENGTH = 300
 _MOST_BYTES = 200_000

@@ -36,7 +36,7 @@ from app.base.documents.fields import (
     texts_in,
 )
 from app.base.documents.http_fields import Headers, apply_style, has_header, nothing_required, origin_of
-from app.base.http_headers import HEADER_NAME
+from app.base.endpoints import HEADER_NAME
 from app.retrievers.domain.retrievers import (
     PLACEHOLDER,
     TOO_DEEP,

@@ -18,8 +18,7 @@ from app.base.db.engine import Store
 from app.base.documents.texts import parse_cut, parse_json_text
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.json_size import ANSWER_LIMITS
-from app.base.texts import counted
+from app.base.texts import ANSWER_LIMITS, counted
 from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
