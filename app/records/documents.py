@@ -18,7 +18,6 @@ from app.base.errors import NotFoundError
 from app.base.values import (
     Answer,
     Canary,
-    EmbedderChange,
     Judgment,
     Outcome,
     Ranking,
@@ -220,16 +219,7 @@ _OWN = ("health_score", "coverage", "degraded_share")
 
 def finding_shape(stored: StoredFinding | None) -> StoredFinding | None:
     """Return the view of a run's finding on the embedder; None where there is none."""
-    if stored is None:
-        return None
-    return {
-        "outcome": Outcome(stored["outcome"]),
-        "http_status": stored["http_status"],
-        "kind": None if stored["kind"] is None else EmbedderChange(stored["kind"]),
-        "reason": stored["reason"],
-        "dimensions": stored["dimensions"],
-        "pairs": stored["pairs"],
-    }
+    return None if stored is None else view_of(StoredFinding, stored)
 
 
 def result_shape(  # noqa: PLR0913 - everything known of one canary in one run

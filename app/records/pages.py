@@ -1,7 +1,7 @@
 """Layout of a canary's state history as a band: position, width and state of each segment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.base.texts import outcome_word
@@ -126,6 +126,4 @@ def _cut(periods: Sequence[_Period], gaps: Sequence[_Period]) -> list[_Period]:
 
 def _between(period: _Period, start: datetime, end: datetime) -> _Period | None:
     """Return the part of a period between two times; None where there is none."""
-    if start >= end:
-        return None
-    return _Period(verdict=period.verdict, reasons=period.reasons, start=start, end=end, run=period.run)
+    return replace(period, start=start, end=end) if start < end else None

@@ -347,15 +347,12 @@ def refuse(store: Store, slug: str, habit_id: str, *, by: str, note: str | None,
 
 
 def _view(habit: Habit, names: dict[int, str], refusal: RefusalRow | None) -> HabitView:
-    return HabitView(
-        id=habit.id,
+    return shapes.view_of(
+        HabitView,
+        habit,
         canaries=[names[int(key)] for key in habit.answers if int(key) in names],
         answers=1 + max(map(len, habit.answers.values())),
-        times=habit.times,
-        longest=habit.longest,
         bound=bound_of(habit),
         learned=is_learned(habit),
-        refused=None
-        if refusal is None
-        else HabitRefusal(at=shapes.time_text(refusal.at), by=refusal.by, note=refusal.note),
+        refused=None if refusal is None else shapes.view_of(HabitRefusal, refusal),
     )

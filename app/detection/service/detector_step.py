@@ -118,7 +118,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     before = rows.find_detector(connection, check_id)
     choice = rows.newest_choice(connection, check_id)
     held = None if before is None else _unpacked(connection, before)
-    refusals = _refusals(connection, check_id, held)
+    refusals = _refused(connection, check_id) if held is not None and held.follower.habits.known else None
     measured_run = _measured_run(connection, run, choice, refusals)
     learnable = stored_learnable(connection)
     step = advance(connection, held, measured_run, learnable)
@@ -186,10 +186,6 @@ def _first_run(
     last = rows.detections_of(connection, [before.run_id]).get(before.run_id)
     stored = None if last is None else reports.first_run_of(last.body)
     return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
-
-
-def _refusals(connection: Connection, check_id: int, held: Detector | None) -> frozenset[str] | None:
-    return None if held is None or not held.follower.habits.known else _refused(connection, check_id)
 
 
 def _refused(connection: Connection, check_id: int) -> frozenset[str]:

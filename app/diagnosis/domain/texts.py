@@ -473,7 +473,7 @@ def chunk_boundaries(answered: Sequence[Answered]) -> Section:
         for place, mask in passage.masks.items():
             count = mask.bit_count()
             texts += 1
-            need = _needed(count)
+            need = min(ceil(WHOLE * count), max(ceil(_LEAST * count), count - _LOST_AT_A_CUT))
             rank = one.match.first[place]
             if rank is not None and (mask & passage.mask_of(rank - 1)).bit_count() >= need:
                 whole += 1  # the usual case: the other hits are not needed
@@ -551,10 +551,6 @@ def _pair(masks: Sequence[int], documents: Sequence[str | None], need: int) -> t
         if not apart and (masks[first] | masks[second]).bit_count() >= need:
             return first, second
     return None
-
-
-def _needed(shingles: int) -> int:
-    return min(ceil(WHOLE * shingles), max(ceil(_LEAST * shingles), shingles - _LOST_AT_A_CUT))
 
 
 def _word_shingles(text: str) -> set[_Shingle]:

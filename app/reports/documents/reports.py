@@ -224,7 +224,7 @@ def worst_table(report: Mapping[str, Any]) -> Table:
             _reason_text(result),
             number(result["top_score"]),
             _found_text(result),
-            _missing_text(result),
+            _first_three([_judgment_name(judgment) for judgment in not_returned(result)]),
         )
         for result in report["worst"]
     )
@@ -280,10 +280,6 @@ def _found_text(result: Mapping[str, Any]) -> str:
     hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
     ranks = [f"{_judgment_name(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
     return _first_three(ranks)
-
-
-def _missing_text(result: Mapping[str, Any]) -> str:
-    return _first_three([_judgment_name(judgment) for judgment in not_returned(result)])
 
 
 def _first_three(names: Sequence[str]) -> str:

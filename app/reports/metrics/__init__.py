@@ -53,37 +53,30 @@ class ProcessMetrics:
         )
         self.of_hooks: Final = (self._deliveries, self._failures)
         """Counters by hook; `HookCollector` exports them."""
-        self._lag = Gauge(
+        gauge_of = partial(Gauge, registry=registry)
+        self._lag = gauge_of(
             "coalmine_scheduler_lag_seconds",
             "How late the last tick queued its run, or, where it is longer, how long the next is overdue.",
-            registry=registry,
         )
-        self._reloaded = Gauge(
+        self._reloaded = gauge_of(
             "coalmine_config_last_reload_successful",
             "Whether the canary files were applied when last read (1) or the old ones stay in force (0).",
-            registry=registry,
         )
-        self._reloaded_at = Gauge(
+        self._reloaded_at = gauge_of(
             "coalmine_config_last_reload_success_timestamp_seconds",
             "When the canary files were applied last, or the process began where it applies none.",
-            registry=registry,
         )
-        self._config = Gauge(
+        self._config = gauge_of(
             "coalmine_config_info",
             "What replicas must agree on: the canary files in force here and the settings all should share, as a hash.",
             ["hash"],
-            registry=registry,
         )
-        self._worker = Gauge(
+        self._worker = gauge_of(
             "coalmine_worker_up",
             "Whether this process works (1), or only serves or has lost a thread of its worker (0).",
-            registry=registry,
         )
-        issues = Gauge(
-            "coalmine_self_issue",
-            "Whether something is wrong with this process itself (1), by issue.",
-            ["issue"],
-            registry=registry,
+        issues = gauge_of(
+            "coalmine_self_issue", "Whether something is wrong with this process itself (1), by issue.", ["issue"]
         )
         self.monitor = SelfMonitor()
         for issue in Issue:

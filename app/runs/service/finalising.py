@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from app.alerts.domain.rules import NO_FACTS, RepeatedFailures
@@ -19,7 +20,7 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.db.packed import pack_figures
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.values import Outcome, Percentile, Ranking, RunStatus, Verdict
+from app.base.values import Outcome, Percentile, RunStatus, Verdict
 from app.catalog.store import definitions
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
@@ -32,7 +33,7 @@ from app.records.service.plans import Plan
 from app.records.store import queue, recording
 from app.records.store import results as ranking_rows
 from app.records.store.queue import ClaimedRun, ShardBody
-from app.records.store.recording import NewState, OpenState
+from app.records.store.recording import NewState
 from app.retrievers.domain.probe_failures import latency_summary
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
@@ -43,7 +44,6 @@ from app.scoring.runs import (
     HistoryFacts,
     RunInputs,
     RunOutcome,
-    RunResponses,
     RunScores,
     evaluate,
     finds_nothing,
@@ -176,7 +176,8 @@ def _end(
             return None
         recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
         if responses.rankings:
-            outdate_returned(connection, check_id, partial(_changed_ranking, inputs, responses), at=to_us(now))
+            changed, places = responses.rankings, inputs.suite.positions
+            outdate_returned(connection, check_id, lambda one: changed.get(places.get(one, -1)), at=to_us(now))
         unscored, is_limited = list(responses.unscored), _limits_latency(inputs)
         recording.save_probes(connection, run_id, responses.latencies, responses.failures, unscored, exact=is_limited)
         recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
@@ -329,11 +330,6 @@ def _facts(
     )
 
 
-def _changed_ranking(inputs: RunInputs, responses: RunResponses, canary_id: int) -> Ranking | None:
-    """Return what a canary retrieved otherwise than before; None where it did not."""
-    return responses.rankings.get(inputs.suite.positions.get(canary_id, -1))
-
-
 def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple[list[int], list[NewState]]:
     """Return the ids of the states that end, and the states that begin.
 
@@ -359,7 +355,7 @@ def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple
             top_score=top_score,
         )
         before = plan.held.get(state.canary_id)
-        if before is not None and _same(before, state):
+        if before is not None and _SAID(before) == _SAID(state):
             continue
         opened.append(state)
         if before is not None:
@@ -367,15 +363,8 @@ def changed_states(plan: Plan, gathered: Gathered, outcome: RunOutcome) -> tuple
     return closed, opened
 
 
-def _same(before: OpenState, now: NewState) -> bool:
-    return (before.canary_version_id, before.ranking_id, before.layout_id, before.reasons, before.top_score) == (
-        now.canary_version_id,
-        now.ranking_id,
-        now.layout_id,
-        now.reasons,
-        now.top_score,
-    )
-
+_SAID = attrgetter("canary_version_id", "ranking_id", "layout_id", "reasons", "top_score")
+"""What a state says of a canary."""
 
 _READ_AT_ONCE = 1_000
 
