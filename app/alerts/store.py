@@ -1,4 +1,4 @@
-"""Rows of alerts and their transitions. Notifications are in `incidents` and `delivery.outbox`."""
+"""Rows of alerts, their transitions and the incidents they make. Deliveries are in `hooks.store.outbox`."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

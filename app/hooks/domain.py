@@ -1,6 +1,6 @@
 """Hooks, messages and receipts as values, and `Send`, the function that delivers a message.
 
-Who is notified is decided in `alerts.notification_plan`; the result of an attempt is evaluated in `attempts`.
+Who is notified is decided in `alerts.domain.telling`; what follows the result of an attempt, here.
 """
 
 from collections.abc import Mapping

@@ -276,7 +276,7 @@ class WorkerTasks:
         store, owner = self._engine.store, self._owner(job)
         claimed = rescoring.claim_as_worker(store, job.key, owner=owner, now=self._now())
         if claimed is None:
-            return None  # a command is at it, or it waits after an error: see `forgotten_work`
+            return None  # a command is at it, or it waits after an error: see `recall_work`
         logger.info("rescoring_started", extra={"rescoring": claimed})
         try:
             done = rescoring.carry_on(store, claimed, owner=owner, clock=self._now, stopping=self._stopping.is_set)

@@ -172,7 +172,8 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
 ) -> RunDocument:
     """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
 
-    `body` is the JSON stored beside the row, `embedder` the finding on one; `self_judged`: see `judgment_sources`.
+    `body` is the JSON stored beside the row, `embedder` the finding on one; `self_judged`: see
+    `catalog.domain.judgments`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {

@@ -1,6 +1,6 @@
 """Explains in sentences with numbers why a canary is degraded, for pages and reports.
 
-The input is the plain `result` of `shapes`; its texts, which may be hostile, are not quoted.
+The input is the plain `result` of `records.documents`; its texts, which may be hostile, are not quoted.
 """
 
 from collections.abc import Callable, Mapping, Sequence

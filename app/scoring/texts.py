@@ -254,7 +254,7 @@ def match_level(passage: "Passage", body: str) -> Level | None:
     `text`: both are equal. `passage`, by the length of the passage:
     - below 20 characters, or `verbatim`: contained as whole words ("30 days" is not in "130 days");
     - up to 300: contained, also cut inside a word, as fixed-size chunks are; or with at most one edit per 20
-      characters or part thereof, if the edits are damage and change no number, see `text_damage`;
+      characters or part thereof, if the edits are damage and change no number, see `is_damage`;
     - longer: contained, or 60 % of the shorter text's word 3-grams are in both and the hit has at least a third as
       many of them as the passage; numbers do not matter then.
     """

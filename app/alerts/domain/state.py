@@ -1,6 +1,6 @@
 """Alert states: when a rule opens, escalates and resolves its alert, decided from rows alone.
 
-How a rule judges one run is in `rules`; who is notified of a change, in `incidents`. A decision depends on nothing
+How a rule judges one run is in `rules`; who is notified of a change, in `telling`. A decision depends on nothing
 but its arguments, so a restart, a reload or another replica decides the same.
 """
 

@@ -10,7 +10,7 @@ An incident is (check, class). Its states and what each step sends:
     open   --its last alert resolves---------------------> resolved    alert.resolved
 
 Silenced alerts neither open nor enter an incident; those that fire when the silence ends do. How an alert changes is
-decided in `alert_state`; how one delivery is sent and retried, in `delivery.attempts`.
+decided in `state`; how one delivery is sent and retried, in `hooks.domain`.
 """
 
 import re

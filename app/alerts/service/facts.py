@@ -1,6 +1,6 @@
 """Facts for rules: the newest ended runs of a check, each judged by the current version of a rule.
 
-How many bad runs open an alert is decided in the domain, by `alert_state`.
+How many bad runs open an alert is decided in `domain.state`.
 """
 
 from collections.abc import Collection, Mapping, Sequence

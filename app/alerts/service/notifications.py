@@ -1,6 +1,6 @@
 """Notifications of a check's incidents: writes the incidents, their deliveries, or why a change is not sent.
 
-Called inside the transaction that changed the alerts; `notification_plan` of the domain decides, from rows.
+Called inside the transaction that changed the alerts; `plan_notifications` of the domain decides, from rows.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

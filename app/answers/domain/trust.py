@@ -80,7 +80,7 @@ def estimate_rate(labels: Sequence[bool], judged: Sequence[float], unlabelled: S
     """Rate of answers that people would say yes of, from the labels of some and the judge's verdicts on all.
 
     `judged` are the verdicts on the labelled answers, in the order of the labels, `unlabelled` those on the others: 1
-    or 0, or shares in [0, 1]. Labelled answers are a random draw from all (`label_drawing`); answers without a verdict
+    or 0, or shares in [0, 1]. Labelled answers are a random draw from all; answers without a verdict
     are in neither. Raises ValueError for verdicts outside [0, 1] and unless labels and verdicts are as many.
     """
     people, verdicts, others = _arrays(labels, judged, unlabelled)

@@ -1,7 +1,7 @@
 """Common causes of degraded canaries, with a headline: most degraded together, a few, or one.
 
 Headlines are made of counts, causes and the names that people gave to canaries, categories, tags and documents; they
-hold no retrieved text. Causes of single canaries are in `causes`.
+hold no retrieved text. Causes of single canaries are in `chunk_causes`.
 """
 
 from collections import Counter

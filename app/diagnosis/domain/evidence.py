@@ -1,4 +1,4 @@
-"""Evidence of a diagnosis: the answers to the questions, prepared for the rules of `causes`."""
+"""Evidence of a diagnosis: the answers to the questions, prepared for the rules of `chunk_causes`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Cause that a whole run shares: chunks re-cut or re-indexed, documents renamed, scores or the embedder changed.
 
-The value with its texts; it is found in `run_cause_search`. Causes of single canaries are in `causes`.
+The value with its texts; it is found in `runs.service.run_causes`. Causes of single canaries are in `chunk_causes`.
 """
 
 from collections import Counter

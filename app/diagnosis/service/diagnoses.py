@@ -1,7 +1,7 @@
 """Diagnoses of degraded canaries after a run: asks the retriever a few questions, and stores causes and proposals.
 
 The questions and rules are in the domain. No question is asked within a transaction; diagnoses and proposals are
-written in one, which also releases the deliveries that waited for them. Diagnoses on request are in `on_demand`.
+written in one, which also releases the deliveries that waited for them. `OnDemand` diagnoses on request.
 """
 
 import logging

@@ -66,7 +66,7 @@ class SentDelivery:
     error: str | None
     reason: str
     is_resend: bool = False
-    """Whether it had been delivered before, see `resends`."""
+    """Whether it had been delivered before, see `resend_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

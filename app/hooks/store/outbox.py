@@ -1,6 +1,6 @@
 """Rows of the outbox: deliveries of notifications to hooks, and the attempts made.
 
-Separate from alerts, so that retries and restarts never notify twice. Claiming is in `claims`, replaying in `replays`.
+Separate from alerts, so that retries and restarts never notify twice. Sending again is in `replays`.
 """
 
 from collections import defaultdict
@@ -46,7 +46,7 @@ class DeliveryRow:
     taken_by: str | None
     """The recipients of a mail who took it, as JSON."""
     refresh_at: int | None
-    """When a delivered notification is sent again, see `resend`."""
+    """When a delivered notification is sent again, see `replays`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

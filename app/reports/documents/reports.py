@@ -1,4 +1,4 @@
-"""Renders a report, the plain `{run, worst, results?}` of `shapes`, as Markdown, JUnit XML, JSON or tables.
+"""Renders a report, the plain `{run, worst, results?}` of `records.documents`, as Markdown, JUnit XML, JSON or tables.
 
 Queries, ids and retrieved texts may be hostile: none of them can become markup, a mention or a control sequence.
 An undefined number is shown as a dash, never as 0.
@@ -383,7 +383,7 @@ def compare_reports(
 ) -> ReportComparison:
     """Compare two reports of one check: `baseline`, `differences`, `measures`, `newly_degraded`, `recovered`.
 
-    `decision` is what is decided between them, see `services.comparison.report_decisions`.
+    `decision` is what is decided between them, see `comparison.service.decisions`.
 
     `differences` are sentences why the two are not strictly comparable; empty = they are. A measure that one side lacks
     has no difference. A canary is newly degraded when it is degraded now and was not, or was absent, before; `why` has

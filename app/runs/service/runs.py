@@ -1,7 +1,7 @@
 """A run, from its beginning to its verdict: ask, stage, judge, and finalise in one transaction.
 
-`execute` is the story where one process does it all; where several share the work it is cut into shards, see `lanes`.
-Scheduling queues runs, alerting decides what a verdict means for people.
+`execute` is the story where one process does it all; where several share the work it is cut into shards, from
+`begin_in_lanes` on. Scheduling queues runs, alerting decides what a verdict means for people.
 """
 
 import logging
