@@ -511,14 +511,12 @@ def outlook(
     if alert is None or alert.state not in OPEN:
         return _opening(rule, window)
     closing = _closing(rule, window, alert)
-    return replace(closing, to_close=f"{closing.to_close} {awaited_text(unmeasured)}") if unmeasured else closing
-
-
-def awaited_text(unmeasured: Sequence[str]) -> str:
-    """Sentence on the canaries that have to be measured before an alert resolves."""
+    if not unmeasured:
+        return closing
     be, which = ("is", "the canary was") if len(unmeasured) == 1 else ("are", "they were")
     names = named_text(unmeasured)
-    return f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
+    awaited = f"It does not resolve before {names} {be} measured again: {which} degraded when it opened."
+    return replace(closing, to_close=f"{closing.to_close} {awaited}")
 
 
 def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:

@@ -146,13 +146,13 @@ def _changed_ids(
     return {
         canary
         for canary, row in degraded.items()
-        if row.reasons & REGRESSED or (versions[canary] not in chronic and _is_worse(row, before.get(canary)))
+        # It was healthy before or, however low its relevance was, found the chunk that it lost.
+        if row.reasons & REGRESSED
+        or (
+            versions[canary] not in chronic
+            and ((was := before.get(canary)) is None or row.reasons & ~was.reasons & MISSING)
+        )
     }
-
-
-def _is_worse(now: DegradedRow, before: DegradedRow | None) -> bool:
-    """Whether a degraded canary was healthy before or, however low its relevance was, found the chunk that it lost."""
-    return before is None or bool(now.reasons & ~before.reasons & MISSING)
 
 
 def _without_unmeasured(

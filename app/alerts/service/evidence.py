@@ -173,7 +173,8 @@ def _changed_canaries(
 ) -> ChangedCanaries:
     """Return the changed canaries, without those that were healthy on every retry."""
     keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.changed_ids}
-    changed_ids = [canary for canary in changed.changed_ids if not _recovered_on_retry(diagnoses.get(keys[canary]))]
+    retried = {key for key, row in diagnoses.items() if row.evidence.get("persistent") is False}
+    changed_ids = [canary for canary in changed.changed_ids if keys[canary] not in retried]
     causes = Counter(Cause(diagnoses[keys[canary]].cause) for canary in changed_ids if keys[canary] in diagnoses)
     group = "" if common.group is None else common.group.name
     return ChangedCanaries(
@@ -191,10 +192,6 @@ def _changed_canaries(
         compared=changed.compared,
         recovered_on_retry=len(changed.changed_ids) - len(changed_ids),
     )
-
-
-def _recovered_on_retry(row: DiagnosisRow | None) -> bool:
-    return row is not None and row.evidence.get("persistent") is False
 
 
 def valid_diagnoses(connection: Connection, run: RunRow, degraded: Mapping[int, StateRow]) -> dict[int, DiagnosisRow]:
@@ -292,7 +289,11 @@ def facts_of(
     number = run_of(alert, transition)
     run = None if number is None else runs.get(number)
     first = None if alert.first_run is None else runs.get(alert.first_run)
-    evidence = alert.evidence if transition is None else transition.evidence
+    evidence, reason = (
+        (alert.evidence, alert.reason) if transition is None else (transition.evidence, transition.reason)
+    )
+    if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
+        reason = run.reasons[0]  # that of a run that could not be executed is the run's own
     newest_run = window[-1] if (window := evidence.get("window")) else None
     failure = evidence.get("failure")
     since = evidence.get("since")
@@ -300,7 +301,7 @@ def facts_of(
         check=alert.check,
         kind=kind,
         change=TransitionType(transition.type) if transition is not None and news else None,
-        reason=_reason(alert.reason if transition is None else transition.reason, run, kind),
+        reason=reason,
         measure=evidence.get("measure"),
         self_judged=bool(evidence.get("self_judged")),
         category=evidence.get("category"),
@@ -351,13 +352,6 @@ def _changed(explanation: Explanation | None, evidence: StoredEvidence, kind: Ru
         name=listed[0]["key"] if len(listed) == 1 else "",
         causes=causes,
     )
-
-
-def _reason(reason: str, run: RunRow | None, kind: RuleKind) -> str:
-    """Reason of the rule; for a run that could not be executed, the run's own."""
-    if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
-        return run.reasons[0]
-    return reason
 
 
 def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:

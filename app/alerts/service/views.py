@@ -319,11 +319,6 @@ Explained = Mapping[tuple[int, int | None], Explanation | None]
 """By run id and first bad run, as in `explain_all`."""
 
 
-def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
-    """Return the runs whose explanations the summaries of these alerts need, each with the first bad one."""
-    return list(dict.fromkeys(explained_by_alert(rows).values()))
-
-
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
     """Summary of each alert for pages, by its id; `explained` as in `standing_facts`."""
     return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
@@ -337,12 +332,12 @@ def standing_facts(
     The unresolved alerts of an incident among them have one set of canaries: those of the newest run of them all, since
     before the first bad one.
 
-    `explained` holds the explanations of `explained_runs`; None = they are read.
+    `explained` holds the explanations of `explained_by_alert`; None = they are read.
     """
-    if explained is None:
-        runs_explained = explained_runs(rows)
-        explained = dict(zip(runs_explained, explain_all(connection, runs_explained), strict=True))
     runs_by_alert = explained_by_alert(rows)
+    if explained is None:
+        requests = list(dict.fromkeys(runs_by_alert.values()))
+        explained = dict(zip(requests, explain_all(connection, requests), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})

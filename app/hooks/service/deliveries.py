@@ -173,7 +173,9 @@ def _body(connection: Connection, claimed: DeliveryRow, hook: Hook, links: Links
 
 def _reachable(vault: Vault, claimed: DeliveryRow, definition: Definition) -> Hook:
     """Return the hook of a delivery. Raises ConfigurationError where it is archived or disabled."""
-    if (why := unreachable_reason(definition)) is not None and not is_final_resolve(claimed, definition):
+    # A resolve that was written by the change that archived the hook is still attempted once.
+    is_final = definition.archived_at is not None and claimed.created_at >= definition.archived_at
+    if (why := unreachable_reason(definition)) is not None and not is_final:
         raise ConfigurationError(why)
     return hook_value(vault, definition)
 
@@ -285,11 +287,6 @@ def hook_value(vault: Vault, definition: Definition) -> Hook:
 def unreachable_reason(hook: Definition) -> str | None:
     """Why a hook is not sent to; None = it is in force."""
     return _ARCHIVED if hook.archived_at is not None else hook.disabled_reason
-
-
-def is_final_resolve(delivery: DeliveryRow, hook: Definition) -> bool:
-    """Whether it was written by the change that archived the hook: such a resolve is still attempted once."""
-    return hook.archived_at is not None and delivery.created_at >= hook.archived_at
 
 
 _LONGEST_QUERY = 300

@@ -16,7 +16,7 @@ from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
 from app.alerts.service.changes import list_changed
 from app.alerts.service.evidence import Explanation
-from app.alerts.service.views import explained_runs, summaries
+from app.alerts.service.views import explained_by_alert, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
@@ -287,7 +287,7 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[Summa
         rows = alert_views.find_rows(connection, AlertFilter(states=_UNRESOLVED), check=slug, before=None, limit=50)
         first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
         mine = [] if run_id is None else [(int(run_id), first_run)]
-        run_ids = list(dict.fromkeys([*mine, *explained_runs(rows)]))
+        run_ids = list(dict.fromkeys([*mine, *explained_by_alert(rows).values()]))
         explained = dict(zip(run_ids, evidence.explain_all(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
     found: list[SummarizedAlert] = [
