@@ -631,8 +631,7 @@ def test_a_ranking_is_judged_once_however_many_runs_had_it(world: World) -> None
     _rescored(world)
     assert world.count("scores")["scores"] - before == 3  # of the cat: its own chunk, and two more
     with world.store.read() as connection:
-        newest = asked_for.find_run(connection, 1, _run_ids(world)[-1])
-    assert newest is not None
+        newest = next(iter(asked_for.find_runs(connection, 1, _run_ids(world)[-1:]).values()))
     assert (newest.degraded, newest.degraded_reasons is None) == (1, False)
 
 

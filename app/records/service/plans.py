@@ -26,6 +26,7 @@ from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun
 from app.records.store.recording import OpenState
 from app.retrievers.documents.retrievers import RetrieverDocument
+from app.retrievers.domain.retrievers import Lane, ProbeContext
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import RunInputs, RunVersions
 from app.scoring.suites import UnusableSuiteError
@@ -106,6 +107,17 @@ class Plan:
     def positions(self, shard: int) -> range:
         """Give the positions of a shard."""
         return range(shard * SHARD, min((shard + 1) * SHARD, len(self.inputs.canaries)))
+
+    def asking(self, lane: Lane | None = None) -> ProbeContext:
+        """Return what its probes have in common, in a lane of its own where one is given."""
+        return ProbeContext(
+            retriever=self.inputs.retriever,
+            k=self.inputs.yardstick.fetch_k,
+            run_id=str(self.run.id),
+            defined_at=self.started_at,
+            patience_seconds=self.inputs.patience_seconds,
+            lane=lane,
+        )
 
     def still_holds(self, state: OpenState, ranking_id: int, position: int) -> bool:
         """Whether a stored state says all there is to say about this answer."""

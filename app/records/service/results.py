@@ -275,7 +275,8 @@ def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
     with store.read() as connection:
         run = find_run(connection, run_id)
         recent = [row for row in result_rows.ended_runs(connection, run.check_id, limit=_RECENT) if row.aggregates]
-        before = _earlier_runs(connection, run)
+        earlier = result_rows.ended_runs(connection, run.check_id, before=run.id, limit=_LOOK_BACK)
+        before = [row for row in reversed(earlier) if row.aggregates]
     baseline = _baseline(store, run)
     return ComparisonCandidates(
         previous=next((str(row.id) for row in before), None),
@@ -283,12 +284,6 @@ def find_candidates(store: Store, run_id: str) -> ComparisonCandidates:
         healthy=next((str(row.id) for row in before if row.verdict == Verdict.HEALTHY), None),
         recent=[shapes.view_of(Candidate, row, id=str(row.id)) for row in reversed(recent)],
     )
-
-
-def _earlier_runs(connection: Connection, run: RunRow) -> list[RunRow]:
-    """Return the runs executed before one, newest first."""
-    rows = result_rows.ended_runs(connection, run.check_id, before=run.id, limit=_LOOK_BACK)
-    return [row for row in reversed(rows) if row.aggregates]
 
 
 def _baseline(store: Store, run: RunRow) -> str | None:

@@ -44,7 +44,7 @@ def load_version(connection: Connection, row: RunRow, version: str | None) -> tu
     rescoring = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
     if rescoring is None:
         return row, None
-    run = rescored_runs.find_run(connection, rescoring.id, row.id)
+    run = rescored_runs.find_runs(connection, rescoring.id, [row.id]).get(row.id)
     if run is None:
         goes_on = rescoring.finished_at is None
         why = " yet: the re-scoring is running" if goes_on else ": start the re-scoring again to include it"

@@ -111,7 +111,9 @@ def enqueue_asked(
             .where(runs.c.check_id == check_id, runs.c.status == "queued")
             .values(
                 # A request outranks the clock, and that the index was updated outranks all; else the first one stays.
-                trigger=trigger if anew or trigger == "update" else _unscheduled(trigger),
+                trigger=trigger
+                if anew or trigger == "update"
+                else sa.case((runs.c.trigger == sql_literal("schedule"), trigger), else_=runs.c.trigger),
                 created_at=now if anew else runs.c.created_at,
                 not_before=AT_ONCE,
                 index_version=sa.func.coalesce(index_version, runs.c.index_version),
@@ -155,11 +157,6 @@ def forgotten_runs(connection: Connection, now: int) -> set[int]:
     wanted = sa.union_all(*(sa.select(runs.c.id).where(one) for one in active))
     found = set(connection.execute(wanted, {"now": now}).scalars())
     return found - at_hand(connection, (JobKind.RUN, JobKind.SHARD), now) if found else found
-
-
-def _unscheduled(trigger: str) -> sa.Case[str]:
-    """Return the trigger of a queued run, of one queued by the clock this one."""
-    return sa.case((runs.c.trigger == sql_literal("schedule"), trigger), else_=runs.c.trigger)
 
 
 def remembered_request(connection: Connection, check_id: int, key: str) -> sa.Row[Any] | None:

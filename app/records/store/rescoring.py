@@ -114,11 +114,6 @@ def save(connection: Connection, rescoring_id: int, rows: Sequence[tuple[Rescore
         fold(connection, rescored_rollups, {"rescoring_id": rescoring_id, "layout_id": layout}, members)
 
 
-def find_run(connection: Connection, rescoring_id: int, run_id: int) -> RescoredRun | None:
-    """Find what a run amounts to by a re-scoring."""
-    return find_runs(connection, rescoring_id, [run_id]).get(run_id)
-
-
 def find_runs(connection: Connection, rescoring_id: int, run_ids: Sequence[int]) -> dict[int, RescoredRun]:
     """Find what runs amount to by a re-scoring, by their ids; those that are in it."""
     runs_by_id: dict[int, RescoredRun] = {}

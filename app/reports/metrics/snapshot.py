@@ -102,7 +102,8 @@ class SnapshotKeeper:
                 guarded(self.refresh)
             elif self._wait(left):
                 guarded(self.refresh_changed)
-                self._wait_for_more(min(COALESCE_SECONDS, seconds))
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, min(COALESCE_SECONDS, seconds))
 
     def refresh(self) -> None:
         """Refresh the whole snapshot, and report issues of this process."""
@@ -130,7 +131,3 @@ class SnapshotKeeper:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._check_ids or self._deliveries, seconds)
             return bool(self._check_ids or self._deliveries)
-
-    def _wait_for_more(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, seconds)

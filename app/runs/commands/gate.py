@@ -1,10 +1,9 @@
 """`coalmine check`: the one-shot gate, without a server or a database."""
 
 import os
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import uuid4
 
 import typer
@@ -92,7 +91,9 @@ def check(
     reports = []
     with stopped_by_signals(), terminal.progress(sizes) as bar:
         for number, target in enumerate(targets):
-            saved = _saved(target.check.slug, before, alone=len(targets) == 1)
+            # A single saved report serves any check where only one is measured.
+            lone = next(iter(before.values())) if len(targets) == len(before) == 1 else None
+            saved = before.get(target.check.slug) or lone
             report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number), before=saved)
             if saved is not None:
                 report["comparison"] = compare_reports(saved, report, decide_reports(saved, report, target.check.use))
@@ -105,8 +106,3 @@ def check(
     verdicts = {report["run"]["verdict"] for report in reports}
     if verdicts != {Verdict.HEALTHY}:
         raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
-
-
-def _saved(check: str, before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> Mapping[str, Any] | None:
-    """Return the saved report of a check; a single one serves any check where only one is measured."""
-    return before.get(check) or (next(iter(before.values())) if alone and len(before) == 1 else None)

@@ -22,7 +22,7 @@ from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.retrievers.domain.embeddings import Embed
 from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, fan_out, lane_count
-from app.retrievers.domain.retrievers import Lane, Probe, ProbeContext
+from app.retrievers.domain.retrievers import Lane, Probe
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
 from app.retrievers.service.trials import SHARD_PATIENCE_SECONDS, reserve_rate
@@ -158,14 +158,7 @@ def _batches(
     filling: dict[int, dict[int, Answer]] = {}
     full: dict[int, dict[int, Answer]] = {}
     yielded_at = clock()
-    asking = ProbeContext(
-        retriever=plan.inputs.retriever,
-        k=plan.inputs.yardstick.fetch_k,
-        run_id=str(plan.run.id),
-        defined_at=plan.started_at,
-        patience_seconds=plan.inputs.patience_seconds,
-    )
-    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+    with closing(probe(plan.asking(), asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
             for position, answer in batch:
                 number = position // SHARD
@@ -287,18 +280,8 @@ def _ask_lane(
     """Ask the canaries of a shard, until the breaker opens or the process stops."""
     positions, retriever = plan.positions(number), plan.inputs.retriever
     asks = [ask for ask in plan.inputs.asks if ask.position in positions]
-    asking = ProbeContext(
-        retriever=retriever,
-        k=plan.inputs.yardstick.fetch_k,
-        run_id=str(plan.run.id),
-        defined_at=plan.started_at,
-        patience_seconds=plan.inputs.patience_seconds,
-        lane=Lane(
-            number=lane,
-            concurrency=fan_out(retriever, lane),
-            reserve=partial(reserve_rate, store, retriever.slug),
-        ),
-    )
+    reserve = partial(reserve_rate, store, retriever.slug)
+    asking = plan.asking(Lane(number=lane, concurrency=fan_out(retriever, lane), reserve=reserve))
     with hold_lane(store, retriever.slug, lane, alone=False, at_most=SHARD_PATIENCE_SECONDS):
         return ask_in_turn(probe, asking, asks, breaker, stopping=stopping)
 
