@@ -13,7 +13,7 @@ from sqlalchemy import (
     text,
 )
 
-from app.base.db.rows import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata, partial_index
 
 tasks = Table(
     "tasks",
@@ -28,13 +28,7 @@ tasks = Table(
     Column("pooled_at", BigInteger),  # NULL = some canaries have no items yet
     Column("archived_at", BigInteger),
     # The name of an archived task is free again.
-    Index(
-        "uq_tasks_slug",
-        "slug",
-        unique=True,
-        sqlite_where=text("archived_at is null"),
-        postgresql_where=text("archived_at is null"),
-    ),
+    partial_index("uq_tasks_slug", "slug", unique=True, where="archived_at is null"),
 )
 
 # The canaries of a task, frozen when the pool is asked for.
@@ -104,14 +98,7 @@ annotations = Table(
     Column("withdrawn_at", BigInteger),  # NULL = in force
     Index("ix_annotations_annotator", "task_id", "annotator", "id"),
     # One per item and annotator holds, however often and from how many tabs it is sent.
-    Index(
-        "uq_annotations_in_force",
-        "item_id",
-        "annotator",
-        unique=True,
-        sqlite_where=text("withdrawn_at is null"),
-        postgresql_where=text("withdrawn_at is null"),
-    ),
+    partial_index("uq_annotations_in_force", "item_id", "annotator", unique=True, where="withdrawn_at is null"),
 )
 
 adjudications = Table(
@@ -124,13 +111,7 @@ adjudications = Table(
     Column("decided_by", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("withdrawn_at", BigInteger),
-    Index(
-        "uq_adjudications_in_force",
-        "item_id",
-        unique=True,
-        sqlite_where=text("withdrawn_at is null"),
-        postgresql_where=text("withdrawn_at is null"),
-    ),
+    partial_index("uq_adjudications_in_force", "item_id", unique=True, where="withdrawn_at is null"),
 )
 
 # What the annotations of a task say of the recall of its retrievers, computed once they change.

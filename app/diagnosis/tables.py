@@ -1,8 +1,8 @@
 """Tables of diagnoses, and of judgments proposed in place of renamed ones."""
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text, text
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text
 
-from app.base.db.rows import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata, partial_index
 
 run_causes = Table(
     "run_causes",
@@ -48,12 +48,5 @@ reanchors = Table(
     Column("texts", Text),  # JSON, what the old chunk said and the new ones say, cut; NULL = from before they were kept
     Index("ix_reanchors_check", "check_id", "state", "id"),
     # One proposal a judgment waits for an answer, however often and by whomever it is diagnosed.
-    Index(
-        "uq_reanchors_proposed",
-        "canary_id",
-        "hash",
-        unique=True,
-        sqlite_where=text("state = 'proposed'"),
-        postgresql_where=text("state = 'proposed'"),
-    ),
+    partial_index("uq_reanchors_proposed", "canary_id", "hash", unique=True, where="state = 'proposed'"),
 )

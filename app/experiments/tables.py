@@ -15,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from app.base.db.rows import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata, partial_index
 
 experiments = Table(
     "experiments",
@@ -27,13 +27,7 @@ experiments = Table(
     Column("created_by", Text, nullable=False),
     Column("archived_at", BigInteger),
     # The name of an archived experiment is free again.
-    Index(
-        "uq_experiments_slug",
-        "slug",
-        unique=True,
-        sqlite_where=text("archived_at is null"),
-        postgresql_where=text("archived_at is null"),
-    ),
+    partial_index("uq_experiments_slug", "slug", unique=True, where="archived_at is null"),
 )
 
 # An epoch is tested alone, by the document it began with; the one with the highest number is current.

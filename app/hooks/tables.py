@@ -13,10 +13,9 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
-    text,
 )
 
-from app.base.db.rows import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata, partial_index
 
 incidents = Table(
     "incidents",
@@ -32,14 +31,8 @@ incidents = Table(
     Column("resolved_at", BigInteger),
     # One open incident per check and class, whatever races: the key says both. Those made of alerts of before there
     # were incidents keep the keys their receivers know, which may be those of another class.
-    Index(
-        "uq_incidents_open",
-        "check_id",
-        "incident_class",
-        "dedupe_key",
-        unique=True,
-        sqlite_where=text("resolved_at is null"),
-        postgresql_where=text("resolved_at is null"),
+    partial_index(
+        "uq_incidents_open", "check_id", "incident_class", "dedupe_key", unique=True, where="resolved_at is null"
     ),
     # Deliveries of one fault keep their order over its incidents.
     Index("ix_incidents_dedupe_key", "dedupe_key"),
@@ -66,15 +59,7 @@ alerts = Table(
     Column("acknowledged_by", Text),
     Column("incident_id", Id),  # NULL: it has entered none
     # One open alert per rule and scope, whatever races.
-    Index(
-        "uq_alerts_open",
-        "check_id",
-        "rule_key",
-        "scope",
-        unique=True,
-        sqlite_where=text("state != 'resolved'"),
-        postgresql_where=text("state != 'resolved'"),
-    ),
+    partial_index("uq_alerts_open", "check_id", "rule_key", "scope", unique=True, where="state != 'resolved'"),
     Index("ix_alerts_created", "created_at"),
     # The alerts of a check, newest first.
     Index("ix_alerts_check", "check_id", "id"),
@@ -121,34 +106,14 @@ deliveries = Table(
     Column("refresh_at", BigInteger),  # delivered, but the receiver forgets unless it is notified again by then
     UniqueConstraint("transition_id", "hook_id"),
     # The outbox: what is left to send, oldest first.
-    Index(
-        "ix_deliveries_pending",
-        "next_attempt_at",
-        sqlite_where=text("state = 'pending'"),
-        postgresql_where=text("state = 'pending'"),
-    ),
+    partial_index("ix_deliveries_pending", "next_attempt_at", where="state = 'pending'"),
     Index("ix_deliveries_alert", "alert_id"),
     Index("ix_deliveries_incident", "incident_id"),
     Index("ix_deliveries_hook", "hook_id", "id"),
-    Index(
-        "ix_deliveries_report",
-        "report_id",
-        sqlite_where=text("report_id is not null"),
-        postgresql_where=text("report_id is not null"),
-    ),
+    partial_index("ix_deliveries_report", "report_id", where="report_id is not null"),
     # What people are to look at: dead letters by hook.
-    Index(
-        "ix_deliveries_dead",
-        "hook_id",
-        sqlite_where=text("state = 'dead'"),
-        postgresql_where=text("state = 'dead'"),
-    ),
-    Index(
-        "ix_deliveries_refresh",
-        "refresh_at",
-        sqlite_where=text("refresh_at is not null"),
-        postgresql_where=text("refresh_at is not null"),
-    ),
+    partial_index("ix_deliveries_dead", "hook_id", where="state = 'dead'"),
+    partial_index("ix_deliveries_refresh", "refresh_at", where="refresh_at is not null"),
 )
 
 # Reports on a schedule: which are due, and what they say.
@@ -178,10 +143,5 @@ attempts = Table(
     Column("detail", Text),
     Column("latency_seconds", Float(53), nullable=False),
     # How a hook fared lately.
-    Index(
-        "ix_attempts_failed",
-        "at",
-        sqlite_where=text("error is not null"),
-        postgresql_where=text("error is not null"),
-    ),
+    partial_index("ix_attempts_failed", "at", where="error is not null"),
 )

@@ -15,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from app.base.db.rows import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata, partial_index
 
 # What the numbers in a vector are, and by which yardstick (k, scorer) they were judged; stored once each.
 layouts = Table(
@@ -87,14 +87,7 @@ states = Table(
     # What held at a given run; what ended before it.
     Index("ix_states_ended", "check_id", "last_run"),
     # What holds now; unique, so two finalisations can never both open one.
-    Index(
-        "uq_states_open",
-        "check_id",
-        "canary_id",
-        unique=True,
-        sqlite_where=text("last_run is null"),
-        postgresql_where=text("last_run is null"),
-    ),
+    partial_index("uq_states_open", "check_id", "canary_id", unique=True, where="last_run is null"),
 )
 
 # What differs in every run, by position in the suite version: latency and how the probe ended.
@@ -177,50 +170,16 @@ runs = Table(
     Index("ix_runs_check_id", "check_id", "id"),  # newest runs of a check
     Index("ix_runs_check_finished", "check_id", "finished_at"),  # newest ended run, series
     # Newest run that has a verdict, of a check that may have been unknown for long.
-    Index(
-        "ix_runs_known",
-        "check_id",
-        "id",
-        sqlite_where=text("verdict in ('healthy', 'degraded')"),
-        postgresql_where=text("verdict in ('healthy', 'degraded')"),
-    ),
+    partial_index("ix_runs_known", "check_id", "id", where="verdict in ('healthy', 'degraded')"),
     # When a check last completed, however long it has failed since: asked of each at every tick.
-    Index(
-        "ix_runs_completed",
-        "check_id",
-        "finished_at",
-        sqlite_where=text("status in ('finished', 'partial')"),
-        postgresql_where=text("status in ('finished', 'partial')"),
-    ),
+    partial_index("ix_runs_completed", "check_id", "finished_at", where="status in ('finished', 'partial')"),
     # One follow-up waits for a check, whoever asked; one runs. These indexes are the locks.
-    Index(
-        "uq_runs_queued",
-        "check_id",
-        unique=True,
-        sqlite_where=text("status = 'queued'"),
-        postgresql_where=text("status = 'queued'"),
-    ),
-    Index(
-        "uq_runs_running",
-        "check_id",
-        unique=True,
-        sqlite_where=text("status = 'running'"),
-        postgresql_where=text("status = 'running'"),
-    ),
+    partial_index("uq_runs_queued", "check_id", unique=True, where="status = 'queued'"),
+    partial_index("uq_runs_running", "check_id", unique=True, where="status = 'running'"),
     # What is due, and the next that will be, among all that wait for their spread.
-    Index(
-        "ix_runs_queued",
-        "not_before",
-        sqlite_where=text("status = 'queued'"),
-        postgresql_where=text("status = 'queued'"),
-    ),
+    partial_index("ix_runs_queued", "not_before", where="status = 'queued'"),
     # What a worker looks for every second.
-    Index(
-        "ix_runs_active",
-        "status",
-        sqlite_where=text("status in ('queued', 'running')"),
-        postgresql_where=text("status in ('queued', 'running')"),
-    ),
+    partial_index("ix_runs_active", "status", where="status in ('queued', 'running')"),
 )
 
 # When each check is due next, so that finding what is due looks at nothing else; computed anew where it is missing.

@@ -286,8 +286,8 @@ BLOCK: Final = 20
 _SEED: Final = 0
 
 
-def request_reach(store: Store, suite: str, retriever: str, *, grouping: Grouping | None, now: datetime) -> int:
-    """Draw a sample of the traffic and have it asked; how many queries it has. It takes the place of the one before.
+def request_reach(store: Store, suite: str, retriever: str, *, grouping: Grouping | None, now: datetime) -> None:
+    """Draw a sample of the traffic and have it asked. It takes the place of the one before.
 
     Raises NotFoundError, and ConflictError where there is no traffic.
     """
@@ -311,7 +311,6 @@ def request_reach(store: Store, suite: str, retriever: str, *, grouping: Groupin
         }
         reach_id = rows.save_sample(connection, suite_id, retriever, body, to_us(now))
         defer(connection, [NewJob(JobKind.REACH, reach_id)])
-    return len(sample.places)
 
 
 def ask_sample(

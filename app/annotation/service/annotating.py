@@ -9,7 +9,7 @@ from datetime import datetime
 from app.annotation.documents import SKIPPED, AnnotationLine, read_annotations, write_annotations
 from app.annotation.domain.pooling import LABEL_QUESTIONS, PACE_OF, next_of, pace, text_key
 from app.annotation.domain.views import AnswerContext, ItemView, NextItem, PairContext, ProgressView
-from app.annotation.service.tasks import document_of, find_task, items_by_chunk
+from app.annotation.service.tasks import find_task, items_by_chunk
 from app.annotation.store import annotations
 from app.annotation.store import tasks as rows
 from app.annotation.store.annotations import AnswerItem
@@ -93,17 +93,16 @@ def require_item(connection: Connection, task: TaskRow, token: str) -> ItemRow:
 
 def require_grade(task: TaskRow, grade: int | None) -> None:
     """Raise InvalidInputError for a grade beyond the scale of a task."""
-    highest = document_of(task).highest_grade
+    highest = task.document.highest_grade
     if grade is not None and grade > highest:
         raise InvalidInputError([Problem(path="grade", message=f"must be at most {highest}, the scale of the task")])
 
 
 def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
     chosen: list[ItemView] = []
-    seed = document_of(task).seed
+    seed = task.document.seed
     last = annotations.last_canary(connection, task.id, annotator)
-    open_items = [] if last is None else annotations.open_items(connection, task.id, annotator, canary_id=last)
-    left = {one.token: one for one in open_items}
+    left = {} if last is None else annotations.open_items(connection, task.id, annotator, canary_id=last)
     canaries: set[int | None] | None = None
     while len(chosen) < 2:  # noqa: PLR2004 - the next and the one to prefetch
         if not left:
@@ -114,12 +113,11 @@ def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
                 break
             canary_id = next_of(canaries, seed=seed, annotator=annotator)
             canaries.discard(canary_id)
-            found = annotations.open_items(connection, task.id, annotator, canary_id=canary_id)
-            left = {one.token: one for one in found}
+            left = annotations.open_items(connection, task.id, annotator, canary_id=canary_id)
             continue
         token = next_of(left, seed=seed, annotator=annotator)
         assert token is not None  # noqa: S101 - there is one left
-        [item] = rows.list_items(connection, task.id, ids=[left.pop(token).id])
+        [item] = rows.list_items(connection, task.id, ids=[left.pop(token)])
         chosen.append(_view(connection, task, item))
     return {
         "item": chosen[0] if chosen else None,
@@ -147,7 +145,7 @@ def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | Non
 
 
 def _answer_context(task: TaskRow, beside: AnswerItem) -> AnswerContext:
-    answers = document_of(task).answers
+    answers = task.document.answers
     assert answers is not None  # noqa: S101 - its items are answers
     question = LABEL_QUESTIONS[answers.question]
     return {
@@ -210,7 +208,7 @@ def import_annotations(
     chosen: list[tuple[ItemRow, AnnotationLine]] = []
     problems: list[Problem] = []
     first: dict[tuple[int, str], AnnotationLine] = {}
-    for line in read_annotations(sources, highest=document_of(task).highest_grade):
+    for line in read_annotations(sources, highest=task.document.highest_grade):
         found = _find(line, canaries, by_text, by_chunk)
         before = line if isinstance(found, str) else first.setdefault((found.id, line.annotator), line)
         if isinstance(found, str):

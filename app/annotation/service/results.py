@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final
 
 import numpy as np
-from typing_extensions import TypedDict
 
 from app.annotation.documents import GradedItem, TaskDocument, adopt_judgments
 from app.annotation.domain.agreement import (
@@ -32,7 +31,7 @@ from app.annotation.domain.views import (
     RecallView,
 )
 from app.annotation.service.annotating import require_grade, require_item
-from app.annotation.service.tasks import document_of, find_task, items_by_chunk
+from app.annotation.service.tasks import find_task, items_by_chunk
 from app.annotation.store import annotations, tasks
 from app.annotation.store import annotations as pair_items
 from app.annotation.store.annotations import AnnotationRow, PairItem
@@ -50,12 +49,6 @@ from app.definitions.service import definitions
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.records.documents import number, view_of
 from app.records.domain import PooledRecallView
-
-
-class _About(TypedDict):
-    canary: str | None
-    query: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +137,10 @@ def load_budget(store: Store, slug: str) -> BudgetView:
         "states": {state: states[state] for state in ConsensusState},
         "annotations_left": left,
         "pace_seconds": number(each),
-        "hours_left": number(_hours(left, each)),
+        # Nothing left takes no time, whether or not a pace is known.
+        "hours_left": 0.0 if not left else None if each is None else number(each * left / 3600),
         "annotators": [_annotator(name, found.annotations) for name in found.annotators],
     }
-
-
-def _hours(left: int, each: float | None) -> float | None:
-    """Return the hours that so many annotations take; nothing left takes none, whether or not a pace is known."""
-    if not left:
-        return 0.0
-    return None if each is None else each * left / 3600
 
 
 def list_disagreements(store: Store, slug: str, *, may_write: bool = True) -> list[DisagreementView]:
@@ -169,30 +156,27 @@ def list_disagreements(store: Store, slug: str, *, may_write: bool = True) -> li
     differ = are_sides_disputed if task.of_pairs else is_disputed
     disputed = [item for item in found.items if differ([*found.grades.get(item.id, {}).values()])]
     disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id or 0, item.token))
-    return [
-        {
-            "id": item.token,
-            **_about(item, canaries, pairs),
-            "document": item.document,
-            "grades": dict(sorted(found.grades[item.id].items())),
-            "adjudicated": found.adjudicated.get(item.id),
-        }
-        for item in disputed
-    ]
+    return [_disagreement(item, found, canaries, pairs) for item in disputed]
 
 
-def _about(item: ItemRow, canaries: Mapping[int, TaskCanary], pairs: Mapping[int, PairItem]) -> _About:
-    """Return what an item is about: its canary, query and text, of a pair both sides."""
-    if item.canary_id is not None:
-        canary = canaries[item.canary_id]
-        return {"canary": canary.key, "query": str(canary.body["query"]), "text": item.text}
-    pair = pairs.get(item.id)
-    if pair is None:
-        return {"canary": None, "query": "", "text": ""}
-    sides = [
-        f"{name}\n{chr(10).join(texts) or 'No hits'}" for name, texts in (("Left:", pair.left), ("Right:", pair.right))
-    ]
-    return {"canary": None, "query": pair.query, "text": "\n\n".join(sides)}
+def _disagreement(
+    item: ItemRow, found: TaskGrades, canaries: Mapping[int, TaskCanary], pairs: Mapping[int, PairItem]
+) -> DisagreementView:
+    """Return a disputed item with its canary, query and text, of a pair both sides, and everybody's grade."""
+    canary = None if item.canary_id is None else canaries[item.canary_id]
+    query, text, pair = "" if canary is None else str(canary.body["query"]), item.text, pairs.get(item.id)
+    if canary is None and pair is not None:
+        sides = (("Left:", pair.left), ("Right:", pair.right))
+        query, text = pair.query, "\n\n".join(f"{name}\n{chr(10).join(texts) or 'No hits'}" for name, texts in sides)
+    return {
+        "id": item.token,
+        "canary": None if canary is None else canary.key,
+        "query": query,
+        "text": text,
+        "document": item.document,
+        "grades": dict(sorted(found.grades[item.id].items())),
+        "adjudicated": found.adjudicated.get(item.id),
+    }
 
 
 def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now: datetime) -> None:
@@ -243,7 +227,7 @@ def load_recall(store: Store, slug: str) -> RecallView:
             raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
         found = read_grades(connection, task)
         canaries = tasks.list_task_canaries(connection, task.id)
-    document = document_of(task)
+    document = task.document
     decided = _decided_queries(found, canaries)
     estimates = _estimate(document, found, decided)
     return {
@@ -261,7 +245,7 @@ def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
             return
         found = read_grades(connection, task)
         canaries = tasks.list_task_canaries(connection, task.id)
-    estimates = _estimate(document_of(task), found, _decided_queries(found, canaries))
+    estimates = _estimate(task.document, found, _decided_queries(found, canaries))
     with store.write() as connection:
         tasks.replace_recalls(connection, task_id, estimates, to_us(now))
 

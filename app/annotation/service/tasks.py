@@ -54,7 +54,7 @@ def put_task(
         if only_new and not created:
             raise ConflictError(f"there is a task '{document.slug}' already")
         task = find_task(connection, document.slug)
-        same = created or document_of(task) == document
+        same = created or task.document == document
         if not same and not tasks.change_task(connection, task.id, suite_id=suite_id, body=body):
             raise ConflictError(
                 f"the pool of task '{document.slug}' was asked for, so it cannot be changed; create another task"
@@ -100,14 +100,9 @@ def items_by_chunk(items: Iterable[ItemRow]) -> dict[tuple[int | None, str], lis
     return found
 
 
-def document_of(task: TaskRow) -> TaskDocument:
-    """Return the document of a task."""
-    return TaskDocument.model_validate(task.body)
-
-
 def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
     """Return a task as JSON on the wire."""
-    return view_of(TaskView, task, counts, document_of(task))
+    return view_of(TaskView, task, counts, task.document)
 
 
 def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
@@ -153,29 +148,24 @@ MOST_ATTEMPTS: Final = 3
 """How often a canary is tried before somebody has to ask for the pool again."""
 
 
-def request_pool(store: Store, slug: str, *, now: datetime) -> PoolCounts:
+def request_pool(store: Store, slug: str, *, now: datetime) -> None:
     """Freeze the canaries of a task and have its pool made; asked again, those that failed are tried once more.
 
     Answers and pairs are drawn. Raises NotFoundError, and ConflictError where the suite has no canaries.
     """
     with store.write() as connection:
         task = find_task(connection, slug)
-        answers = document_of(task).answers
-        if answers is not None:
+        answers = task.document.answers
+        if answers is not None or task.of_pairs:
             tasks.request_draw(connection, task.id, to_us(now))
             # A judge has one job at a time, by which its budget is counted.
-            defer(connection, [NewJob(JobKind.DRAWING, task.id, lock=f"judge:{answers.judge}")])
-            return tasks.count_pool(connection, task.id)
-        if task.of_pairs:
-            tasks.request_draw(connection, task.id, to_us(now))
-            defer(connection, [NewJob(JobKind.DRAWING, task.id)])
-            return tasks.count_pool(connection, task.id)
-        if not tasks.freeze_canaries(connection, task, to_us(now), keys=document_of(task).keys):
+            lock = None if answers is None else f"judge:{answers.judge}"
+            defer(connection, [NewJob(JobKind.DRAWING, task.id, lock=lock)])
+        elif not tasks.freeze_canaries(connection, task, to_us(now), keys=task.document.keys):
             raise ConflictError(f"suite '{task.suite}' has no canaries")
-        if task.pooled_at is None:
+        elif task.pooled_at is None:
             tasks.forgive_failures(connection, task.id)
             defer(connection, [NewJob(JobKind.POOL, task.id)])
-        return tasks.count_pool(connection, task.id)
 
 
 def make_pool(
@@ -195,7 +185,7 @@ def make_pool(
         task = tasks.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return True
-        document = document_of(task)
+        document = task.document
         corpus = None if document.corpus is None else tasks.find_corpus(connection, document.corpus)
         texts = [] if corpus is None else tasks.corpus_keys(connection, corpus.id)
     try:

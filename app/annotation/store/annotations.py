@@ -30,15 +30,6 @@ class AnnotationRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenItem:
-    """An item that an annotator could grade next."""
-
-    id: int
-    canary_id: int | None
-    token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotatorProgress:
     """What one annotator has done of a task, and could do."""
 
@@ -133,11 +124,11 @@ def open_canaries(connection: Connection, task_id: int, annotator: str) -> list[
     return list(connection.execute(statement).scalars())
 
 
-def open_items(connection: Connection, task_id: int, annotator: str, *, canary_id: int | None) -> list[OpenItem]:
-    """Return the items of a canary that an annotator could grade, or the pairs."""
+def open_items(connection: Connection, task_id: int, annotator: str, *, canary_id: int | None) -> dict[str, int]:
+    """Return the ids of the items of a canary that an annotator could grade, or the pairs, by token."""
     mine = sa.and_(_open(task_id, annotator), task_items.c.canary_id.is_not_distinct_from(canary_id))
-    rows = connection.execute(sa.select(task_items.c.id, task_items.c.canary_id, task_items.c.token).where(mine))
-    return [row_value(OpenItem, row) for row in rows]
+    rows = connection.execute(sa.select(task_items.c.token, task_items.c.id).where(mine))
+    return {row.token: row.id for row in rows}
 
 
 def annotator_progress(connection: Connection, task_id: int, annotator: str, *, newest: int) -> AnnotatorProgress:
@@ -250,8 +241,9 @@ def _beside_items(connection: Connection, table: sa.Table, task_id: int, item_id
 
 def list_pair_tasks(connection: Connection, shadow: str, *, since: int) -> list[TaskRow]:
     """List the tasks of pairs of a shadow that were created since, and are not archived, the newest first."""
-    found = [task for task in list_tasks(connection) if task.of_pairs and task.body["pairs"]["shadow"] == shadow]
-    return sorted((task for task in found if task.created_at >= since), key=lambda task: -task.id)
+    found = [task for task in list_tasks(connection) if task.created_at >= since]
+    of_shadow = [task for task in found if (pairs := task.document.pairs) is not None and pairs.shadow == shadow]
+    return sorted(of_shadow, key=lambda task: -task.id)
 
 
 def forget_texts(connection: Connection, task_id: int) -> None:

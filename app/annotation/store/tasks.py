@@ -8,6 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.annotation.documents import TaskDocument
 from app.annotation.domain.pooling import PoolItem
 from app.annotation.domain.views import TaskState
 from app.annotation.tables import corpora, corpus_texts, pooled_recalls, task_canaries, task_items, tasks
@@ -26,7 +27,7 @@ class TaskRow:
     slug: str
     suite_id: int
     suite: str
-    body: Mapping[str, Any]
+    document: TaskDocument
     created_at: int
     created_by: str
     pool_requested_at: int | None
@@ -36,12 +37,12 @@ class TaskRow:
     @property
     def of_answers(self) -> bool:
         """Whether people label generated answers, not chunks."""
-        return self.body.get("answers") is not None
+        return self.document.answers is not None
 
     @property
     def of_pairs(self) -> bool:
         """Whether people compare two answers side by side."""
-        return self.body.get("pairs") is not None
+        return self.document.pairs is not None
 
     @property
     def state(self) -> TaskState:
@@ -321,7 +322,7 @@ _CANARIES = (
 
 
 def _task(row: Any) -> TaskRow:
-    return row_value(TaskRow, row, body=json.loads(row.body))
+    return row_value(TaskRow, row, document=TaskDocument.model_validate(json.loads(row.body)))
 
 
 def _task_canaries(connection: Connection, statement: sa.Select[Any]) -> list[TaskCanary]:

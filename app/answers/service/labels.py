@@ -16,7 +16,7 @@ import numpy as np
 from app.annotation.documents import DrawnAnswersDocument, TaskDocument
 from app.annotation.domain.pooling import PoolItem, text_key
 from app.annotation.service.results import TaskGrades, read_grades
-from app.annotation.service.tasks import document_of, new_item
+from app.annotation.service.tasks import new_item
 from app.annotation.store import annotations
 from app.annotation.store import tasks as rows
 from app.annotation.store.annotations import AnswerItem, DrawnAnswer
@@ -86,7 +86,7 @@ def draw_labels(
         task = rows.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return True
-        document = document_of(task)
+        document = task.document
         if document.answers is None:
             return True
         try:
@@ -275,12 +275,14 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
     counting = calibrations.calibrations_in_force(connection, judge)
     measures = [_trust(question, counting.get(question)) for question in judge.body["questions"]]
+    day, budget = ratings.read_day(connection, judge.id, day_of(now)), judge.body["budget_per_day"]
+    outcomes = dict(sorted(day.outcomes.items()))
     return {
         "judge": judge.slug,
         "model": judge.body["model"],
         "calibrated": all(one["calibrated"] for one in measures),
         "measures": measures,
-        "today": _today(connection, judge, now),
+        "today": view_of(JudgeDayView, day, rounding=True, budget=budget, outcomes=outcomes),
         "checks": [check.slug for check in checks_in_force(connection) if check.judge == judge.slug],
     }
 
@@ -294,12 +296,6 @@ def _trust(measure: str, row: CalibrationRow | None) -> MeasureTrust:
         "next": next_step(body),
         "calibration": None if row is None else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
     }
-
-
-def _today(connection: Connection, judge: Definition, now: datetime) -> JudgeDayView:
-    day = ratings.read_day(connection, judge.id, day_of(now))
-    outcomes = dict(sorted(day.outcomes.items()))
-    return view_of(JudgeDayView, day, rounding=True, budget=judge.body["budget_per_day"], outcomes=outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,3 +133,8 @@ Id = BigInteger().with_variant(Integer, "sqlite")
 def id_column() -> Column[int]:
     """Return the column of an id that the database assigns."""
     return Column("id", Id, primary_key=True, autoincrement=True)
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
+    """Return an index of the rows for which a condition holds."""
+    return sa.Index(name, *columns, unique=unique, sqlite_where=sa.text(where), postgresql_where=sa.text(where))

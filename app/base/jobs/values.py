@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Column, Integer, Table, Text
 
-from app.base.db.rows import Id, id_column, metadata
+from app.base.db.rows import Id, id_column, metadata, partial_index
 
 AT_ONCE: Final = 0
 """Due by every clock."""
@@ -102,15 +102,7 @@ jobs = Table(
     Column("taken", Integer, nullable=False),  # 1 = the worker is at it, or was when it ended
     Column("attempts", Integer, nullable=False),
     # One waits at most, whoever defers.
-    Index(
-        "uq_jobs_waiting",
-        "kind",
-        "key",
-        "part",
-        unique=True,
-        sqlite_where=text("taken = 0"),
-        postgresql_where=text("taken = 0"),
-    ),
-    Index("ix_jobs_taken", "lock", sqlite_where=text("taken = 1"), postgresql_where=text("taken = 1")),
-    Index("ix_jobs_due", "kind", "run_at", sqlite_where=text("taken = 0"), postgresql_where=text("taken = 0")),
+    partial_index("uq_jobs_waiting", "kind", "key", "part", unique=True, where="taken = 0"),
+    partial_index("ix_jobs_taken", "lock", where="taken = 1"),
+    partial_index("ix_jobs_due", "kind", "run_at", where="taken = 0"),
 )

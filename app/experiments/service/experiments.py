@@ -27,8 +27,6 @@ from app.experiments.domain.experiments import (
     Look,
     RateDifference,
     assign_arm,
-    bucket_of,
-    bucket_us,
     count_exposed,
     count_pending,
     decide_experiment,
@@ -77,7 +75,7 @@ def put_experiment(
             raise ConflictError(f"there is an experiment '{document.slug}' already")
         experiment = find_experiment(connection, document.slug, lock=True)
         current = experiments.list_epochs(connection, experiment.id)[0]
-        if current.body != body:
+        if current.document != document:
             experiments.begin_epoch(connection, experiment.id, current.epoch + 1, body, at)
         return False
 
@@ -101,25 +99,8 @@ def find_experiment(connection: Connection, slug: str, *, lock: bool = False) ->
     return require_found(experiments.find_experiment(connection, slug, lock=lock), f"experiment '{slug}'")
 
 
-def document_of(epoch: EpochRow) -> ExperimentDocument:
-    """Return the document that an epoch began with."""
-    return ExperimentDocument.model_validate(epoch.body)
-
-
 _HASH_BYTES: Final = 8
 _MOST_PROBLEMS: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Epoch:
-    """An epoch with what it takes to count in it."""
-
-    row: EpochRow
-    document: ExperimentDocument
-
-    def bucket(self, exposed_at: int) -> int:
-        """Begin of the span of time that a unit is counted in."""
-        return bucket_of(exposed_at, bucket_us(self.document.window_us))
 
 
 def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *, now: datetime) -> ReceivedExposures:
@@ -129,28 +110,28 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
     """
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
-        epoch = _epochs(connection, experiment.id)[0]
+        epoch = experiments.list_epochs(connection, experiment.id)[0]
         arms = epoch.document.arms
         places = {arm.name: place for place, arm in enumerate(arms)}
         _require_arms(exposures, places)
         shares = [arm.share for arm in arms]
         digest, latest = unit_hasher(experiment.salt), to_us(now)
         hashes = [digest(one.unit) for one in exposures]
-        known = {row.unit: row.arm for row in experiments.find_units(connection, [epoch.row.id], hashes)}
+        known = {row.unit: row.arm for row in experiments.find_units(connection, [epoch.id], hashes)}
         new: list[tuple[int, int, int, int]] = []
         other = unlike = 0
         for one, unit in zip(exposures, hashes, strict=True):
-            assigned = assign_arm(slug, epoch.row.epoch, one.unit, shares)
+            assigned = assign_arm(slug, epoch.epoch, one.unit, shares)
             arm = assigned if one.arm is None else places[one.arm]
             unlike += arm != assigned
             other += known.get(unit, arm) != arm
             if unit not in known:
                 known[unit] = arm
-                new.append((epoch.row.id, unit, arm, _moment(one.at, latest)))
+                new.append((epoch.id, unit, arm, _moment(one.at, latest)))
         experiments.insert_units(connection, new)
         totals = Counter((epoch.bucket(exposed_at), arm) for _, _, arm, exposed_at in new)
         counts = [CountRow(bucket, arm, number, 0) for (bucket, arm), number in totals.items()]
-        experiments.add_counts(connection, epoch.row.id, counts)
+        experiments.add_counts(connection, epoch.id, counts)
     return {"received": len(exposures), "new": len(new), "other_arm": other, "unlike_assignment": unlike}
 
 
@@ -163,7 +144,7 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
     tally = Counter(dict.fromkeys(("new", "repeated", "second_value", "late", "not_exposed"), 0))
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
-        epochs = {epoch.row.id: epoch for epoch in _epochs(connection, experiment.id)}
+        epochs = {epoch.id: epoch for epoch in experiments.list_epochs(connection, experiment.id)}
         digest, latest = unit_hasher(experiment.salt), to_us(now)
         hashes = [digest(one.unit) for one in outcomes]
         exposed: dict[int, list[UnitRow]] = {}
@@ -195,15 +176,11 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
     return view_of(ReceivedOutcomes, {"received": len(outcomes)}, tally)
 
 
-def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, _Epoch]) -> UnitRow | None:
+def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, EpochRow]) -> UnitRow | None:
     """Return the newest exposure of a unit before an outcome; the oldest where clocks say that all came later."""
-    ordered = sorted(found, key=lambda row: epochs[row.epoch_id].row.epoch)
+    ordered = sorted(found, key=lambda row: epochs[row.epoch_id].epoch)
     before = [row for row in ordered if row.exposed_at <= at]
     return before[-1] if before else next(iter(ordered), None)
-
-
-def _epochs(connection: Connection, experiment_id: int) -> list[_Epoch]:
-    return [_Epoch(row=row, document=document_of(row)) for row in experiments.list_epochs(connection, experiment_id)]
 
 
 def unit_hasher(salt: bytes) -> Callable[[str], int]:
@@ -254,7 +231,7 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
         current.view(),
         experiment,
         outcome="binary",
-        mismatch_evidence=log_mismatch_evidence(first, both, current.document.plan.share) / math.log(10),
+        mismatch_evidence=log_mismatch_evidence(first, both, current.row.document.plan.share) / math.log(10),
         looks=[_look_view(look) for look in thin_looks(current.looks, MOST_LOOKS)],
         epochs=[one.view() for one in earlier],
     )
@@ -265,7 +242,7 @@ def decide_current(
 ) -> tuple[ExperimentDocument, ExperimentDecision]:
     """Return the decision of the current epoch of an experiment, with its document. Raises NotFoundError."""
     current = next(_read_epochs(connection, find_experiment(connection, slug).id, now))
-    return current.document, current.decision
+    return current.row.document, current.decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +250,6 @@ class _CountedEpoch:
     """An epoch with all that was counted in it by now."""
 
     row: EpochRow
-    document: ExperimentDocument
     totals: Sequence[CountRow]
     looks: Sequence[Look]
     now: int
@@ -286,11 +262,11 @@ class _CountedEpoch:
     @property
     def decision(self) -> ExperimentDecision:
         """Where it stands."""
-        return decide_experiment(self.looks, self.exposed, self.document.plan)
+        return decide_experiment(self.looks, self.exposed, self.row.document.plan)
 
     def view(self) -> EpochView:
         """Return it as JSON on the wire."""
-        decision, document, looks = self.decision, self.document, self.looks
+        decision, document, looks = self.decision, self.row.document, self.looks
         pending, pending_until = count_pending(self.totals, window=document.window_us, now=self.now)
         newest = looks[-1].counts if looks else (ArmCounts(units=0, successes=0),) * 2
         arms = [
@@ -314,9 +290,9 @@ class _CountedEpoch:
 def _read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[_CountedEpoch]:
     """Yield the epochs of an experiment, the current one first."""
     for row in experiments.list_epochs(connection, experiment_id):
-        document, totals, at = document_of(row), experiments.read_counts(connection, row.id), to_us(now)
-        looks = make_looks(totals, window=document.window_us, now=at)
-        yield _CountedEpoch(row=row, document=document, totals=totals, looks=looks, now=at)
+        totals, at = experiments.read_counts(connection, row.id), to_us(now)
+        looks = make_looks(totals, window=row.document.window_us, now=at)
+        yield _CountedEpoch(row=row, totals=totals, looks=looks, now=at)
 
 
 def _look_view(look: Look) -> ExperimentLook:
@@ -342,7 +318,7 @@ def put_interleaving(
         if only_new:
             raise ConflictError(f"there is an interleaving '{document.slug}' already")
         row = _find(connection, document.slug, lock=True)
-        if row.body != body:
+        if row.document != document:
             experiments.begin_interleaving_epoch(connection, row, body, at)
         return False
 
@@ -411,18 +387,14 @@ def _find(connection: Connection, slug: str, *, lock: bool = False) -> Interleav
     return require_found(experiments.find_interleaving(connection, slug, lock=lock), f"interleaving '{slug}'")
 
 
-def _document(row: InterleavingRow) -> InterleavingDocument:
-    return InterleavingDocument.model_validate(row.body)
-
-
 def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDecision:
-    document = _document(row)
+    document = row.document
     units = found.a + found.b + ties
     return decide_preference(found, (document.a, document.b), units=units, max_units=document.max_units)
 
 
 def _view(row: InterleavingRow) -> InterleavingView:
-    document = _document(row)
+    document = row.document
     decision = _decide(row, row.decided or row.preferences, row.ties)
     found = decision.estimate
     return view_of(

@@ -9,7 +9,7 @@ from app.alerts.domain.state import OPEN, AlertState
 from app.annotation.domain.agreement import hash_share
 from app.annotation.domain.pooling import PoolItem
 from app.annotation.service.results import read_grades
-from app.annotation.service.tasks import document_of, new_item
+from app.annotation.service.tasks import new_item
 from app.annotation.store import annotations, tasks
 from app.annotation.store.annotations import PairItem
 from app.annotation.store.tasks import NewItem, TaskRow
@@ -56,7 +56,7 @@ def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: da
         if only_new:
             raise ConflictError(f"there is a promotion '{document.slug}' already")
         promotion = _find(connection, document.slug)
-        if promotion.body != body:
+        if promotion.document != document:
             experiments.change_promotion(connection, promotion.id, body)
         return False
 
@@ -103,7 +103,7 @@ def _find(connection: Connection, slug: str) -> PromotionRow:
 
 
 def _view(store: Store, promotion: PromotionRow, waivers: Mapping[GateName, Waiver], *, now: datetime) -> PromotionView:
-    document = PromotionDocument.model_validate(promotion.body)
+    document = promotion.document
     decision = decide_promotion(
         compare_offline(store, document.current, document.candidate),
         compare_judged(store, document.current, document.candidate),
@@ -236,7 +236,7 @@ def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
         task = tasks.read_task(connection, task_id, lock=True)  # archiving waits, and forgets what is drawn
         if task is None or task.archived_at is not None:
             return
-        wanted = document_of(task).pairs
+        wanted = task.document.pairs
         if wanted is None:
             return
         shadow = shadows.find_shadow(connection, wanted.shadow)
@@ -264,7 +264,7 @@ def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[Comp
 
 def _item(task: TaskRow, pair: PairRow) -> tuple[NewItem, PairItem]:
     shown = PoolItem(key=str(pair.id), text="", chunks=(("", f"pair-{pair.id}"),))
-    document = document_of(task)
+    document = task.document
     item = new_item(task.id, document, shown, canary_id=None, name=f"pair:{pair.id}")
     right = hash_share(f"side:{document.seed}:{task.id}:pair:{pair.id}") < _HALF
     left, other = (pair.a, pair.b) if right else (pair.b, pair.a)

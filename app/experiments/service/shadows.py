@@ -52,7 +52,7 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
             raise ConflictError(f"there is a shadow '{document.slug}' already")
         shadow = shadows.find_shadow(connection, document.slug, lock=True)
         assert shadow is not None  # noqa: S101 - it has the slug
-        if document_of(shadow).candidate != document.candidate:
+        if shadow.document.candidate != document.candidate:
             raise ConflictError(
                 f"the candidate of shadow '{document.slug}' cannot be changed: its figures are of it; create "
                 "another shadow, or delete this one first"
@@ -107,15 +107,10 @@ def delete_shadow(store: Store, slug: str) -> None:
             raise NotFoundError(f"there is no shadow '{slug}'")
 
 
-def document_of(shadow: DefinedShadow) -> ShadowDocument:
-    """Return the document of a shadow."""
-    return ShadowDocument.model_validate(shadow.body)
-
-
 def _view(slug: str, row: ShadowRow | None, shadow: DefinedShadow | None) -> ShadowView:
     return view_of(
         ShadowView,
-        dict.fromkeys(ShadowDocument.model_fields) if shadow is None else document_of(shadow),
+        dict.fromkeys(ShadowDocument.model_fields) if shadow is None else shadow.document,
         _figures(ShadowSums() if row is None else row.sums),
         slug=slug,
         first_at=None if row is None else shapes.time_text(row.first),
@@ -220,7 +215,7 @@ def ask_candidate(
             return None
         if shadow.ask_after is not None and shadow.ask_after > to_us(clock()):
             return from_us(shadow.ask_after)
-        document = document_of(shadow)
+        document = shadow.document
         try:
             retriever = stored_retriever(store, vault, document.candidate or "", {}).to_domain()
             breaker = breaker or CircuitBreaker(limit=retriever.breaker)
@@ -314,7 +309,7 @@ def receive_pairs(
                 return cast("ReceivedPairs", before)
         count_pairs(connection, slug, answered, at)
         if shadow is not None:
-            keep_different(connection, shadow.id, answered, most=document_of(shadow).keep, at=at)
+            keep_different(connection, shadow.id, answered, most=shadow.document.keep, at=at)
             shadows.add_questions(connection, shadow.id, chosen[:room], at)
             if chosen[:room]:
                 defer(connection, [NewJob(JobKind.SHADOW, shadow.id)])
@@ -326,7 +321,7 @@ def _choose(shadow: DefinedShadow | None, slug: str, pairs: Sequence[ShadowPair]
     waiting = [(place, pair) for place, pair in enumerate(pairs) if pair.waits]
     if not waiting:
         return []
-    document = None if shadow is None else document_of(shadow)
+    document = None if shadow is None else shadow.document
     if document is None or document.candidate is None:
         reason = (
             "must have the hits of the candidate (b) or `b_failed: true`; for Coalmine to ask the candidate, name it: "

@@ -10,6 +10,8 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, upsert
 from app.base.db.rows import STAGED_ROWS, numbers
+from app.experiments.documents import ExperimentDocument, InterleavingDocument, PromotionDocument
+from app.experiments.domain.experiments import bucket_of, bucket_us
 from app.experiments.domain.interleaving import Preferences
 from app.experiments.domain.promotion import GateName, Waiver
 from app.experiments.tables import (
@@ -42,9 +44,13 @@ class EpochRow:
 
     id: int
     epoch: int
-    body: Mapping[str, Any]
+    document: ExperimentDocument
     began_at: int
     ended_at: int | None
+
+    def bucket(self, exposed_at: int) -> int:
+        """Begin of the span of time that a unit is counted in."""
+        return bucket_of(exposed_at, bucket_us(self.document.window_us))
 
 
 def insert_experiment(connection: Connection, *, slug: str, salt: bytes, at: int, by: str) -> int | None:
@@ -96,7 +102,10 @@ def list_epochs(connection: Connection, experiment_id: int) -> list[EpochRow]:
         .where(experiment_epochs.c.experiment_id == experiment_id)
         .order_by(experiment_epochs.c.epoch.desc())
     )
-    return [row_value(EpochRow, row, body=json.loads(row.body)) for row in connection.execute(statement)]
+    return [
+        row_value(EpochRow, row, document=ExperimentDocument.model_validate(json.loads(row.body)))
+        for row in connection.execute(statement)
+    ]
 
 
 def _experiment(row: Any) -> ExperimentRow:
@@ -211,7 +220,7 @@ class InterleavingRow:
 
     id: int
     slug: str
-    body: Mapping[str, Any]
+    document: InterleavingDocument
     salt: bytes
     epoch: int
     began_at: int
@@ -309,7 +318,7 @@ def _row(row: Any) -> InterleavingRow:
     return row_value(
         InterleavingRow,
         row,
-        body=json.loads(row.body),
+        document=InterleavingDocument.model_validate(json.loads(row.body)),
         salt=bytes(row.salt),
         preferences=Preferences(a=row.a, b=row.b),
         decided=None if row.decided_at is None else Preferences(a=row.decided_a, b=row.decided_b),
@@ -322,7 +331,7 @@ class PromotionRow:
 
     id: int
     slug: str
-    body: Mapping[str, Any]
+    document: PromotionDocument
     created_at: int
     created_by: str
 
@@ -385,4 +394,4 @@ def _forget_waivers(connection: Connection, promotion_id: int) -> None:
 
 
 def _promotion(row: Any) -> PromotionRow:
-    return row_value(PromotionRow, row, body=json.loads(row.body))
+    return row_value(PromotionRow, row, document=PromotionDocument.model_validate(json.loads(row.body)))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.engine import insert_new, insert_one, row_value
+from app.experiments.documents import ShadowDocument
 from app.experiments.domain.promotion import Hits, ShadowHit
 from app.experiments.tables import shadow_hours, shadow_pairs, shadow_parts, shadow_questions, shadows
 
@@ -38,7 +39,7 @@ class DefinedShadow:
 
     id: int
     slug: str
-    body: Mapping[str, Any]
+    document: ShadowDocument
     created_at: int
     created_by: str
     ask_after: int | None
@@ -146,7 +147,11 @@ def drop_hours(connection: Connection, old: Sequence[tuple[str, int]]) -> int:
 def _find(connection: Connection, where: sa.ColumnElement[bool], *, lock: bool) -> DefinedShadow | None:
     statement = sa.select(shadows).where(where)
     row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
-    return None if row is None else row_value(DefinedShadow, row, body=json.loads(row.body))
+    return (
+        None
+        if row is None
+        else row_value(DefinedShadow, row, document=ShadowDocument.model_validate(json.loads(row.body)))
+    )
 
 
 def _row(row: Any) -> ShadowRow:
