@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
@@ -74,7 +75,8 @@ def view_of(kind: type[ViewT], *sources: Any, rounding: bool = False, **given: A
     """Return a view: a field that is not given is that of its name of the first source that has one.
 
     Sources are values and other views. What lies within becomes a view likewise, microseconds where a text belongs a
-    time in RFC 3339. With `rounding` floats of the sources are rounded. Raises LookupError for a field that none has.
+    time in RFC 3339, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. Raises
+    LookupError for a field that none has.
     """
     view: dict[str, Any] = {}
     for name, hint in _hints_of(kind).items():  # type: ignore[arg-type] # a class can be hashed
@@ -111,6 +113,8 @@ def _shown(hint: Any, value: Any, *, rounding: bool) -> Any:
         return view_of(hint, value, rounding=rounding)
     if hint is str and isinstance(value, int):
         return time_text(value)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        value = next((member for member in hint if member == value), value)  # a newer release may know further words
     return number(value) if rounding and hint is float else value
 
 

@@ -157,7 +157,7 @@ NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "an outward ping": ("hooks.client.webhook", ping),
 }
 """Those of whom the status decides."""
-OF_OURS = {"catalog.client.remote_service"}
+OF_OURS = {"definitions.client.remote_service"}
 """What the command line reads of a Coalmine that its user names; it has 100 MB, for a whole export."""
 BASES = {"base.net.transport", "retrievers.client.probe"}
 """What the modules that ask stand on, and what puts them together."""
