@@ -1,13 +1,34 @@
 """Rows of API keys: hashed, never deleted (the API is open until one is created)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, LargeBinary, Table, Text
 
-from app.base.db.engine import insert_new, insert_one
+from app.base.db.engine import insert_new, insert_one, row_value
 from app.base.db.rows import id_column, metadata
+
+# Sessions that were signed out of before their time: a cookie is encrypted, so only a row can take it back.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),  # of what is random in the cookie
+    Column("expires_at", BigInteger, nullable=False),  # from then on the cookie holds no more by itself
+)
+
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    id_column(),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False, unique=True),  # shown in lists, finds the row
+    Column("hash", LargeBinary, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_used_at", BigInteger),
+    Column("revoked_at", BigInteger),  # rows stay: "was a key ever created" decides whether we are open
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +58,12 @@ def insert_key(connection: Connection, *, name: str, prefix: str, digest: bytes,
 def find_key(connection: Connection, prefix: str) -> KeyRow | None:
     """Return a key by its public prefix."""
     row = connection.execute(sa.select(api_keys).where(api_keys.c.prefix == prefix)).one_or_none()
-    return _key(row) if row else None
+    return row_value(KeyRow, row) if row else None
 
 
 def list_keys(connection: Connection) -> list[KeyRow]:
     """Return all keys, revoked ones included."""
-    return [_key(row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
+    return [row_value(KeyRow, row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
 
 def note_use(connection: Connection, key_id: int, now: int) -> None:
@@ -66,30 +87,3 @@ def is_ended(connection: Connection, digest: bytes) -> bool:
     """Whether a session was ended."""
     row = connection.execute(sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == digest))
     return row.one_or_none() is not None
-
-
-def _key(row: Any) -> KeyRow:
-    return KeyRow(**{name: getattr(row, name) for name in KeyRow.__dataclass_fields__})
-
-
-# Sessions that were signed out of before their time: a cookie is encrypted, so only a row can take it back.
-ended_sessions = Table(
-    "ended_sessions",
-    metadata,
-    Column("digest", LargeBinary, primary_key=True),  # of what is random in the cookie
-    Column("expires_at", BigInteger, nullable=False),  # from then on the cookie holds no more by itself
-)
-
-
-api_keys = Table(
-    "api_keys",
-    metadata,
-    id_column(),
-    Column("name", Text, nullable=False),
-    Column("prefix", Text, nullable=False, unique=True),  # shown in lists, finds the row
-    Column("hash", LargeBinary, nullable=False),
-    Column("scope", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("last_used_at", BigInteger),
-    Column("revoked_at", BigInteger),  # rows stay: "was a key ever created" decides whether we are open
-)

@@ -287,14 +287,9 @@ def _item(item: Any) -> str:
 
 def read_llamaindex(sources: Sequence[Source], builder: SuiteBuilder) -> None:
     """Read queries, the ids that are relevant to them, and the texts of these."""
-    for source in sources:
-        try:
-            whole: Any = builder.parse_json(source)
-        except ValueError as error:
-            builder.add_problem(source.name, 1, str(error))
-            continue
-        whole = whole if isinstance(whole, dict) else {}
-        queries, relevant = whole.get("queries"), whole.get("relevant_docs")
+    for source, whole in builder.parse_each(sources):
+        parts = whole if isinstance(whole, dict) else {}
+        queries, relevant = parts.get("queries"), parts.get("relevant_docs")
         if not isinstance(queries, dict) or not isinstance(relevant, dict):
             builder.add_problem(source.name, 1, "needs 'queries' {id: text} and 'relevant_docs' {id: [node id]}")
             continue
@@ -306,7 +301,7 @@ def read_llamaindex(sources: Sequence[Source], builder: SuiteBuilder) -> None:
         for name, nodes in relevant.items():
             for node in nodes if isinstance(nodes, list) else [nodes]:
                 builder.add_judgment(name, source.name, 1, 1, id=str(node))
-        corpus = whole.get("corpus")
+        corpus = parts.get("corpus")
         texts = corpus.items() if isinstance(corpus, dict) else ()
         builder.add_texts({name: text for name, text in texts if isinstance(text, str) and text.strip()})
 

@@ -6,7 +6,7 @@ format cannot hold, is here.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import JSONDecodeError
@@ -228,6 +228,16 @@ class SuiteBuilder:
             )
             self.add_note(message, f"{file}:{line}")
         return min(max(whole, 0), MAX_GRADE)
+
+    def parse_each(self, sources: Iterable[Source]) -> Iterator[tuple[Source, Any]]:
+        """Yield each file with its JSON; one that cannot be read becomes a problem."""
+        for source in sources:
+            try:
+                whole = self.parse_json(source)
+            except ValueError as error:
+                self.add_problem(source.name, 1, str(error))
+                continue
+            yield source, whole
 
     def parse_json(self, source: Source) -> Any:
         """Return the JSON of a whole file. Raises ValueError for none or, of one from the network, for too much."""

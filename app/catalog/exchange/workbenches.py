@@ -157,12 +157,7 @@ _LONGEST_TAG = 64
 
 def read_rre(sources: Sequence[Source], builder: SuiteBuilder) -> None:
     """Read ratings by topics, by query groups, or by queries alone (as Quepid writes them)."""
-    for source in sources:
-        try:
-            whole: Any = builder.parse_json(source)
-        except ValueError as error:
-            builder.add_problem(source.name, 1, str(error))
-            continue
+    for source, whole in builder.parse_each(sources):
         any_file = False
         for topic, group in _groups(whole):
             any_file = True
@@ -265,12 +260,7 @@ _FULL_TEXT = frozenset({"match", "match_phrase", "match_phrase_prefix", "match_b
 
 def read_elasticsearch(sources: Sequence[Source], builder: SuiteBuilder) -> None:
     """Read `requests` with their ratings."""
-    for source in sources:
-        try:
-            whole: Any = builder.parse_json(source)
-        except ValueError as error:
-            builder.add_problem(source.name, 1, str(error))
-            continue
+    for source, whole in builder.parse_each(sources):
         requests = objects_in(whole.get("requests")) if isinstance(whole, dict) else []
         if not requests:
             builder.add_problem(source.name, 1, "holds no 'requests' of a ranking evaluation")
@@ -334,12 +324,7 @@ def _queries(value: Any) -> Iterator[str]:
 
 def read_opensearch(sources: Sequence[Source], builder: SuiteBuilder) -> None:
     """Read judgment lists: as they are imported, or as they are returned with `ratings` under `judgmentRatings`."""
-    for source in sources:
-        try:
-            whole: Any = builder.parse_json(source)
-        except ValueError as error:
-            builder.add_problem(source.name, 1, str(error))
-            continue
+    for source, whole in builder.parse_each(sources):
         listed = whole.get("judgmentRatings") if isinstance(whole, dict) else whole
         queries = objects_in(listed)
         if not queries:
@@ -348,7 +333,7 @@ def read_opensearch(sources: Sequence[Source], builder: SuiteBuilder) -> None:
         if is_share:
             builder.add_note("ratings of 0 to 1 were scaled to grades of 0 to 3", source.name)
         for one in queries:
-            _judged_query(one, is_share, source.name, builder)
+            _judged_query(one, source.name, builder, is_share=is_share)
 
 
 def write_opensearch(suite: SuiteDocument) -> SuiteFiles:
@@ -367,7 +352,7 @@ def write_opensearch(suite: SuiteDocument) -> SuiteFiles:
     return SuiteFiles(files={"judgments.json": json.dumps(whole, indent=2, ensure_ascii=False) + "\n"}, notes=lost)
 
 
-def _judged_query(one: dict[str, Any], is_share: bool, file: str, builder: SuiteBuilder) -> None:  # noqa: FBT001
+def _judged_query(one: dict[str, Any], file: str, builder: SuiteBuilder, *, is_share: bool) -> None:
     query = text_of(one, "query")
     if query is None:
         builder.add_problem(file, 1, "a list of ratings has no 'query'")
