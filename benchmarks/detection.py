@@ -19,9 +19,18 @@ from typing import Any, Final
 import numpy as np
 
 from app.detection.documents import Trace, TraceFile
-from app.detection.domain.learning import learn
-from app.detection.domain.serialization import pack_state, unpack_state
-from app.detection.domain.tracker import Follower, Runs, follow, learn_when_due, learned, observe, replay
+from app.detection.domain.evidence import learn
+from app.detection.domain.tracker import (
+    Follower,
+    Runs,
+    follow,
+    learn_when_due,
+    learned,
+    observe,
+    pack_state,
+    replay,
+    unpack_state,
+)
 from app.detection.domain.values import Change, Members, Observation, Settings, grouped
 
 SOON = 20

@@ -25,18 +25,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.detection.domain.accounts import (
+from app.detection.domain.evidence import (
     CANARY_BETS,
     FLEET_SHIFTS,
     GROUP_SHIFTS,
     at_rest,
     bet,
     joint_balance,
+    learn,
     nothing_recent,
     paid,
     remembered,
+    worse_than,
 )
-from app.detection.domain.learning import learn, worse_than
 from app.detection.domain.tracker import RELEARN_RUNS, Runs, replay
 from app.detection.domain.values import UNMEASURED, Baseline, Change, Members, Settings, grouped
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant

@@ -29,8 +29,8 @@ from app.demo.corpus import Chunk, read_corpus
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.demo.retriever import Retriever
 from app.diagnosis.domain.chunk_causes import classify
-from app.diagnosis.domain.evidence import questions
-from app.diagnosis.domain.values import Case, Diagnosis
+from app.diagnosis.domain.chunks import questions
+from app.diagnosis.domain.views import Case, Diagnosis
 from app.retrievers.domain.retrievers import Scale
 from benchmarks.text_indexes import read_lines
 

@@ -42,7 +42,7 @@ from app.catalog.documents.canary_files import CanaryFile
 from app.catalog.documents.documents import CheckDocument
 from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries
-from app.detection.service import reports as detector_series
+from app.detection.service import baselines as detector_series
 from app.experiments.documents import (
     Click,
     ExperimentDocument,

@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.detection.domain.evidence import poisson_tail, realign, realign_baseline, surprising
-from app.detection.domain.learning import learn
-from app.detection.domain.serialization import (
+from app.detection.domain.evidence import learn, poisson_tail, realign, realign_baseline, surprising
+from app.detection.domain.tracker import (
+    Follower,
+    follow,
+    learn_when_due,
+    learned,
+    observe,
     pack_baseline,
     pack_habits,
     pack_state,
+    replay,
     unpack_baseline,
     unpack_habits,
     unpack_state,
 )
-from app.detection.domain.tracker import Follower, follow, learn_when_due, learned, observe, replay
 from app.detection.domain.values import Change, Observation, Settings, Signal
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, replicas, runs_of, together
 

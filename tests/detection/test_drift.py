@@ -7,9 +7,9 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Ranking
-from app.detection.domain.sentences import score_drift, top_overlap
+from app.detection.domain.decision import score_drift, top_overlap
 from app.detection.domain.views import DriftKind, StoredDrift
-from app.detection.service import replay as drifting
+from app.detection.service import detectors as drifting
 from app.records.service.plans import Planner
 from app.records.store import results
 from app.records.store.queue import ClaimedRun

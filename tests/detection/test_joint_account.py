@@ -9,11 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.detection.domain.accounts import REMEMBERED, joint_balance, nothing_recent, remembered
-from app.detection.domain.evidence import realign
-from app.detection.domain.learning import learn
-from app.detection.domain.serialization import pack_state, unpack_state
-from app.detection.domain.tracker import follow, learned, observe, replay
+from app.detection.domain.evidence import REMEMBERED, joint_balance, learn, nothing_recent, realign, remembered
+from app.detection.domain.tracker import follow, learned, observe, pack_state, replay, unpack_state
 from app.detection.domain.values import Observation, Settings
 from tests.support.synthetic_runs import calm, members_of, noisy, opened, together
 

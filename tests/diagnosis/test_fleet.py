@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.alerts.domain.evidence import CAUSE_WORDS
 from app.base.values import Cause
-from app.diagnosis.domain.common_causes import Member, Shape, fleet
+from app.diagnosis.domain.run_causes import Member, Shape, fleet
 from app.scoring.suites import Group, GroupKind
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")

@@ -18,9 +18,8 @@ from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.domain.run_causes import Pair, RunCause, RunCauseKind, find_run_cause, read_run_cause
-from app.diagnosis.domain.values import Case
-from app.diagnosis.domain.views import ReanchorState
-from app.diagnosis.service import cases, reanchoring
+from app.diagnosis.domain.views import Case, ReanchorState
+from app.diagnosis.service import diagnoses, reanchoring
 from app.retrievers.domain.retrievers import Scale
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf
 
@@ -339,7 +338,7 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
 def test_proposals_are_outdated_once_the_old_chunks_are_back_however_many_there_are(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    monkeypatch.setattr(cases, "_PAGE", page)
+    monkeypatch.setattr(diagnoses, "_PAGE", page)
     setting = Diagnosed.of(sqlite_store)
     setting.run()
     setting.library.chunks = recut(TEXTS)

@@ -9,7 +9,7 @@ from app.alerts.service import transitions
 from app.base.db.engine import Store, to_us
 from app.base.values import Outcome
 from app.detection.domain.views import EvidenceSeries, NormalRange
-from app.detection.service import reports
+from app.detection.service import baselines
 from app.diagnosis import pages as quality_charts
 from app.diagnosis.service.quality import report
 from app.records.domain import Gap, GapReason, MeasureSeries
@@ -56,7 +56,7 @@ def _series(world: World, measure: str = "coverage", category: str | None = None
 def _evidence(world: World, **more: Any) -> EvidenceSeries:
     now = world.clock()
     wanted = {"start": to_us(now - timedelta(days=1)), "end": to_us(now), "points": 300, **more}
-    return reports.evidence(world.store, CHECK, **wanted)
+    return baselines.evidence(world.store, CHECK, **wanted)
 
 
 def _learned(world: World) -> World:

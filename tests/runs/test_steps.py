@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from app.alerts.service.changes import list_changed
+from app.alerts.service.evidence import list_changed
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking, Step
 from app.records.store import results as history

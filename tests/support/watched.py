@@ -9,7 +9,7 @@ from typing import Any
 from app.base.db.engine import Store
 from app.catalog.store import definitions
 from app.detection import store as detectors
-from app.detection.service import replay
+from app.detection.service import detectors as replay
 from app.detection.store import DetectionRow
 from app.runs.service.finalising import EndedRun
 from tests.conftest import Databases

@@ -33,8 +33,7 @@ from app.alerts.domain.state import (
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
 from app.alerts.service import facts as rule_facts
 from app.alerts.service import views as alert_views
-from app.alerts.service.changes import list_changed
-from app.alerts.service.evidence import explain
+from app.alerts.service.evidence import explain, list_changed
 from app.alerts.service.facts import with_confirmed
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.service.transitions import TransitionEvidence, as_open, scope_of

@@ -31,7 +31,7 @@ from app.catalog.service.snapshots import load_suite
 from app.catalog.store import suites
 from app.detection import store as detectors
 from app.detection.domain.values import Change
-from app.detection.service import reports
+from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.records.service.aggregates import stored_aggregates
@@ -240,7 +240,7 @@ def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]
 def detector_facts(row: DetectionRow, *, before: bool = False) -> RunFacts:
     """Facts of a run from its detection; `before` = another baseline was chosen since."""
     drops, p = row.body.get("drops", {}), row.body.get("drop_p", {})
-    first = reports.first_run_of(row.body)
+    first = baselines.first_run_of(row.body)
     over = before or (first is None and row.baseline_id is not None)
     return RunFacts(
         alarm=_alarm(row),

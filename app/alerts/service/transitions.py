@@ -34,7 +34,7 @@ from app.alerts.domain.state import (
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES
 from app.alerts.service import facts as rule_facts
 from app.alerts.service import notifications
-from app.alerts.service.changes import changed_keys, list_changed
+from app.alerts.service.evidence import changed_keys, list_changed
 from app.alerts.service.facts import Facts, with_confirmed
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow, IncidentRow
@@ -48,7 +48,7 @@ from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
 from app.detection import store as detectors
 from app.detection.service import baselines
-from app.detection.service.reports import CULPRITS
+from app.detection.service.baselines import CULPRITS
 from app.records.store import results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probe_failures import url_address

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted
-from app.detection.domain.learning import CALM_RATE, usual_count
-from app.detection.domain.sentences import habit_reason, habit_sentence
+from app.detection.domain.decision import habit_reason, habit_sentence
+from app.detection.domain.evidence import CALM_RATE, usual_count
 from app.detection.domain.values import (
     UNMEASURED,
     Baseline,

@@ -17,10 +17,10 @@ from app.alerts.domain.rules import FirstRun, first_run
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import RuleKind
 from app.detection import store as rows
-from app.detection.domain.serialization import pack_baseline, unpack_baseline
+from app.detection.domain.tracker import pack_baseline, unpack_baseline
 from app.detection.domain.values import Baseline, Key, Observation, Reading
 from app.detection.domain.views import Action, IndexChange, StoredDrift
-from app.detection.service import replay, reports
+from app.detection.service import baselines, detectors
 from app.detection.service.baselines import Means, means_of_runs, unpack_means
 from app.detection.service.detectors import (
     Detector,
@@ -103,7 +103,7 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
     check_id, run_id = step.row.check_id, step.row.run_id
     detector = step.otherwise
     if step.well is not None:
-        if reports.withholding(rows.alerted_rules(connection, check_id), step.row.body):
+        if baselines.withholding(rows.alerted_rules(connection, check_id), step.row.body):
             # For replays, which have no alerts: other runs were learned of until an alarm reached back.
             rows.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
         else:
@@ -129,7 +129,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
     usual = None if before is None else before.baseline_latency
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
     compared, why_none = _before(connection, inputs, choice, in_force)
-    body = reports.body_of(
+    body = baselines.body_of(
         reading,
         [inputs.canaries[position].key for position in panel.watched] if reading.culprits else (),
         since_run=since_run,
@@ -147,7 +147,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
         first=_first_run(connection, measured_run, before, held) if step.baseline is None else None,
     )
     if reading.habit is not None:
-        body = {**body, "habit": reports.habit_body(reading.habit, _names(run))}
+        body = {**body, "habit": baselines.habit_body(reading.habit, _names(run))}
     learned_latency = None if learned is None else latency_of_baseline(connection, run, learned.run_ids)
     return DetectorStep(
         before=before,
@@ -184,7 +184,7 @@ def _first_run(
     if before is None or held is None or held.measures != measured_run.measures:
         return now
     last = rows.detections_of(connection, [before.run_id]).get(before.run_id)
-    stored = None if last is None else reports.first_run_of(last.body)
+    stored = None if last is None else baselines.first_run_of(last.body)
     return first_run(stored, now, keys_before=held.follower.state.keys, keys_now=measured_run.members.keys)
 
 
@@ -264,7 +264,7 @@ def _index_change(connection: Connection, run: EndingRun, since_run: int | None)
     if since_run is None:
         return None
     marks = rows.marks_since(connection, run.check_id, since_run)
-    return reports.index_change_of(marks, since_run, run.id, run.index_version)
+    return baselines.index_change_of(marks, since_run, run.id, run.index_version)
 
 
 def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> StoredDrift | None:
@@ -274,7 +274,7 @@ def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> S
     baseline = cached(connection, ("baseline row", baseline_id), read)
     if baseline is None:
         return None
-    return replay.drift_of(
+    return detectors.drift_of(
         connection,
         run.check_id,
         run.inputs,

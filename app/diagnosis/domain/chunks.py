@@ -1,19 +1,20 @@
-"""Expected chunks of a case: their texts, their ranks in answers, and which of them fell."""
+"""Chunks of a diagnosis: what to ask the retriever, where its answers have the missing texts, and under which name.
+
+`collect_evidence` prepares the answers to the questions for the rules of `chunk_causes`.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import combinations, groupby, islice
+from itertools import combinations, groupby, islice, zip_longest
 from operator import itemgetter
 
-from app.base.values import Judgment, Ranking
-from app.diagnosis.domain.values import Case, FoundChunk, Reanchor
+from app.base.values import Answer, Judgment, Outcome, Ranking
+from app.diagnosis.domain.views import Case, FoundChunk, Kind, Question, Reanchor
+from app.retrievers.domain.retrievers import in_scale, scale_relevance
 from app.scoring.matching import Match, Prepared, match, prepare
 from app.scoring.texts import FIRST_UNSPACED, normalise
-
-MOSTLY = 0.5
-"""From this share of its word 3-grams on, a passage counts as found in a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,82 @@ class Search:
         return max(containment(was, text), containment(text, was)) < MOSTLY
 
 
+REPEATS = 3
+
+
+DEEP = 50
+
+
+KNOWN_ITEMS = 3
+
+
+def questions(case: Case, *, repeats: int = REPEATS, known_items: int = KNOWN_ITEMS) -> tuple[Question, ...]:
+    """Questions in order of importance, so that a budget may cut off the end.
+
+    Known items are asked where the run did not retrieve an expected chunk, or only its text under another id, and its
+    text is known: first whole, then, as far as there is room, in halves. Halves find a passage that was cut in two, or
+    missed by an approximate index, or too long for the retriever. The control is the text of the run's first hit, which
+    surely is in the index: it shows whether queries by text work at all.
+    """
+    query, fetch_k = case.canary.query, max(case.fetch_k, case.k, 1)
+    repeated = [Question(kind=Kind.REPEAT, query=query, k=fetch_k) for _ in range(repeats)]
+    repeated.insert(1, Question(kind=Kind.DEEP, query=query, k=max(DEEP, fetch_k)))
+    items = islice(_known_items(case), max(0, known_items))
+    item_questions = [Question(kind=Kind.KNOWN_ITEM, query=text, k=fetch_k, judgment=index) for index, text in items]
+    control = [
+        Question(kind=Kind.CONTROL, query=_shortened(text), k=fetch_k)
+        for text in _control_texts(case)
+        if item_questions
+    ]
+    return (*repeated[:2], *item_questions[:1], *repeated[2:], *item_questions[1:], *control)
+
+
+def _control_texts(case: Case) -> Sequence[str]:
+    text = case.now.texts[0] if case.now is not None and len(case.now) else None
+    return [text] if text and grams(text) else []
+
+
+def _known_items(case: Case) -> Iterator[tuple[int, str]]:
+    search = search_for(case)
+    passages = [(one.index, passage) for one, passage in _missing_passages(case, search)]
+    for index, passage in passages:
+        yield index, _shortened(passage)
+    for index, passage in passages:
+        words = passage.split()
+        if len(words) >= _WORTH_HALVING:
+            yield index, _shortened(" ".join(words[: len(words) // 2]))
+            yield index, _shortened(" ".join(words[len(words) // 2 :]))
+
+
+def _missing_passages(case: Case, search: Search) -> Iterator[tuple[SearchedChunk, str]]:
+    ranks = search.ranks(case.now)
+    for place in find_targets(search, case.now, case.k, deep=case.too_low is None):
+        one = search.chunks[place]
+        if one.passage is not None and (ranks[place] is None or _is_nameless(case, search, one)):
+            yield one, one.passage
+
+
+def _is_nameless(case: Case, search: Search, one: SearchedChunk) -> bool:
+    """Whether the run retrieved a passage, but not the chunk that is expected by its id."""
+    return one.judgment.id is not None and case.now is not None and not search.match(case.now).first_by_id[one.index]
+
+
+def _shortened(text: str) -> str:
+    """Return a passage on one line, cut after a word: encoders and query strings have limits."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST:
+        return line
+    head, _, rest = line[: _LONGEST + 1].rpartition(" ")
+    return head or rest[:_LONGEST]
+
+
+_LONGEST = 1_000
+"""Characters; about the 256 word pieces that small encoders take."""
+
+
+_WORTH_HALVING = 16
+
+
 def search_for(case: Case) -> Search:
     """Return the expected chunks of a case, in the order of its judgments; empty where the canary is negative."""
     prepared = prepare(case.canary.judgments)
@@ -99,6 +176,145 @@ def search_for(case: Case) -> Search:
             )
         )
     return Search(prepared, tuple(chunks), items)
+
+
+MOSTLY = 0.5
+"""From this share of its word 3-grams on, a passage counts as found in a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A case and its answers, without failed ones; ranks are those of `search.chunks`."""
+
+    case: Case
+    search: Search
+    targets: tuple[int, ...]
+    """Places in `search.chunks` of the chunks that fell, the most important first."""
+    repeats: tuple[Ranking, ...]
+    deep: Ranking | None
+    item_answers: Mapping[int, tuple[Ranking, ...]]
+    """Answers to known items, by the judgment's place in the canary."""
+    control: Ranking | None
+    """The answer to the text of the run's first hit."""
+    failures: tuple[tuple[Kind, Answer], ...]
+    """Questions without an answer."""
+    asked_counts: Mapping[Kind, int]
+
+    def ranks_of(self, ranking: Ranking | None) -> tuple[int | None, ...]:
+        """Rank of each target; None = not retrieved."""
+        ranks = self.search.ranks(ranking)
+        return tuple(ranks[place] for place in self.targets)
+
+    @property
+    def reported_places(self) -> Sequence[int]:
+        """Places in `search.chunks` whose ranks are reported: the targets or, where nothing fell, all."""
+        return self.targets or range(len(self.search.chunks))
+
+    def best_rank(self, ranking: Ranking | None) -> int | None:
+        """Best rank of the reported chunks."""
+        ranks = self.search.ranks(ranking)
+        return min((rank for place in self.reported_places if (rank := ranks[place]) is not None), default=None)
+
+    @property
+    def before(self) -> int | None:
+        """Best rank of the reported chunks when the canary was last healthy."""
+        ranks = (self.search.chunks[place].before for place in self.reported_places)
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+    @property
+    def today(self) -> Sequence[Ranking]:
+        """Answers to the canary's own query, the repeats first; without any, the run's."""
+        now = self.case.now
+        answers = (*self.repeats, *([self.deep] if self.deep is not None else ()))
+        return answers if answers or now is None else (now,)
+
+    @property
+    def shown(self) -> Ranking | None:
+        """Current answer to the query: the first repeat or, without one, the run's."""
+        return next((one for one in (*self.repeats, self.case.now, self.deep) if one is not None), None)
+
+    def fails(self, ranking: Ranking) -> bool:
+        """Whether an answer has the fault that degraded the canary."""
+        now, k = self.case.now, self.case.k
+        if self.search.chunks and is_lost(self.search, now, k):
+            return is_lost(self.search, ranking, k)
+        if self.targets:
+            ranks = zip(self.ranks_of(ranking), self.targets, strict=True)
+            return any(rank is None or rank > (self.search.chunks[place].before or k) for rank, place in ranks)
+        if self.case.too_low is not None and (relevance := self._relevance(ranking)) is not None:
+            return relevance < self.case.canary.min_relevance_score
+        return now is None or (ranking.ids[:k], ranking.scores[:1]) == (now.ids[:k], now.scores[:1])
+
+    def _relevance(self, ranking: Ranking) -> float | None:
+        """Relevance of the first hit of an answer; None where its score has no scale."""
+        scale, score = self.case.scale, ranking.scores[0] if len(ranking) else None
+        if scale is None or score is None or not in_scale(scale, score):
+            return None
+        return scale_relevance(scale, score, self.case.anchor)
+
+    @property
+    def misses_own_texts(self) -> bool:
+        """Whether the control failed: the run's first hit is not found by its own text."""
+        now, control = self.case.now, self.control
+        return now is not None and len(now) > 0 and control is not None and now.ids[0] not in control.ids
+
+    def lacks_name(self, place: int) -> bool:
+        """Whether an expected chunk was retrieved when last healthy, and no answer has it by the name of then."""
+        healthy, one = self.case.healthy, self.search.chunks[place]
+        if healthy is None or one.before is None:
+            return False
+        answers = [ranking for rankings in self.item_answers.values() for ranking in rankings]
+        answers += [*self.today, *([self.case.now] if self.case.now is not None else ())]
+        judgment, index = one.judgment, one.index
+        if judgment.document is not None:
+            if any(judgment.document in ranking.documents for ranking in answers):
+                return False
+            if judgment.id is None:
+                return True
+        if judgment.id is not None:
+            named = self.search.match(healthy).first_by_id[index] is not None
+            return named and all(self.search.match(ranking).first_by_id[index] is None for ranking in answers)
+        was = healthy.ids[one.before - 1], healthy.texts[one.before - 1]
+        return not any(was in zip(ranking.ids, ranking.texts, strict=True) for ranking in answers)
+
+    def answers_for(self, place: int) -> Iterator[Ranking]:
+        """Yield every answer that should have this expected chunk, the most conclusive first."""
+        yield from self.item_answers.get(self.search.chunks[place].index, ())
+        yield from reversed(self.today)
+
+
+def collect_evidence(case: Case, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Evidence:
+    """Collect answers, given in the order of the questions, by kind of question; None = it was not asked."""
+    search = search_for(case)
+    repeats, item_rankings, failures = list[Ranking](), dict[int, list[Ranking]](), list[tuple[Kind, Answer]]()
+    deep = control = None
+    counts = dict.fromkeys(Kind, 0)
+    for question, answer in zip_longest(questions, answers[: len(questions)]):
+        if answer is None:
+            continue
+        counts[question.kind] += 1
+        ranking = answer.ranking if answer.outcome is Outcome.OK else None
+        if ranking is None:
+            failures.append((question.kind, answer))
+        elif question.kind is Kind.REPEAT:
+            repeats.append(ranking)
+        elif question.kind is Kind.DEEP:
+            deep = ranking
+        elif question.kind is Kind.CONTROL:
+            control = ranking
+        elif question.judgment is not None:
+            item_rankings.setdefault(question.judgment, []).append(ranking)
+    return Evidence(
+        case=case,
+        search=search,
+        targets=find_targets(search, case.now, case.k, deep=case.too_low is None),
+        repeats=tuple(repeats),
+        deep=deep,
+        item_answers={index: tuple(rankings) for index, rankings in item_rankings.items()},
+        control=control,
+        failures=tuple(failures),
+        asked_counts=counts,
+    )
 
 
 def is_lost(search: Search, ranking: Ranking | None, k: int) -> bool:

@@ -1,41 +1,55 @@
 """Diagnoses of degraded canaries after a run: asks the retriever a few questions, and stores causes and proposals.
 
 The questions and rules are in the domain. No question is asked within a transaction; diagnoses and proposals are
-written in one, which also releases the deliveries that waited for them. `OnDemand` diagnoses on request.
+written in one, which also releases the deliveries that waited for them. `OnDemand` diagnoses on request. Which canaries
+are diagnosed, and their cases from rows, stands at the end; proposals are decided in `reanchoring`.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from threading import Lock
 from typing import Final
 
+from app.alerts.service.evidence import degraded_states, last_healthy_state, severity_order, valid_diagnoses
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
-from app.base.values import Answer, Cause, Judgment, ReportProgress, RunStatus, Verdict
+from app.base.values import Answer, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
 from app.catalog.store import definitions, suites
 from app.diagnosis import store as stored
 from app.diagnosis.documents import judgment_name
 from app.diagnosis.domain.chunk_causes import classify
-from app.diagnosis.domain.evidence import questions
-from app.diagnosis.domain.values import Diagnosis, Reanchor
-from app.diagnosis.domain.views import DiagnosisView, ReanchorState
+from app.diagnosis.domain.chunks import questions
+from app.diagnosis.domain.run_causes import RENAMING, RunCause
+from app.diagnosis.domain.views import Case, Diagnosis, DiagnosisView, Reanchor, ReanchorState
 from app.diagnosis.service import reanchoring
-from app.diagnosis.service.cases import Subject, outdate_overtaken, renaming_cause, subject, worth_asking
-from app.diagnosis.service.reanchoring import diagnose_renamed
-from app.diagnosis.store import DiagnosisRow
+from app.diagnosis.service.reanchoring import outdate_overtaken
+from app.diagnosis.store import DiagnosisRow, causes_of
 from app.records import documents as shapes
 from app.records.service.plans import NotExecutableError, Planner
 from app.records.store import results
-from app.records.store.results import RunRow
-from app.retrievers.domain.retrievers import Probe
+from app.records.store.results import RunRow, StateRow
+from app.retrievers.domain.retrievers import Probe, ScorerKind
 from app.retrievers.service.embedders import TimeBudget, ask_questions
+from app.scoring.evaluation import MISSING, REGRESSED, pack_reasons
+from app.scoring.matching import match
 from app.scoring.runs import RunInputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A canary to be diagnosed, with its case."""
+
+    canary_id: int
+    version_id: int
+    ranking_id: int | None
+    case: Case
+
 
 logger = logging.getLogger("coalmine.diagnosis")
 
@@ -396,3 +410,221 @@ def diagnose_run(
     else:
         causes = dict(Counter(outcome.causes)) if outcome is not None else {}
         logger.info("diagnosis_ended", extra={**about, "causes": causes})
+
+
+AGAIN_AFTER = timedelta(hours=6)
+"""Least time before the same answer of a canary is diagnosed again."""
+
+
+_MAX_STATES = 50
+
+
+_ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
+"""Reasons that a diagnosis can explain; a slow or forbidden answer needs none."""
+
+
+_LOW = pack_reasons([Reason.LOW_RELEVANCE])
+
+
+def worth_asking(
+    connection: Connection,
+    run: RunRow,
+    inputs: RunInputs,
+    *,
+    limit: int,
+    now: datetime,
+    renamed: bool = False,
+    without: Collection[int] = (),
+) -> list[Subject]:
+    """Choose the canaries to diagnose after a run: those its notice lists, then the worst, spread over categories.
+
+    First those that newly degraded, lost their chunk, or are named as culprits; then, as far as there is room, those
+    that degraded before and are not diagnosed: after a large event, the others follow after later runs. `without`: the
+    ids of canaries that need no questions; `renamed` is that of their cases.
+    """
+    positions = {canary_id: position for position, canary_id in enumerate(inputs.canary_ids)}
+    canaries = inputs.canaries
+    degraded = [
+        state
+        for state in degraded_states(connection, run, positions)
+        if state.reasons & _ASKABLE
+        and inputs.panel.expects[positions[state.canary_id]]
+        and state.canary_id not in without
+    ]
+    degraded.sort(key=lambda state: severity_order(state, canaries[positions[state.canary_id]].key))
+    before = stored.ended_before(connection, run.check_id, run.id)
+    last = stored.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
+    explanations = valid_diagnoses(connection, run, {state.canary_id: state for state in degraded})
+    horizon = to_us(now - AGAIN_AFTER)
+    news: list[tuple[str, StateRow]] = []
+    rest: list[tuple[str, StateRow]] = []
+    for state in degraded:
+        category = str(canaries[positions[state.canary_id]].category)
+        if state.first_run == run.id and _is_news(state, before.get(state.canary_id, 0)):
+            if not _is_diagnosed(state, last.get(state.canary_id), horizon):
+                news.append((category, state))
+        elif state.canary_id not in explanations:
+            rest.append((category, state))
+    proposals = frozenset(stored.listed_at_run(connection, run.id))
+    first = [one for one in news if canaries[positions[one[1].canary_id]].key in proposals]
+    chosen = _spread(first, limit)
+    chosen += _spread([one for one in news if one not in first], limit - len(chosen))
+    chosen += _spread(rest, limit - len(chosen))
+    return [_subject(connection, run, inputs, positions[state.canary_id], state, renamed=renamed) for state in chosen]
+
+
+def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: int) -> Subject:
+    """Case of one canary at a run, whatever its verdict."""
+    canary_id = inputs.canary_ids[position]
+    _, failures = results.probes_of(connection, run.id)
+    state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
+    renamed = renaming_cause(connection, run) is not None
+    return _subject(connection, run, inputs, position, state, renamed=renamed)
+
+
+def _is_news(state: StateRow, reasons_before: int) -> bool:
+    return not reasons_before or bool(state.reasons & (REGRESSED | MISSING) & ~reasons_before)
+
+
+def _is_diagnosed(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:
+    """Whether the same answer was diagnosed within `AGAIN_AFTER`."""
+    if last is None or last.at < horizon or last.evidence.get("persistent") is None:
+        return False
+    return (last.canary_version_id, last.ranking_id) == (state.canary_version_id, state.ranking_id)
+
+
+def _spread(ranked: Sequence[tuple[str, StateRow]], limit: int) -> list[StateRow]:
+    """Take the first of each category, then the second of each, and so on."""
+    turns: dict[str, int] = {}
+    placed: list[tuple[int, int, StateRow]] = []
+    for place, (category, state) in enumerate(ranked):
+        turns[category] = turns.get(category, -1) + 1
+        placed.append((turns[category], place, state))
+    return [state for _, _, state in sorted(placed, key=lambda one: one[:2])][:limit]
+
+
+def _subject(
+    connection: Connection, run: RunRow, inputs: RunInputs, position: int, state: StateRow | None, *, renamed: bool
+) -> Subject:
+    canary = inputs.canaries[position]
+    canary_id = inputs.canary_ids[position]
+    past = [
+        one
+        for one in results.timeline(connection, run.check_id, canary_id, limit=_MAX_STATES)
+        if one.first_run <= run.id and (state is None or one.id != state.id)
+    ]
+    past = _of_the_same(connection, run, canary.query, past)
+    ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
+    rankings = results.load_rankings(connection, ids)
+    healthy = last_healthy_state(connection, state, past)
+    prepared, k, scorer = inputs.panel.prepared(position), inputs.yardstick.k, inputs.retriever.scorer
+    passed = any(
+        (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
+        for ranking_id in dict.fromkeys(ids)
+    )
+    return Subject(
+        canary_id=canary_id,
+        version_id=inputs.version_ids[position],
+        ranking_id=None if state is None else state.ranking_id,
+        case=Case(
+            canary=canary,
+            k=k,
+            fetch_k=inputs.yardstick.fetch_k,
+            now=None if state is None else rankings[state.ranking_id],
+            healthy=None if healthy is None else rankings[healthy.ranking_id],
+            ever_passed=passed,
+            scale=scorer.scale if scorer.kind is ScorerKind.SCORE else None,  # else it is that of another's scores
+            anchor=scorer.anchor,
+            too_low=state.top_score if state is not None and state.reasons & _LOW else None,
+            texts=_texts(rankings[one.ranking_id] for one in past if not one.reasons),
+            renamed=renamed,
+        ),
+    )
+
+
+def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
+    """Keep the states that answer the same query, of the same retriever."""
+    queries = suites.queries_of(connection, [one.canary_version_id for one in past])
+    retrievers = stored.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
+    mine = retrievers.get(run.id)
+    return [
+        one
+        for one in past
+        if queries[one.canary_version_id] == query and retrievers.get(one.first_run, mine) == mine  # runs are forgotten
+    ]
+
+
+def _texts(rankings: Iterable[Ranking]) -> dict[str, str]:
+    """Texts of chunks when last retrieved, by id; rankings are given newest first."""
+    texts: dict[str, str] = {}
+    for ranking in rankings:
+        for chunk, text in zip(ranking.ids, ranking.texts, strict=True):
+            if text is not None:
+                texts.setdefault(chunk, text)
+    return texts
+
+
+def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
+    """Read the cause of a run, where it is one after which judgments are to be re-anchored."""
+    cause = causes_of(connection, [run.id]).get(run.id)
+    return cause if cause is not None and cause.kind in RENAMING else None
+
+
+MOST: Final = 500
+"""Canaries per run; the others follow after later runs."""
+
+
+EXAMINED: Final = 1_000
+"""Canaries examined per run: a suite of 10,000 must not occupy a worker for a minute after each run."""
+
+
+def diagnose_renamed(
+    connection: Connection, run: RunRow, inputs: RunInputs, cause: RunCause
+) -> list[tuple[Subject, Diagnosis]]:
+    """Diagnose the canaries of a run that retrieved an expected text under another name, except diagnosed ones.
+
+    Includes healthy canaries with a judgment to be re-anchored.
+    """
+    _, failures = results.probes_of(connection, run.id)
+    places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
+    canary_ids = [inputs.canary_ids[place] for place in places]
+    before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
+    now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
+    newest = stored.newest_diagnoses(connection, run.check_id, canary_ids)
+    degraded = {inputs.canary_ids[place] for place in run.degraded_places}
+    left = [
+        place
+        for place in places
+        if (canary_id := inputs.canary_ids[place]) in before
+        and canary_id in now
+        and before[canary_id][0] != now[canary_id][0]
+        and not _is_recut(newest.get(canary_id), now[canary_id])
+    ]
+    diagnosed: list[tuple[Subject, Diagnosis]] = []
+    start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
+    for place in (left[start:] + left[:start])[:EXAMINED]:
+        canary_id = inputs.canary_ids[place]
+        pair = results.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
+        case = Case(
+            canary=inputs.canaries[place],
+            k=inputs.yardstick.k,
+            fetch_k=inputs.yardstick.fetch_k,
+            now=pair[now[canary_id][0]],
+            healthy=pair[before[canary_id][0]],
+            ever_passed=True,
+            renamed=True,
+        )
+        diagnosis = classify(case, (), ())
+        if diagnosis.cause is Cause.RECHUNKED and (diagnosis.reanchors or canary_id in degraded):
+            ranking_id, version_id = now[canary_id]
+            diagnosed.append(
+                (Subject(canary_id=canary_id, version_id=version_id, ranking_id=ranking_id, case=case), diagnosis)
+            )
+        if len(diagnosed) == MOST:
+            break
+    return diagnosed
+
+
+def _is_recut(last: DiagnosisRow | None, now: tuple[int, int]) -> bool:
+    """Whether this very answer was diagnosed as re-cut already."""
+    return last is not None and last.cause == Cause.RECHUNKED and (last.ranking_id, last.canary_version_id) == now

@@ -5,16 +5,16 @@ until the file is applied. Proposals are made in `diagnoses`.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
-from app.base.values import Cause
+from app.base.values import Judgment, Ranking
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
@@ -32,9 +32,7 @@ from app.catalog.store import definitions, suites
 from app.catalog.store.suites import CanaryRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
-from app.diagnosis.domain.chunk_causes import classify
-from app.diagnosis.domain.run_causes import RunCause
-from app.diagnosis.domain.values import Case, Diagnosis
+from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.domain.views import (
     FilePatch,
     ReanchorDecision,
@@ -43,12 +41,10 @@ from app.diagnosis.domain.views import (
     ReanchorView,
     StoredJudgment,
 )
-from app.diagnosis.service.cases import Subject
 from app.diagnosis.store import ReanchorRow
 from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow
-from app.scoring.runs import RunInputs
 
 _MOST = 1_000
 _PAGE = 200
@@ -270,64 +266,6 @@ def _outcome(row: ReanchorRow, state: ReanchorState) -> ReanchorOutcome:
     return {"id": str(row.id), "key": row.key, "state": state}
 
 
-MOST: Final = 500
-"""Canaries per run; the others follow after later runs."""
-EXAMINED: Final = 1_000
-"""Canaries examined per run: a suite of 10,000 must not occupy a worker for a minute after each run."""
-
-
-def diagnose_renamed(
-    connection: Connection, run: RunRow, inputs: RunInputs, cause: RunCause
-) -> list[tuple[Subject, Diagnosis]]:
-    """Diagnose the canaries of a run that retrieved an expected text under another name, except diagnosed ones.
-
-    Includes healthy canaries with a judgment to be re-anchored.
-    """
-    _, failures = results.probes_of(connection, run.id)
-    places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
-    canary_ids = [inputs.canary_ids[place] for place in places]
-    before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
-    now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
-    newest = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
-    degraded = {inputs.canary_ids[place] for place in run.degraded_places}
-    left = [
-        place
-        for place in places
-        if (canary_id := inputs.canary_ids[place]) in before
-        and canary_id in now
-        and before[canary_id][0] != now[canary_id][0]
-        and not _is_diagnosed(newest.get(canary_id), now[canary_id])
-    ]
-    diagnosed: list[tuple[Subject, Diagnosis]] = []
-    start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
-    for place in (left[start:] + left[:start])[:EXAMINED]:
-        canary_id = inputs.canary_ids[place]
-        pair = results.load_rankings(connection, [before[canary_id][0], now[canary_id][0]])
-        case = Case(
-            canary=inputs.canaries[place],
-            k=inputs.yardstick.k,
-            fetch_k=inputs.yardstick.fetch_k,
-            now=pair[now[canary_id][0]],
-            healthy=pair[before[canary_id][0]],
-            ever_passed=True,
-            renamed=True,
-        )
-        diagnosis = classify(case, (), ())
-        if diagnosis.cause is Cause.RECHUNKED and (diagnosis.reanchors or canary_id in degraded):
-            ranking_id, version_id = now[canary_id]
-            diagnosed.append(
-                (Subject(canary_id=canary_id, version_id=version_id, ranking_id=ranking_id, case=case), diagnosis)
-            )
-        if len(diagnosed) == MOST:
-            break
-    return diagnosed
-
-
-def _is_diagnosed(last: diagnoses.DiagnosisRow | None, now: tuple[int, int]) -> bool:
-    """Whether this very answer was diagnosed as re-cut already."""
-    return last is not None and last.cause == Cause.RECHUNKED and (last.ranking_id, last.canary_version_id) == now
-
-
 _LARGEST_FILE = 20_000_000
 
 
@@ -444,3 +382,48 @@ def replacements_by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, l
 def proposed_documents(row: ReanchorRow) -> list[JudgmentDocument]:
     """Documents of the judgments of a proposal."""
     return [JudgmentDocument.model_validate(one) for one in row.proposals]
+
+
+def outdate_returned(
+    connection: Connection, check_id: int, ranking_of: Callable[[int], Ranking | None], *, at: int
+) -> None:
+    """End the proposals of a check whose chunk is in the current ranking of its canary.
+
+    `ranking_of` gives the ranking of a canary, by its id; None where it is as it was before.
+    """
+    back = [
+        row.id for row in _proposed(connection, check_id) if (one := ranking_of(row.canary_id)) and _is_back(row, one)
+    ]
+    if back:
+        diagnoses.decide_reanchors(connection, back, state=ReanchorState.OUTDATED, at=at, by=None)
+
+
+def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collection[int], *, at: int) -> None:
+    """End the proposals of canaries diagnosed after a run whose chunk came back in a run that ended meanwhile.
+
+    That later run had no proposals to end, and the runs after it have the same ranking.
+    """
+    newest = diagnoses.newest_run(connection, run.check_id)
+    if newest is None or newest <= run.id or not canary_ids:
+        return
+    now = results.rankings_at(connection, run.check_id, newest, list(canary_ids))
+    rankings = results.load_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
+    rankings_now = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
+    outdate_returned(connection, run.check_id, rankings_now.get, at=at)
+
+
+def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
+    """Yield all open proposals, newest first, in pages: large suites may have one for nearly every canary."""
+    below: int | None = None
+    while rows := diagnoses.list_reanchors(
+        connection, check_id, state=ReanchorState.PROPOSED, before=below, limit=_MOST
+    ):
+        yield from rows
+        if len(rows) < _MOST:
+            return
+        below = rows[-1].id
+
+
+def _is_back(row: ReanchorRow, ranking: Ranking) -> bool:
+    old = Judgment(id=row.judgment.get("id"), document=row.judgment.get("document"), text=row.judgment.get("text"))
+    return is_back(old, None if row.texts is None else row.texts["old"], ranking)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from app.alerts.service.changes import last_healthy_state
+from app.alerts.service.evidence import last_healthy_state
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Level, Outcome, Ranking, Verdict

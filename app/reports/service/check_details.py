@@ -14,8 +14,7 @@ from app.alerts.domain.state import AlertView, recovery_state
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES
 from app.alerts.service import evidence
 from app.alerts.service import views as alert_views
-from app.alerts.service.changes import list_changed
-from app.alerts.service.evidence import Explanation
+from app.alerts.service.evidence import Explanation, list_changed
 from app.alerts.service.views import explained_by_alert, summaries
 from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us

@@ -27,7 +27,7 @@ from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
 from app.diagnosis import store as stored_causes
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
-from app.diagnosis.service.cases import outdate_returned
+from app.diagnosis.service.reanchoring import outdate_returned
 from app.records.service.aggregates import embedder_finding, probe_summary, run_body
 from app.records.service.plans import Plan
 from app.records.store import queue, recording

@@ -1,8 +1,8 @@
-"""`coalmine reanchor`: lists, accepts and rejects the judgments proposed for renamed chunks."""
+"""`coalmine reanchor` decides on judgments proposed for renamed chunks; `coalmine quality` reports on retrieval."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,9 +12,12 @@ from app.base.documents.texts import Table, plain, shorten
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted, percent_text
 from app.definitions.commands.resources import connect_server, open_database
+from app.diagnosis.documents import quality_markdown
 from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.service import quality as reporting
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import ProposalIds
+from app.reports.documents.reports import report_json
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -133,3 +136,24 @@ def _without_controls(text: str) -> str:
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+
+
+@app.command(epilog=examples("coalmine quality docs", "coalmine quality docs --server https://coalmine.example"))
+def quality(
+    check: Annotated[str, typer.Argument(metavar="CHECK", help="The check to report on.")],
+    *,
+    form: Annotated[Literal["markdown", "json"], typer.Option("--format", help="How to write it.")] = "markdown",
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Report the retrieval quality of a check from stored answers.
+
+    Chunks, embeddings, recall, precision, vocabulary, chunk boundaries, slow drift: where to look, with examples; what
+    was not measured is unknown.
+    """
+    if server is not None:
+        report = connect_server(server).quality(check)
+    else:
+        with open_database(data_dir) as (_, store):
+            report = reporting.report(store, check, now=now())
+    typer.echo(quality_markdown(report) if form == "markdown" else report_json(report), nl=False)

@@ -1,1 +1,0 @@
-"""`coalmine reanchor` and `coalmine quality`."""
