@@ -309,7 +309,7 @@ def test_every_affected_canary_gets_a_proposal_without_a_question_and_all_are_ac
 def test_a_few_canaries_are_looked_at_a_run_and_all_in_the_end(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reanchoring, "EXAMINED", 3)
+    monkeypatch.setattr(diagnoses, "EXAMINED", 3)
     expected = [{**one, "expected_chunks": [{"id": one["key"], "text": TEXTS[one["key"]]}]} for one in shelf()]
     setting = Diagnosed.of(sqlite_store, expected, owner=API)
     setting.run()
@@ -338,7 +338,7 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
 def test_proposals_are_outdated_once_the_old_chunks_are_back_however_many_there_are(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    monkeypatch.setattr(diagnoses, "_PAGE", page)
+    monkeypatch.setattr(reanchoring, "_MOST", page)
     setting = Diagnosed.of(sqlite_store)
     setting.run()
     setting.library.chunks = recut(TEXTS)
