@@ -15,8 +15,15 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.answers.domain.measures import clopper_pearson, student_quantile
-from app.answers.domain.trust import Basis, estimate_rate, measure_judge, measure_length_bias, prediction_powered
+from app.answers.domain.trust import (
+    Basis,
+    clopper_pearson,
+    estimate_rate,
+    measure_judge,
+    measure_length_bias,
+    prediction_powered,
+    student_quantile,
+)
 
 Floats = NDArray[np.float64]
 

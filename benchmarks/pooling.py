@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from app.annotation.domain.pooling import (
+from app.annotation.domain import (
     CanaryPool,
     Corpus,
     PoolItem,

@@ -13,7 +13,8 @@ from fastapi.responses import PlainTextResponse
 from pydantic import StringConstraints
 
 from app.annotation.documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest
-from app.annotation.domain.views import (
+from app.annotation.service import results, tasks
+from app.annotation.views import (
     AdoptionView,
     AgreementView,
     BudgetView,
@@ -26,7 +27,6 @@ from app.annotation.domain.views import (
     TaskDetail,
     TaskView,
 )
-from app.annotation.service import annotating, results, tasks
 from app.base.api.bodies import Content, OptionalContent, answers, answers_with, read_json, refusals
 from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
 from app.base.api.keys import Identity, Scope
@@ -152,7 +152,7 @@ def adopt_task(store: StoreDep, slug: str, *, dry_run: bool = False) -> Adoption
 @expensive
 def get_annotations(store: StoreDep, slug: str, *, judge: Judge = False) -> Response:
     """Export the annotations of people as CSV, or of judges: canary, chunk_id, document, text, annotator, grade."""
-    text = annotating.export_annotations(store, slug, by_judge=judge)
+    text = tasks.export_annotations(store, slug, by_judge=judge)
     name = {"content-disposition": f'attachment; filename="{slug}.csv"'}
     return PlainTextResponse(text, media_type=f"{_CSV}; charset=utf-8", headers=name)
 
@@ -166,7 +166,7 @@ def post_annotations(store: StoreDep, slug: str, body: Content, *, judge: Judge 
     """
     sources = parse_document(TextFiles, body).sources
     now = datetime.now(UTC)
-    return {"annotations": annotating.import_annotations(store, slug, sources, now=now, by_judge=judge)}
+    return {"annotations": tasks.import_annotations(store, slug, sources, now=now, by_judge=judge)}
 
 
 Annotator = Annotated[
@@ -180,14 +180,14 @@ Annotator = Annotated[
 @needs(Scope.ANNOTATE)
 def get_next_item(store: StoreDep, request: Request, slug: str, annotator: Annotator = None) -> NextItem:
     """Show the next item to grade and the one after it, without rank, score, retriever or stratum."""
-    return annotating.next_item(store, slug, annotator=annotator_of(request.state.identity, annotator))
+    return tasks.next_item(store, slug, annotator=annotator_of(request.state.identity, annotator))
 
 
 @router.get("/tasks/{slug}/items/{item}")
 @needs(Scope.ANNOTATE)
 def get_item(store: StoreDep, request: Request, slug: str, item: str, annotator: Annotator = None) -> ItemView:
     """Show an item, and the grade one has given it."""
-    return annotating.load_item(store, slug, item, annotator=annotator_of(request.state.identity, annotator))
+    return tasks.load_item(store, slug, item, annotator=annotator_of(request.state.identity, annotator))
 
 
 @router.put("/tasks/{slug}/items/{item}/annotation", openapi_extra=body_schema(AnnotationRequest))
@@ -198,7 +198,7 @@ def put_annotation(store: StoreDep, request: Request, slug: str, item: str, body
     What was said before stays as history.
     """
     said = parse_document(AnnotationRequest, body)
-    return annotating.annotate(
+    return tasks.annotate(
         store,
         slug,
         item,
@@ -215,7 +215,7 @@ def undo_annotation(store: StoreDep, request: Request, slug: str, body: Optional
     """Take one's last annotation back; answers with its item."""
     wish = parse_document(UndoRequest, body or {})
     annotator = annotator_of(request.state.identity, wish.annotator)
-    return annotating.undo(store, slug, annotator=annotator, now=datetime.now(UTC))
+    return tasks.undo(store, slug, annotator=annotator, now=datetime.now(UTC))
 
 
 def annotator_of(identity: Identity, given: str | None) -> str:

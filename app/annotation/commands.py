@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from app.annotation.documents import read_corpus
-from app.annotation.domain.views import CorpusView
 from app.annotation.service import tasks
+from app.annotation.views import CorpusView
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples, now

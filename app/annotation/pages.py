@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.annotation.api import annotator_of
 from app.annotation.documents import TaskDocument
-from app.annotation.domain.pooling import LABELS, PREFERENCES, grade_limit
-from app.annotation.domain.views import AdoptionView, NextItem, TaskState, TaskView
-from app.annotation.service import annotating, results, tasks
+from app.annotation.domain import LABELS, PREFERENCES, grade_limit
+from app.annotation.service import results, tasks
+from app.annotation.views import AdoptionView, NextItem, TaskState, TaskView
 from app.base.api.deps import StoreDep, needs
 from app.base.api.keys import Identity, Scope
 from app.base.api.requests import expensive, sub_path, takes_form
@@ -91,7 +91,7 @@ def archive_task(store: StoreDep, slug: str) -> Response:
 def export_annotations(store: StoreDep, slug: str) -> Response:
     """Download the annotations as CSV."""
     name = {"content-disposition": f'attachment; filename="{slug}.csv"'}
-    text = annotating.export_annotations(store, slug)
+    text = tasks.export_annotations(store, slug)
     return Response(text, media_type="text/csv; charset=utf-8", headers=name)
 
 
@@ -184,9 +184,9 @@ def show_next(request: Request, store: StoreDep, slug: str, item: str = "") -> H
     annotator = _annotator(request)
     found: NextItem | None = None
     if annotator is not None:
-        found = annotating.next_item(store, slug, annotator=annotator)
+        found = tasks.next_item(store, slug, annotator=annotator)
         if item:
-            again = annotating.load_item(store, slug, item, annotator=annotator)
+            again = tasks.load_item(store, slug, item, annotator=annotator)
             found = {**found, "item": again, "following": None}
     return render(
         request,
@@ -221,14 +221,14 @@ def annotate(request: Request, store: StoreDep, slug: str, form: FormInput) -> R
     answer, now = form.get("answer"), datetime.now(UTC)
     if answer == "undo":
         try:
-            back = annotating.undo(store, slug, annotator=annotator, now=now)
+            back = tasks.undo(store, slug, annotator=annotator, now=now)
         except ConflictError:  # there is nothing to take back
             return RedirectResponse(page, status_code=303)
         token = back["item"]["id"] if back["item"] is not None else ""
         return RedirectResponse(f"{page}?item={quote(token)}", status_code=303)
     if answer != "skip" and answer not in map(str, range(len(GRADES))):
         raise InvalidInputError([Problem(path="answer", message="is a grade or 'skip'")])
-    annotating.annotate(
+    tasks.annotate(
         store,
         slug,
         form.get("item"),

@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from app.answers.documents import FeedbackRequest, JudgeDocument
+from app.answers.domain.judges import ForgottenFeedback, ReceivedFeedback, RunAnswersPage
 from app.answers.domain.trust import JudgeReport
-from app.answers.domain.views import ForgottenFeedback, ReceivedFeedback, RunAnswersPage
 from app.answers.service import answering, labels
 from app.base.api.bodies import Content, answers_with
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from app.annotation.domain.views import CoefficientView
 from app.annotation.pages import open_task
+from app.annotation.views import CoefficientView
 from app.answers.domain.judges import Question
 from app.answers.domain.trust import LEAST_KAPPA, CalibrationView, ProportionView, RateView
 from app.answers.service import answering, labels

@@ -13,9 +13,8 @@ from sqlalchemy import Connection
 
 from app.annotation.tables import tasks
 from app.answers.documents import FeedbackEvent
-from app.answers.domain.judges import VERSIONS, Question
+from app.answers.domain.judges import VERSIONS, AnswerBody, Question, RatingBody, RunAnswers
 from app.answers.domain.trust import CalibrationBody
-from app.answers.domain.views import AnswerBody, RatingBody, RunAnswers
 from app.answers.tables import (
     answer_draws,
     answer_texts,

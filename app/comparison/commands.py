@@ -14,7 +14,7 @@ from app.comparison.documents import (
     comparison_notes,
     comparison_tables,
 )
-from app.comparison.domain.outcomes import ComparisonVerdict, Side
+from app.comparison.domain import ComparisonVerdict, Side
 from app.comparison.service import comparisons
 from app.definitions.commands.resources import connect_server, open_database
 from app.reports.documents.reports import report_json

@@ -11,17 +11,19 @@ from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, sho
 from app.base.texts import change_text, counted, percent_text, ratio_text
 from app.base.values import Verdict
 from app.catalog.domain.judgments import labelled
-from app.comparison.domain.outcomes import (
+from app.comparison.domain import (
+    CONFIDENCE,
+    FEWEST_PAIRS,
     Claim,
     ComparisonOutcome,
     ComparisonVerdict,
     Decision,
+    Estimate,
     Exclusion,
     RecallCaution,
     Side,
 )
-from app.comparison.domain.significance import CONFIDENCE, FEWEST_PAIRS, Estimate
-from app.comparison.domain.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
+from app.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
 
 _SHOWN: Final = 80
 _SMALLEST: Final = 0.001

@@ -29,8 +29,9 @@ from app.experiments.documents import (
     ShadowDocument,
     WaiverRequest,
 )
-from app.experiments.domain.promotion import GateName
-from app.experiments.domain.views import (
+from app.experiments.domain import GateName
+from app.experiments.service import experiments, shadows
+from app.experiments.views import (
     ArmView,
     DifferentPair,
     ExperimentDetail,
@@ -45,7 +46,6 @@ from app.experiments.domain.views import (
     ShadowDetail,
     ShadowView,
 )
-from app.experiments.service import experiments, promotions, shadows
 
 router = APIRouter(prefix="/v1", tags=["experiments"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -253,14 +253,14 @@ def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
 @router.get("/promotions")
 def list_promotions(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[PromotionView]:
     """List the promotions, each with its gates."""
-    found = promotions.list_promotions(store, after=after, limit=limit + 1, now=datetime.now(UTC))
+    found = experiments.list_promotions(store, after=after, limit=limit + 1, now=datetime.now(UTC))
     return Page(items=found[:limit], next=found[limit - 1]["slug"] if len(found) > limit else None)
 
 
 @router.get("/promotions/{slug}")
 def get_promotion(store: StoreDep, slug: str) -> PromotionView:
     """Show where a candidate stands: the offline comparison, the judge, users. The last gate overrules the first."""
-    return promotions.load_promotion(store, slug, now=datetime.now(UTC))
+    return experiments.load_promotion(store, slug, now=datetime.now(UTC))
 
 
 @router.put(
@@ -272,26 +272,26 @@ def put_promotion(store: StoreDep, request: Request, response: Response, slug: s
     A change forgets the waivers.
     """
     document, now = sent_document(PromotionDocument, PromotionView, slug, body), datetime.now(UTC)
-    created = promotions.put_promotion(store, document, by=request.state.identity.name, now=now)
+    created = experiments.put_promotion(store, document, by=request.state.identity.name, now=now)
     response.status_code = 201 if created else 200
-    return promotions.load_promotion(store, slug, now=now)
+    return experiments.load_promotion(store, slug, now=now)
 
 
 @router.delete("/promotions/{slug}", status_code=204)
 def delete_promotion(store: StoreDep, slug: str) -> None:
     """Delete a promotion with its waivers."""
-    promotions.delete_promotion(store, slug)
+    experiments.delete_promotion(store, slug)
 
 
 @router.put("/promotions/{slug}/waivers/{gate}", openapi_extra=body_schema(WaiverRequest))
 def put_waiver(store: StoreDep, request: Request, slug: str, gate: GateName, body: Content) -> PromotionView:
     """Waive a gate; who does it and why stand beside it from then on."""
     wish, now = parse_document(WaiverRequest, body), datetime.now(UTC)
-    promotions.waive_gate(store, slug, gate, reason=wish.reason, by=request.state.identity.name, now=now)
-    return promotions.load_promotion(store, slug, now=now)
+    experiments.waive_gate(store, slug, gate, reason=wish.reason, by=request.state.identity.name, now=now)
+    return experiments.load_promotion(store, slug, now=now)
 
 
 @router.delete("/promotions/{slug}/waivers/{gate}", status_code=204)
 def delete_waiver(store: StoreDep, slug: str, gate: GateName) -> None:
     """Withdraw the waiver of a gate."""
-    promotions.withdraw_waiver(store, slug, gate)
+    experiments.withdraw_waiver(store, slug, gate)

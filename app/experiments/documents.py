@@ -22,9 +22,8 @@ from app.base.documents.fields import (
     parse_seconds,
     seconds_within,
 )
-from app.comparison.domain.outcomes import Side
-from app.experiments.domain.experiments import ExperimentPlan
-from app.experiments.domain.promotion import ShadowHit
+from app.comparison.domain import Side
+from app.experiments.domain import ExperimentPlan, ShadowHit
 
 MOST_ITEMS: Final = 10_000
 """Exposures or outcomes of one request."""

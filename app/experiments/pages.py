@@ -28,10 +28,9 @@ from app.experiments.documents import (
     ShadowDocument,
     WaiverRequest,
 )
-from app.experiments.domain.experiments import RateDifference
-from app.experiments.domain.promotion import GateName
-from app.experiments.domain.views import ExperimentLook, ShadowHour
-from app.experiments.service import experiments, promotions, shadows
+from app.experiments.domain import GateName, RateDifference
+from app.experiments.service import experiments, shadows
+from app.experiments.views import ExperimentLook, ShadowHour
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -84,7 +83,7 @@ def show_experiment(request: Request, store: StoreDep, slug: str) -> HTMLRespons
 @router.get("/promotions/{slug}")
 def show_promotion(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show where a candidate stands: its gates with their reasons, and forms to waive them."""
-    found = promotions.load_promotion(store, slug, now=datetime.now(UTC))
+    found = experiments.load_promotion(store, slug, now=datetime.now(UTC))
     return render(request, "experiments/promotion.html", promotion=found)
 
 
@@ -99,16 +98,16 @@ def waive_gate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
     if reason:
         wish = parse_document(WaiverRequest, {"reason": reason})
         by, now = request.state.identity.name, datetime.now(UTC)
-        promotions.waive_gate(store, slug, gate, reason=wish.reason, by=by, now=now)
+        experiments.waive_gate(store, slug, gate, reason=wish.reason, by=by, now=now)
     else:
-        promotions.withdraw_waiver(store, slug, gate)
+        experiments.withdraw_waiver(store, slug, gate)
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
 
 
 def _create_promotion(store: Store, form: Form, by: str) -> str:
     names = {name: form.stripped(name) for name in ("slug", "current", "candidate")}
     document = parse_document(PromotionDocument, {**names, "experiment": form.stripped("experiment") or None})
-    promotions.put_promotion(store, document, by=by, now=datetime.now(UTC), only_new=True)
+    experiments.put_promotion(store, document, by=by, now=datetime.now(UTC), only_new=True)
     return f"/promotions/{quote(document.slug)}"
 
 
@@ -153,7 +152,7 @@ def _experiments(
         request,
         "experiments/experiments.html",
         status=status,
-        promotions=promotions.list_promotions(store, limit=_MOST, now=now),
+        promotions=experiments.list_promotions(store, limit=_MOST, now=now),
         experiments=found,
         shadows=shadows.list_shadows(store, limit=_MOST),
         interleavings=experiments.list_interleavings(store, limit=_MOST),

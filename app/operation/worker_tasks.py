@@ -21,7 +21,7 @@ from app.base.jobs.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind
 from app.base.vault import Vault
 from app.diagnosis.service import diagnoses
-from app.experiments.service import promotions, shadows
+from app.experiments.service import shadows
 from app.hooks.domain import Send
 from app.hooks.service import hooks
 from app.hooks.service.deliveries import Ping
@@ -306,7 +306,7 @@ class WorkerTasks:
     def _draw_labels(self, job: Job) -> datetime | None:
         """Draw the answers or pairs that people label in a task."""
         answers = self._engine.answers
-        promotions.draw_pairs(self._engine.store, job.key, now=self._now())
+        shadows.draw_pairs(self._engine.store, job.key, now=self._now())
         if answers is None:
             return None
         return self._note_end("draw", done=self._ask(labels.draw_labels, answers.ask_judge, job), task=job.key)

@@ -29,8 +29,8 @@ from app.base.values import (
 )
 from app.catalog.domain.judgments import MeasureGuideView
 from app.catalog.domain.views import CompositionView
-from app.comparison.domain.significance import mean_interval
-from app.comparison.domain.views import ComparisonDecision, Sides
+from app.comparison.domain import mean_interval
+from app.comparison.views import ComparisonDecision, Sides
 from app.detection.domain.views import BoundLine, NormalRange
 from app.reports.domain import MeanIntervalsView, MeanIntervalView, ReportChange
 from app.retrievers.domain.views import StoredFinding, UnmeasuredView

@@ -3,8 +3,8 @@
 from typing_extensions import TypedDict
 
 from app.base.values import Reason
-from app.comparison.domain.outcomes import Change
-from app.comparison.domain.views import ComparisonDecision, RunOutline
+from app.comparison.domain import Change
+from app.comparison.views import ComparisonDecision, RunOutline
 
 
 class MeanIntervalView(TypedDict):

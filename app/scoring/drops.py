@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import Alarm
 from app.base.texts import bound_text, change_text, counted, ratio_text
 from app.base.values import Rule, RuleKind, Severity
-from app.comparison.domain.outcomes import Decision, decide_family
-from app.comparison.domain.significance import FEWEST_PAIRS, Difference, Estimate, estimate
+from app.comparison.domain import FEWEST_PAIRS, Decision, Difference, Estimate, decide_family, estimate
 from app.detection.domain.views import StoredDrop
 from app.scoring.measures import CUTOFFS, parse_measure
 

@@ -6,14 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request
 
 from app.annotation.api import Texts, texts_schema
-from app.annotation.domain.views import (
-    ForgottenTraffic,
-    ReceivedTraffic,
-    SuggestionView,
-    TaskDetail,
-    TrafficReachView,
-    TrafficView,
-)
+from app.annotation.views import TaskDetail
 from app.base.api.bodies import Content, OptionalContent, refusals
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.keys import Scope
@@ -23,6 +16,7 @@ from app.base.documents.validation_messages import parse_document
 from app.definitions.api import Limit, body_schema, wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
+from app.traffic.domain import ForgottenTraffic, ReceivedTraffic, SuggestionView, TrafficReachView, TrafficView
 
 router = APIRouter(prefix="/v1", tags=["annotation"], dependencies=[Depends(refuse_unknown_parameters)])
 

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 
-from app.annotation.domain.views import SuggestionView, TrafficView
 from app.base import terminal
 from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples, now
@@ -21,6 +20,7 @@ from app.definitions.client.remote_service import Server
 from app.definitions.commands.resources import connect_server, open_database
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic
+from app.traffic.domain import SuggestionView, TrafficView
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
+from app.annotation import store as annotations
+from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.domain.views import TaskState
-from app.annotation.service import annotating, tasks
-from app.annotation.store import annotations
-from app.annotation.store import tasks as rows
+from app.annotation.service import tasks
+from app.annotation.views import TaskState
 from app.base.db.engine import Store
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, NotFoundError
@@ -67,7 +67,7 @@ def finish(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
                 tasks.request_pool(store, TASK, now=now)
             return False
         if not is_annotated:
-            annotating.import_annotations(store, TASK, sources, now=now)
+            tasks.import_annotations(store, TASK, sources, now=now)
     except (NotFoundError, ConflictError):  # somebody archived it meanwhile
         return True
     return True

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from app.base.values import Segment
+from app.base.values import Segment, TimeText
 
 HEAD_SHARE: Final = 0.8
 """Share of the traffic that the head holds."""
@@ -243,3 +245,79 @@ def guess_segments(
         Segment.TEMPORAL: new or bool(_DATE_WORDS.search(text)),
     }
     return tuple(segment for segment, guessed in found.items() if guessed)
+
+
+class TrafficView(TypedDict):
+    """Traffic of a suite with a retriever: number of distinct queries, of all, and when. Never the queries."""
+
+    retriever: str
+    distinct: int
+    traffic: int
+    first_seen: TimeText
+    last_seen: TimeText
+
+
+class ReceivedTraffic(TypedDict):
+    """What became of sent traffic: distinct queries stored, how many are new, and what was left out."""
+
+    queries: int
+    new: int
+    notes: list[str]
+
+
+class ForgottenTraffic(TypedDict):
+    """Number of distinct queries that were deleted."""
+
+    forgotten: int
+
+
+class ReachState(StrEnum):
+    """State of a sample of traffic."""
+
+    ASKING = "asking"
+    ASKED = "asked"
+
+
+class GroupView(TypedDict):
+    """A group of queries by the document of their first hit, with its estimated traffic."""
+
+    group: str
+    traffic: float
+    covered: bool
+
+
+class TrafficReachView(TypedDict):
+    """Share of the traffic that canaries stand for, with its 95 % interval, and the groups with most of it.
+
+    `value` and its ends are null until queries of the sample are answered.
+    """
+
+    retriever: str
+    state: ReachState
+    requested_at: TimeText
+    traffic: int
+    distinct: int
+    head: int
+    """Fewest distinct queries that hold 80 % of the traffic."""
+    sample: int
+    asked: int
+    answered: int
+    value: float | None
+    low: float | None
+    high: float | None
+    covered_groups: int
+    all_groups: int
+    groups: list[GroupView]
+    too_fine: bool
+    """Whether documents are as fine as chunks, so that a grouping should be given."""
+
+
+class SuggestionView(TypedDict):
+    """A query of users that no canary stands for. It carries no expectation; segments are guesses."""
+
+    query: str
+    group: str
+    traffic: float
+    segments: list[str]
+    negative_candidate: bool
+    """Whether its first hit is of low relevance: perhaps no answer exists, and it should be a negative canary."""

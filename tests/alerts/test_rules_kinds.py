@@ -13,7 +13,7 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
 from app.catalog.documents.documents import CheckDocument
-from app.comparison.domain.significance import FEWEST_PAIRS, Difference
+from app.comparison.domain import FEWEST_PAIRS, Difference
 from app.scoring.drops import NO_BASELINE, drop_as_json, drop_from_json, drops, watched_column
 from app.scoring.verdicts import run_verdict
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.annotation.domain.agreement import (
+from app.annotation.domain import (
     FEWEST_ITEMS,
     Level,
     alpha_interval,

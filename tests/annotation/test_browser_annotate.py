@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
-from app.annotation.store import annotations
-from app.annotation.store import tasks as rows
+from app.annotation import store as annotations
+from app.annotation import store as rows
 from app.base.db.engine import Store
 from app.base.values import Answer
 from app.retrievers.domain.retrievers import ProbeQuery

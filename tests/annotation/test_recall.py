@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.annotation import store as rows
 from app.annotation.service import results, tasks
-from app.annotation.store import tasks as rows
 from app.base.db.engine import Store, to_us
 from app.base.jobs.local import at_hand
 from app.base.jobs.values import JobKind

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.annotation.domain.agreement import ConsensusState
-from app.annotation.domain.views import TaskState
-from app.annotation.service import annotating, results, tasks
+from app.annotation.domain import ConsensusState
+from app.annotation.service import results, tasks
 from app.annotation.tables import annotations
+from app.annotation.views import TaskState
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.jobs.local import at_hand
@@ -215,8 +215,8 @@ def test_an_annotation_can_be_changed_and_its_history_stays(store: Store) -> Non
     item = present(desk.next("Ann")["item"])["id"]
     desk.say("Ann", item, 1)
     desk.say("Ann", item, 2)
-    assert annotating.load_item(store, "truth", item, annotator="Ann")["grade"] == 2
-    assert annotating.load_item(store, "truth", item, annotator="Bob")["grade"] is None
+    assert tasks.load_item(store, "truth", item, annotator="Ann")["grade"] == 2
+    assert tasks.load_item(store, "truth", item, annotator="Bob")["grade"] is None
     with store.read() as connection:
         rows = connection.execute(annotations.select().order_by(annotations.c.id)).all()
     assert [(row.grade, row.withdrawn_at is None) for row in rows] == [(1, False), (2, True)]
@@ -229,10 +229,10 @@ def test_undo_brings_back_ones_last_item_and_nobody_elses(store: Store) -> None:
     desk.say("Ann", mine[1], 0)
     desk.say("Bob", present(desk.next("Bob")["item"])["id"], 1)
     for expected in reversed(mine):
-        found = annotating.undo(store, "truth", annotator="Ann", now=desk.world.clock.advance(1))
+        found = tasks.undo(store, "truth", annotator="Ann", now=desk.world.clock.advance(1))
         assert present(found["item"])["id"] == expected
     with pytest.raises(ConflictError, match="no annotation"):
-        annotating.undo(store, "truth", annotator="Ann", now=desk.world.clock())
+        tasks.undo(store, "truth", annotator="Ann", now=desk.world.clock())
     assert results.load_budget(store, "truth")["states"][ConsensusState.GRADED_ONCE] == 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.annotation.service import annotating, results, tasks
+from app.annotation.service import results, tasks
 from app.answers import store as rows
 from app.answers.domain.judges import JudgeOutcome
 from app.answers.service import answering, labels
@@ -30,7 +30,7 @@ def test_people_label_answers_with_their_contexts_and_without_the_verdict(store:
     it.draw()
     view = tasks.load_task(store, "labels")
     assert (view["state"], view["items"], view["scale"]) == ("pooled", 20, "0-1")
-    item = present(annotating.next_item(store, "labels", annotator="Ann")["item"])
+    item = present(tasks.next_item(store, "labels", annotator="Ann")["item"])
     context = present(item["answer"])
     assert context["question"] == "Are all claims of the answer supported by the chunks?"
     assert context["contexts"] == [
@@ -41,7 +41,7 @@ def test_people_label_answers_with_their_contexts_and_without_the_verdict(store:
     assert context["expected_answer"] is None
     assert "1.0" not in str(item)
     with pytest.raises(InvalidInputError, match="at most 1"):
-        annotating.annotate(store, "labels", item["id"], annotator="Ann", grade=2, now=it.it.world.clock())
+        tasks.annotate(store, "labels", item["id"], annotator="Ann", grade=2, now=it.it.world.clock())
 
 
 def test_labels_say_how_far_the_judge_agrees_with_people(store: Store) -> None:
@@ -200,11 +200,11 @@ def test_labels_travel_as_csv(store: Store) -> None:
     it.put()
     it.draw()
     it.label()
-    text = annotating.export_annotations(store, "labels")
+    text = tasks.export_annotations(store, "labels")
     it.put(slug="copy")
     it.draw("copy")
     source = Source(name="labels.csv", lines=lambda: io.StringIO(text))
-    count = annotating.import_annotations(store, "copy", [source], now=it.it.world.clock())
+    count = tasks.import_annotations(store, "copy", [source], now=it.it.world.clock())
     assert count == 20
 
 

@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.annotation.domain.agreement import Coefficient, cohens_kappa, kappa_interval, measure_agreement
-from app.answers.domain.measures import clopper_pearson
-from app.answers.domain.trust import Basis, decide_calibration, estimate_rate, measure_judge, prediction_powered
+from app.annotation.domain import Coefficient, cohens_kappa, kappa_interval, measure_agreement
+from app.answers.domain.trust import (
+    Basis,
+    clopper_pearson,
+    decide_calibration,
+    estimate_rate,
+    measure_judge,
+    prediction_powered,
+)
 
 
 def labels(yes: int, no: int) -> list[bool]:

@@ -14,8 +14,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from app.answers import store as ratings
-from app.answers.domain.judges import Judge, JudgeOutcome, JudgeReply, Prompt
-from app.answers.domain.measures import Draft, build_draft_prompt, read_draft
+from app.answers.domain.judges import Draft, Judge, JudgeOutcome, JudgeReply, Prompt, build_draft_prompt, read_draft
 from app.answers.service.labels import DraftedQueries, draft_queries
 from app.answers.tables import judge_days
 from app.base.db.engine import Store

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.answers.documents import FeedbackRequest
-from app.answers.domain.views import ReceivedFeedback
+from app.answers.domain.judges import ReceivedFeedback
 from app.answers.service import answering
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document

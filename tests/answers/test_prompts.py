@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answers.domain.judges import VERSIONS, AnswerToJudge, Prompt, Question, build_prompt, cache_key
-from app.answers.domain.measures import cost, estimate_tokens
+from app.answers.domain.judges import (
+    VERSIONS,
+    AnswerToJudge,
+    Prompt,
+    Question,
+    build_prompt,
+    cache_key,
+    cost,
+    estimate_tokens,
+)
 
 NONCE = "5f1d9c3ab27e40d8"
 JUDGED = AnswerToJudge(

@@ -13,7 +13,8 @@ from scipy import stats
 
 from app.base.values import Canary, Category, Judgment
 from app.catalog.domain.judgments import Use, is_top_heavy
-from app.comparison.domain.outcomes import (
+from app.comparison.domain import (
+    FEWEST_PAIRS,
     Claim,
     ComparisonOutcome,
     ComparisonVerdict,
@@ -23,11 +24,12 @@ from app.comparison.domain.outcomes import (
     Side,
     common_depth,
     compare,
+    estimate,
+    estimate_all,
     holm,
     pair_canaries,
     primary_measures,
 )
-from app.comparison.domain.significance import FEWEST_PAIRS, estimate, estimate_all
 from app.scoring.measures import cut_batch
 from tests.support.exchangeable_runs import NoisyRetriever, compare_batches, outcomes
 

@@ -17,7 +17,7 @@ from app.comparison.documents import (
     exclusion_sentence,
     headline,
 )
-from app.comparison.domain.outcomes import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
+from app.comparison.domain import Claim, ComparisonOutcome, ComparisonVerdict, Depth, Exclusion, Side, compare
 
 DEPTH = Depth(k=5, m=10, equal=True)
 

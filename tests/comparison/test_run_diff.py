@@ -10,8 +10,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Outcome, Verdict
-from app.comparison.domain.outcomes import Change, RunSide, pair_up
-from app.comparison.domain.significance import paired_difference, randomisation_test
+from app.comparison.domain import Change, RunSide, pair_up, paired_difference, randomisation_test
 from app.comparison.service import comparisons
 from app.runs.service import rescoring
 from app.scoring.rankings import rbo

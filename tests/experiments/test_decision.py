@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.comparison.domain.outcomes import Side
-from app.experiments.domain.experiments import (
+from app.comparison.domain import Side
+from app.experiments.domain import (
     ArmCounts,
     ExperimentDecision,
     ExperimentPlan,

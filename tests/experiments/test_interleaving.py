@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.comparison.domain.outcomes import Side
-from app.experiments.domain.experiments import radius
-from app.experiments.domain.interleaving import (
-    MergedHit,
-    Preferences,
-    credit_clicks,
-    estimate_preference,
-    interleave,
-)
+from app.comparison.domain import Side
+from app.experiments.domain import MergedHit, Preferences, credit_clicks, estimate_preference, interleave, radius
 
 RANKINGS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 

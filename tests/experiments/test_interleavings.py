@@ -9,10 +9,9 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
-from app.comparison.domain.outcomes import Side
+from app.comparison.domain import Side
 from app.experiments.documents import Click, InterleavingDocument, ListsRequest
-from app.experiments.domain.experiments import ExperimentState
-from app.experiments.domain.interleaving import Preferences, decide_preference
+from app.experiments.domain import ExperimentState, Preferences, decide_preference
 from app.experiments.service import experiments
 from tests.support.api_service import Api, api
 

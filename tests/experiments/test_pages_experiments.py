@@ -8,9 +8,9 @@ import pytest
 
 from app.base.api.keys import Scope
 from app.base.web import rendering
-from app.experiments.domain.experiments import RateDifference
-from app.experiments.domain.views import ExperimentLook
+from app.experiments.domain import RateDifference
 from app.experiments.pages import HEIGHT, WIDTH, draw_intervals
+from app.experiments.views import ExperimentLook
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
 

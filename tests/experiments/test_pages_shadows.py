@@ -9,9 +9,9 @@ import pytest
 
 from app.annotation.service import tasks
 from app.base.api.keys import Scope
-from app.experiments.domain.views import ShadowHour
 from app.experiments.pages import HEIGHT, WIDTH, draw_overlap
-from app.experiments.service import promotions
+from app.experiments.service.shadows import draw_pairs
+from app.experiments.views import ShadowHour
 from tests.support.api_service import Api, api, bearer
 from tests.support.html_pages import Page
 
@@ -56,7 +56,7 @@ def drawn(service: Api) -> None:
     store = service.service.store
     with store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    promotions.draw_pairs(store, task.id, now=datetime.now(UTC))
+    draw_pairs(store, task.id, now=datetime.now(UTC))
 
 
 def test_a_shadow_shows_its_figures_and_the_queries_that_differ(service: Api) -> None:
@@ -137,7 +137,7 @@ def test_a_key_that_may_only_read_sees_no_query_of_disputed_pairs(service: Api) 
     store = service.service.store
     with store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    promotions.draw_pairs(store, task.id, now=datetime.now(UTC))
+    draw_pairs(store, task.id, now=datetime.now(UTC))
     item = service.get("/v1/tasks/sides/next", annotator="Ann")["item"]
     for annotator, grade in (("Ann", 0), ("Bob", 2)):
         service.put(f"/v1/tasks/sides/items/{item['id']}/annotation", {"grade": grade, "annotator": annotator})

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.comparison.domain.outcomes import ComparisonVerdict
-from app.experiments.domain.experiments import RateDifference
-from app.experiments.domain.promotion import (
+from app.comparison.domain import ComparisonVerdict
+from app.experiments.domain import (
     ExposureEvidence,
     Gate,
     GateName,
@@ -16,6 +15,7 @@ from app.experiments.domain.promotion import (
     OfflineEvidence,
     PromotionDecision,
     PromotionState,
+    RateDifference,
     Waiver,
     decide_promotion,
 )

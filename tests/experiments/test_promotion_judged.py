@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from app.annotation.documents import TaskDocument
-from app.annotation.service import annotating, tasks
+from app.annotation.service import tasks
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.experiments.documents import PromotionDocument
-from app.experiments.domain.promotion import Gate, GateName, GateResult
-from app.experiments.service import promotions
+from app.experiments.domain import Gate, GateName, GateResult
+from app.experiments.service import experiments
 from tests.support.answered_world import JUDGE, Answered, answered_world, answers_page
 
 KEYS = [f"q{number:03}" for number in range(110)]
@@ -39,7 +39,7 @@ class Judged:
         judged = cls(it=it)
         judged.run("current", LIES)
         wish = {"slug": "candidate", "current": "current", "candidate": "candidate"}
-        promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ada", now=it.world.clock())
+        experiments.put_promotion(store, parse_document(PromotionDocument, wish), by="ada", now=it.world.clock())
         return judged
 
     def run(self, check: str, lies: set[str]) -> None:
@@ -58,16 +58,16 @@ class Judged:
         with store.read() as connection:
             task = tasks.find_task(connection, document.slug)
         labels.draw_labels(store, world.vault, self.it.judge, task.id, clock=world.clock)
-        found = annotating.next_item(store, document.slug, annotator="Ann")
+        found = tasks.next_item(store, document.slug, annotator="Ann")
         while (item := found["item"]) is not None:
             grade = int(item["query"] not in LIES)
             now = world.clock.advance(1)
-            found = annotating.annotate(store, document.slug, item["id"], annotator="Ann", grade=grade, now=now)
+            found = tasks.annotate(store, document.slug, item["id"], annotator="Ann", grade=grade, now=now)
         labels.calibrate(store, task.id, now=world.clock())
 
     def gate(self) -> Gate:
         """Return the gate of the judge."""
-        found = promotions.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
+        found = experiments.load_promotion(self.it.world.store, "candidate", now=self.it.world.clock())
         return next(gate for gate in found["gates"] if gate.gate is GateName.JUDGE)
 
 
@@ -92,5 +92,5 @@ def test_worse_answers_fail_the_gate_of_a_confirmed_judge(judged: Judged) -> Non
         judged.confirm(question)
     judged.run("candidate", {*LIES, *KEYS[:80]})
     assert judged.gate().result is GateResult.FAIL, judged.gate().reason
-    found = promotions.load_promotion(judged.it.world.store, "candidate", now=judged.it.world.clock())
+    found = experiments.load_promotion(judged.it.world.store, "candidate", now=judged.it.world.clock())
     assert found["state"] == "stopped"

@@ -13,9 +13,9 @@ from app.base.jobs.values import JobKind
 from app.base.values import Answer, Outcome
 from app.catalog.service.references import API
 from app.definitions.service import applying
+from app.experiments import store as rows
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
 from app.experiments.service import shadows
-from app.experiments.store import shadows as rows
 from app.operation.service import retention
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import Crash, answered, failed, hits

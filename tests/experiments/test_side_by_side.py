@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
+from app.annotation import store as annotations
+from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.domain.agreement import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
-from app.annotation.domain.views import NextItem
-from app.annotation.service import annotating, results, tasks
-from app.annotation.store import annotations
-from app.annotation.store import tasks as rows
-from app.annotation.store.annotations import PairItem
+from app.annotation.domain import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
+from app.annotation.service import results, tasks
+from app.annotation.store import PairItem
+from app.annotation.views import NextItem
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.service.references import API
 from app.definitions.service import applying
 from app.experiments.documents import HitDocument, ShadowDocument, ShadowPair
-from app.experiments.domain.interleaving import ComparedPair, count_preferences
-from app.experiments.service import promotions, shadows
+from app.experiments.domain import ComparedPair, count_preferences
+from app.experiments.service import shadows
 from tests.support.present import present
 from tests.support.world import World, canary, documents, page
 
@@ -83,11 +83,11 @@ def compared(world: World, **more: Any) -> None:
 def draw(world: World) -> None:
     with world.store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    promotions.draw_pairs(world.store, task.id, now=world.clock())
+    shadows.draw_pairs(world.store, task.id, now=world.clock())
 
 
 def next_of(world: World, annotator: str = "Ann") -> NextItem:
-    return annotating.next_item(world.store, "sides", annotator=annotator)
+    return tasks.next_item(world.store, "sides", annotator=annotator)
 
 
 def sides(world: World) -> dict[str, PairItem]:
@@ -97,7 +97,7 @@ def sides(world: World) -> dict[str, PairItem]:
 
 
 def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem:
-    return annotating.annotate(
+    return tasks.annotate(
         world.store, "sides", item, annotator=annotator, grade=grade, seconds=4.0, now=world.clock.advance(1)
     )
 
@@ -146,7 +146,7 @@ def test_undo_gives_the_pair_back(world: World) -> None:
     compared(world)
     first = present(next_of(world)["item"])
     say(world, first["id"], LEFT)
-    back = annotating.undo(world.store, "sides", annotator="Ann", now=world.clock.advance(1))
+    back = tasks.undo(world.store, "sides", annotator="Ann", now=world.clock.advance(1))
     assert present(back["item"])["id"] == first["id"]
 
 
@@ -174,8 +174,8 @@ def test_pairs_have_no_judgments_to_adopt_no_recall_and_no_import(world: World) 
     with pytest.raises(ConflictError, match="not of chunks"):
         results.load_recall(world.store, "sides")
     with pytest.raises(ConflictError, match="compared on its page"):
-        annotating.import_annotations(world.store, "sides", [], now=world.clock())
-    exported = annotating.export_annotations(world.store, "sides").splitlines()
+        tasks.import_annotations(world.store, "sides", [], now=world.clock())
+    exported = tasks.export_annotations(world.store, "sides").splitlines()
     assert (len(exported), exported[1].startswith(",pair-"), exported[1].endswith(",Ann,0")) == (2, True, True)
 
 

@@ -9,8 +9,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError, NotFoundError
 from app.base.values import Outcome
-from app.comparison.domain.outcomes import Change
-from app.comparison.domain.significance import FEWEST_PAIRS, mean_interval, paired_difference
+from app.comparison.domain import FEWEST_PAIRS, Change, mean_interval, paired_difference
 from app.records.domain import FullReport
 from app.records.service import results
 from app.reports.documents.report_measures import ERR_SCALE, INTERVAL_NOTE

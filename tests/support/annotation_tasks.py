@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
-from app.annotation.domain.views import NextItem, TaskDetail
-from app.annotation.service import annotating, tasks
-from app.annotation.store import tasks as rows
-from app.annotation.store.tasks import ItemRow
+from app.annotation.service import tasks
+from app.annotation.store import ItemRow
+from app.annotation.views import NextItem, TaskDetail
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer, Outcome, Ranking
@@ -133,14 +133,12 @@ class Desk:
 
     def next(self, annotator: str) -> NextItem:
         """Look at the next item of an annotator."""
-        return annotating.next_item(self.store, "truth", annotator=annotator)
+        return tasks.next_item(self.store, "truth", annotator=annotator)
 
     def say(self, annotator: str, token: str, grade: int | None, seconds: float | None = 4.0) -> NextItem:
         """Annotate an item."""
         now = self.world.clock.advance(5)
-        return annotating.annotate(
-            self.store, "truth", token, annotator=annotator, grade=grade, seconds=seconds, now=now
-        )
+        return tasks.annotate(self.store, "truth", token, annotator=annotator, grade=grade, seconds=seconds, now=now)
 
     def work_through(self, annotator: str, *, flip: int = 0) -> list[str]:
         """Grade everything that is left for an annotator: texts 0 to 4 are relevant; every `flip`th one is wrong."""

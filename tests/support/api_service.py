@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from app.alerts.service.views import Links
+from app.annotation import store as tasks
 from app.annotation.service import results
 from app.annotation.service import tasks as pooling
-from app.annotation.store import tasks
-from app.annotation.store.tasks import ItemRow, TaskRow
+from app.annotation.store import ItemRow, TaskRow
 from app.base.api import keys
 from app.base.api.keys import Scope
 from app.base.values import Answer, Outcome, Ranking

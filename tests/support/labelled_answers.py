@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.annotation import store as task_rows
 from app.annotation.documents import TaskDocument
-from app.annotation.service import annotating, tasks
-from app.annotation.store import tasks as task_rows
-from app.annotation.store.tasks import TaskRow
+from app.annotation.service import tasks
+from app.annotation.store import TaskRow
 from app.answers import store as calibrations
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
@@ -68,12 +68,12 @@ class Labelled:
     def label(self, annotator: str = "Ann", *, wrong: int = 0, most: int = 1_000) -> int:
         """Label what is left by the truth, the first `wrong` against it; returns how many there were."""
         count = 0
-        found = annotating.next_item(self.store, "labels", annotator=annotator)
+        found = tasks.next_item(self.store, "labels", annotator=annotator)
         while (item := found["item"]) is not None and count < most:
             yes = item["query"] not in self.lies
             grade = int(yes if count >= wrong else not yes)
             now = self.it.world.clock.advance(1)
-            found = annotating.annotate(self.store, "labels", item["id"], annotator=annotator, grade=grade, now=now)
+            found = tasks.annotate(self.store, "labels", item["id"], annotator=annotator, grade=grade, now=now)
             count += 1
         labels.calibrate(self.store, self.task().id, now=self.it.world.clock())
         return count

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from app.annotation.documents import TaskDocument
-from app.annotation.service import annotating, tasks
+from app.annotation.service import tasks
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.experiments.documents import (
@@ -15,8 +15,8 @@ from app.experiments.documents import (
     ShadowPair,
     UnitOutcome,
 )
-from app.experiments.domain.experiments import assign_arm
-from app.experiments.service import experiments, promotions, shadows
+from app.experiments.domain import assign_arm
+from app.experiments.service import experiments, shadows
 from tests.support.world import World
 
 _ARMS = [{"name": "vector", "share": 0.5}, {"name": "hybrid", "share": 0.5}]
@@ -39,7 +39,7 @@ def make_experiment(store: Store, check: str, *, now: datetime) -> None:
         ]
         experiments.receive_outcomes(store, "search", outcomes, now=at)
     wish = {"slug": "hybrid", "current": check, "candidate": check, "experiment": "search"}
-    promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
+    experiments.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
 
 
 def make_shadow(world: World, suite: str) -> None:
@@ -64,7 +64,7 @@ def make_shadow(world: World, suite: str) -> None:
     tasks.request_pool(store, "sides", now=now)
     with store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    promotions.draw_pairs(store, task.id, now=now)
-    item = annotating.next_item(store, "sides", annotator="Ann")["item"]
+    shadows.draw_pairs(store, task.id, now=now)
+    item = tasks.next_item(store, "sides", annotator="Ann")["item"]
     if item is not None:
-        annotating.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)
+        tasks.annotate(store, "sides", item["id"], annotator="Ann", grade=2, seconds=4.0, now=now)

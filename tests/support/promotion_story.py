@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from app.annotation.domain.agreement import hash_share
+from app.annotation.domain import hash_share
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
 from app.base.values import Answer
-from app.comparison.domain.views import ComparisonView
 from app.comparison.service import comparisons
+from app.comparison.views import ComparisonView
 from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
-from app.experiments.domain.experiments import assign_arm
-from app.experiments.domain.promotion import GateName
-from app.experiments.domain.views import ExperimentDetail, PromotionView
-from app.experiments.service import experiments, promotions
+from app.experiments.domain import GateName, assign_arm
+from app.experiments.service import experiments
+from app.experiments.views import ExperimentDetail, PromotionView
 from app.retrievers.domain.retrievers import ProbeQuery
 from tests.support.fakes import answered, hits
 from tests.support.world import RETRIEVER, World, canary, page
@@ -62,14 +61,14 @@ def tell_story(store: Store) -> Story:
     experiments.put_experiment(store, document, by="ana", now=now)
     _expose(store, world)
     wish = {"slug": "hybrid", "current": "vector", "candidate": "hybrid", "experiment": NAME}
-    promotions.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
+    experiments.put_promotion(store, parse_document(PromotionDocument, wish), by="ana", now=now)
     reason = "over 100 answers the judge sees little difference, and people have not confirmed it yet"
-    promotions.waive_gate(store, "hybrid", GateName.JUDGE, reason=reason, by="ana", now=now)
+    experiments.waive_gate(store, "hybrid", GateName.JUDGE, reason=reason, by="ana", now=now)
     later = now + timedelta(days=30)
     return Story(
         comparison=comparisons.compare_references(store, "check:vector", "check:hybrid").view,
         experiment=experiments.load_experiment(store, NAME, now=later),
-        promotion=promotions.load_promotion(store, "hybrid", now=later),
+        promotion=experiments.load_promotion(store, "hybrid", now=later),
     )
 
 

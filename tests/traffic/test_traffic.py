@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.annotation.domain.views import ReachState
-from app.annotation.store import tasks as task_rows
+from app.annotation import store as task_rows
 from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
 from app.base.documents.texts import Source
 from app.base.documents.validation_messages import parse_document
@@ -29,6 +28,7 @@ from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic
 from app.traffic import store as rows
 from app.traffic.documents import Grouping, normalise_query, read_traffic
+from app.traffic.domain import ReachState
 from app.traffic.tables import traffic_parts, traffic_queries
 from tests.support.fakes import answered, hits
 from tests.support.present import present

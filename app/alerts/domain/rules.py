@@ -36,7 +36,7 @@ from app.base.values import (
     RuleKind,
     Severity,
 )
-from app.comparison.domain.significance import Difference
+from app.comparison.domain import Difference
 from app.retrievers.domain.probe_failures import FailureSummary
 
 

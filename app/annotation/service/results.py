@@ -8,18 +8,28 @@ from typing import Final
 
 import numpy as np
 
+from app.annotation import store as annotations
+from app.annotation import store as pair_items
+from app.annotation import store as tasks
 from app.annotation.documents import GradedItem, TaskDocument, adopt_judgments
-from app.annotation.domain.agreement import (
+from app.annotation.domain import (
+    PACE_OF,
     Consensus,
     ConsensusState,
+    QueryGrades,
+    SampledStratum,
     are_sides_disputed,
+    estimate_recall,
     is_disputed,
     measure_agreement,
+    pace,
     reach_consensus,
     reach_preference,
+    recall_frame,
 )
-from app.annotation.domain.pooling import PACE_OF, QueryGrades, SampledStratum, estimate_recall, pace, recall_frame
-from app.annotation.domain.views import (
+from app.annotation.service.tasks import find_task, items_by_chunk, require_grade, require_item
+from app.annotation.store import AnnotationRow, ItemRow, PairItem, RecallEstimate, TaskCanary, TaskRow, defer_results
+from app.annotation.views import (
     AdoptedCanary,
     AdoptionView,
     AgreementView,
@@ -30,12 +40,6 @@ from app.annotation.domain.views import (
     LeftOutCanary,
     RecallView,
 )
-from app.annotation.service.annotating import require_grade, require_item
-from app.annotation.service.tasks import find_task, items_by_chunk
-from app.annotation.store import annotations, tasks
-from app.annotation.store import annotations as pair_items
-from app.annotation.store.annotations import AnnotationRow, PairItem
-from app.annotation.store.tasks import ItemRow, RecallEstimate, TaskCanary, TaskRow, defer_results
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError

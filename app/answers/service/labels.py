@@ -13,19 +13,27 @@ from typing import Final
 
 import numpy as np
 
+from app.annotation import store as annotations
+from app.annotation import store as rows
 from app.annotation.documents import DrawnAnswersDocument, TaskDocument
-from app.annotation.domain.pooling import PoolItem, text_key
+from app.annotation.domain import PoolItem, text_key
 from app.annotation.service.results import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
-from app.annotation.store import annotations
-from app.annotation.store import tasks as rows
-from app.annotation.store.annotations import AnswerItem, DrawnAnswer
-from app.annotation.store.tasks import TaskRow, defer_results
+from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results
 from app.answers import store as calibrations
 from app.answers import store as draws
 from app.answers import store as ratings
-from app.answers.domain.judges import VERSIONS, AnswerToJudge, AskJudge, Judge, JudgeOutcome, Question
-from app.answers.domain.measures import Draft, build_draft_prompt, read_draft
+from app.answers.domain.judges import (
+    VERSIONS,
+    AnswerToJudge,
+    AskJudge,
+    Draft,
+    Judge,
+    JudgeOutcome,
+    Question,
+    build_draft_prompt,
+    read_draft,
+)
 from app.answers.domain.trust import (
     CalibrationBody,
     CalibrationView,
@@ -43,13 +51,7 @@ from app.answers.domain.trust import (
     pad_answer,
     trust_sentences,
 )
-from app.answers.service.judging import (
-    BLOCK,
-    JudgeInUse,
-    contexts_of,
-    day_of,
-    load_judge,
-)
+from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
 from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
@@ -333,8 +335,8 @@ def draft_queries(
     places = np.random.default_rng(seed).permutation(len(texts))[:number]
     drawn = [texts[int(place)] for place in places]
     drafts: list[tuple[str, Draft]] = []
-    for start in range(0, len(drawn), BLOCK):
-        block = drawn[start : start + BLOCK]
+    for start in range(0, len(drawn), QUESTIONS_BLOCK):
+        block = drawn[start : start + QUESTIONS_BLOCK]
         prompts = [build_draft_prompt(text, secrets.token_hex(8)) for _, text in block]
         replies, affordable = judge.collect_replies(prompts)
         read = {place: read_draft(reply) for place, reply in sorted(replies.items())}

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from app.annotation.store import tasks
-from app.answers.domain.measures import answer_measures
+from app.annotation import store as tasks
+from app.answers.domain.judges import answer_measures
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
 from app.base.documents.fields import Document
 from app.base.documents.validation_messages import parse_document

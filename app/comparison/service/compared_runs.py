@@ -1,23 +1,35 @@
-"""Runs with their results, read to be compared; and the comparison that pages, API, CLI and diffs share."""
+"""Runs with their results, read to be compared; the comparison that pages, API, CLI and diffs share; and its decision.
 
+Reports of the gate, a saved one and that of now, hold scores and no matches: both are compared at the deepest cut-off,
+up to 10, that both were computed for.
+"""
+
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from hashlib import sha256
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.base.db.engine import Connection
 from app.base.errors import ConflictError
-from app.base.values import Canary, Verdict
+from app.base.values import Canary, Category, Judgment, Outcome, Verdict
 from app.catalog.domain.judgments import Use
 from app.catalog.service.references import find_run
 from app.catalog.service.snapshots import is_self_judged
 from app.catalog.store import definitions
-from app.comparison.domain.outcomes import (
+from app.comparison.documents import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
+from app.comparison.domain import (
     COVERAGE,
+    CategoryOutcome,
     ComparisonOutcome,
+    Decided,
+    Decision,
     Depth,
+    Estimate,
+    Floats,
     Members,
     Pairing,
     common_depth,
@@ -25,17 +37,15 @@ from app.comparison.domain.outcomes import (
     pair_canaries,
     primary_measures,
 )
-from app.comparison.domain.views import RunOutline
+from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss, RunOutline
 from app.records.documents import view_of
 from app.records.service import score_details
 from app.records.store import results
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
 from app.scoring.matching import Match, match
-from app.scoring.measures import Measure, mean_name, parse_measure, scores_at_depth
+from app.scoring.measures import CUTOFFS, Measure, mean_name, parse_measure, scores_at_depth
 from app.scoring.runs import RunInputs
-
-Floats = NDArray[np.float64]
 
 HEALTH_SCORE: Final = "health_score"
 _WHOLE: Final = {"MRR": "RR", "MAP": "AP", "duplicate_ratio": "duplicate_ratio"}
@@ -215,3 +225,186 @@ def _columns(connection: Connection, run: ComparedRun, places: Sequence[int], re
 def _mean_of(name: str) -> str:
     """Return the name of the mean of a measure of a cut ranking."""
     return f"M{name}" if name.startswith("AP@") else mean_name(parse_measure(name))
+
+
+Report = Mapping[str, Any]
+
+_DEEPEST: Final = 10
+_DIGITS: Final = 16
+
+
+def expectation_digest(canary: Canary) -> str:
+    """Return a digest of what a canary asks and expects; "" where nothing is expected. The order does not matter."""
+    if not canary.expects:
+        return ""
+    judgments = sorted(json.dumps([one.id, one.document, one.text, one.grade]) for one in canary.judgments)
+    return sha256(json.dumps([canary.query, judgments]).encode()).hexdigest()[:_DIGITS]
+
+
+def decide_reports(before: Report, now: Report, use: Use = Use.GENERAL) -> ComparisonDecision | None:
+    """Decide what changed between two reports of one check; None where they cannot be compared at all.
+
+    `use` is that of the check, whose measure comes first.
+
+    They cannot where the measures are of other versions, where no cut-off is in both, where the suite changed and the
+    older report does not say what its canaries expected, and where its results are not those of a report.
+    """
+    if not all(map(_is_result, before["results"])):
+        return None
+    if before["run"].get("measures_version") != now["run"].get("measures_version"):
+        return None
+    digests = _digests(before), _digests(now)
+    if before["run"].get("suite_hash") == now["run"].get("suite_hash"):
+        digests = digests[1] or digests[0], digests[1] or digests[0]
+    elif None in digests:
+        return None
+    depth = _depth(before["results"], now["results"])
+    if depth is None:
+        return None
+    names = _names(now["results"], depth)
+    pairing = pair_canaries(_members(before, digests[0]), _members(now, digests[1]))
+    old, new = (
+        _report_columns(report["results"], [pair[side] for pair in pairing.places], names)
+        for side, report in enumerate((before, now))
+    )
+    outcome = compare(
+        old, new, primaries=primary_measures(depth, use), categories=_rows_of_categories(now["results"], pairing)
+    )
+    return decision_shape(outcome, pairing, depth, BEFORE_AND_NOW)
+
+
+def same_expectations(before: Report, now: Mapping[str, str]) -> set[str] | None:
+    """Return the keys of canaries that a saved report expects the same of as `now`; None = the report does not say."""
+    digests = _digests(before)
+    return None if digests is None else {key for key, digest in digests.items() if now.get(key) == digest}
+
+
+def _digests(report: Report) -> Mapping[str, str] | None:
+    """Return the digests of a report's canaries by key; None = it was saved by a release that wrote none."""
+    found = report.get("expectations")
+    return found if isinstance(found, Mapping) and all(isinstance(one, str) for one in found.values()) else None
+
+
+def _depth(before: Sequence[Report], now: Sequence[Report]) -> Depth | None:
+    """Return the depth both reports were computed for: the deepest NDCG that some canary has in each."""
+    common = [
+        cut
+        for cut in CUTOFFS
+        if cut <= _DEEPEST
+        and all(any(_score(one, f"NDCG@{cut}") is not None for one in side) for side in (before, now))
+    ]
+    ks = [one["k"] for side in (before, now) for one in side[:1]]
+    if not common or len(ks) < 2:  # noqa: PLR2004 - one of each
+        return None
+    m = max(common)
+    return Depth(k=min(*ks, m), m=m, equal=False)
+
+
+def _members(report: Report, digests: Mapping[str, str] | None) -> Members:
+    results = report["results"]
+    canaries = [
+        Canary(
+            key=one["key"],
+            query=one["query"],
+            category=Category(one["category"]),
+            judgments=_expected(digests, one),
+        )
+        for one in results
+    ]
+    return Members(canaries=canaries, measured=[one["outcome"] == Outcome.OK for one in results])
+
+
+def _expected(digests: Mapping[str, str] | None, result: Report) -> tuple[Judgment, ...]:
+    """Return one judgment that stands for all of a canary's: equal where they are; none where nothing is expected."""
+    digest = result["key"] if digests is None else digests.get(result["key"], "")
+    return (Judgment(id=digest),) if digest else ()
+
+
+def _is_result(result: Any) -> bool:
+    """Whether a saved result has what a comparison reads."""
+    known = isinstance(result, Mapping) and isinstance(result.get("measures"), Mapping)
+    return (
+        known
+        and isinstance(result.get("query"), str)
+        and isinstance(result.get("k"), int)
+        and result.get("outcome") in list(Outcome)
+        and result.get("category") in list(Category)
+    )
+
+
+def _names(results: Sequence[Report], depth: Depth) -> Mapping[str, str]:
+    """Return the measures of the top hits down to a depth: names of single canaries by the names of their means."""
+    measures = [parse_measure(name) for name in dict.fromkeys(name for one in results for name in one["measures"])]
+    cut = {mean_name(measure): str(measure) for measure in measures if measure.k is not None and measure.k <= depth.m}
+    return {**cut, COVERAGE: f"Hit@{depth.k}"}
+
+
+def _report_columns(results: Sequence[Report], places: Sequence[int], names: Mapping[str, str]) -> dict[str, Floats]:
+    """Return the scores of these canaries by the names of means; NaN = undefined."""
+    chosen = [results[place] for place in places]
+    return {mean: _column(chosen, name) for mean, name in names.items()}
+
+
+def _column(results: Sequence[Report], name: str) -> Floats:
+    return np.array([np.nan if (score := _score(one, name)) is None else score for one in results], dtype=np.float64)
+
+
+def _score(result: Report, name: str) -> float | None:
+    score = result.get("measures", {}).get(name)
+    return float(score) if isinstance(score, int | float) and math.isfinite(score) else None
+
+
+def _rows_of_categories(results: Sequence[Report], pairing: Pairing) -> dict[str, Any]:
+    rows: dict[str, list[int]] = {}
+    for row, (_, place) in enumerate(pairing.places):
+        rows.setdefault(results[place]["category"], []).append(row)
+    return {name: np.array(members, dtype=np.intp) for name, members in sorted(rows.items())}
+
+
+_KEYS: Final = 20
+"""Number of canaries that are named for each reason why they are not compared."""
+
+
+def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, names: SideNames) -> ComparisonDecision:
+    """Return the view of a comparison's decision."""
+    return {
+        "verdict": outcome.verdict,
+        "sentence": headline(outcome, names),
+        "cautions": _cautions(outcome, depth, names),
+        "canaries": outcome.pairs,
+        "excluded": [
+            {
+                "reason": reason,
+                "canaries": len(keys),
+                "keys": list(keys[:_KEYS]),
+                "sentence": exclusion_sentence(reason, keys, names),
+            }
+            for reason, keys in pairing.excluded.items()
+        ],
+        "k": depth.k,
+        "depth": depth.m,
+        "primary": _decided(outcome.decisions),
+        "exploratory": [_measure(one) for one in outcome.exploratory],
+        "by_category": [_category(one, depth, names) for one in outcome.categories],
+    }
+
+
+def _cautions(outcome: Decided, depth: Depth, names: SideNames) -> list[RecallLoss]:
+    return [
+        view_of(RecallLoss, one, rounding=True, sentence=caution_sentence(one, names))
+        for one in outcome.cautions(depth)
+    ]
+
+
+def _category(one: CategoryOutcome, depth: Depth, names: SideNames) -> ComparedCategory:
+    measures, cautions = _decided(one.decisions), _cautions(one, depth, names)
+    return view_of(ComparedCategory, one, canaries=one.pairs, measures=measures, cautions=cautions)
+
+
+def _decided(decisions: Sequence[Decision]) -> list[ComparedMeasure]:
+    return [_measure(one.estimate, one) for one in decisions]
+
+
+def _measure(estimate: Estimate, decision: Decision | None = None) -> ComparedMeasure:
+    decided = decision or dict.fromkeys(("corrected_p", "claim", "winner"))
+    return view_of(ComparedMeasure, estimate, decided, rounding=True, canaries=estimate.pairs)

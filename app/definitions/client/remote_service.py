@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from typing_extensions import TypedDict
 
-from app.annotation.domain.views import CorpusView, ReceivedTraffic, SuggestionView, TrafficView
+from app.annotation.views import CorpusView
 from app.base.addresses import AddressPolicy
 from app.base.errors import (
     CoalmineError,
@@ -23,9 +23,10 @@ from app.base.errors import (
 )
 from app.base.net.transfer import Request, Response, header_line
 from app.base.net.transport import send_one
-from app.comparison.domain.views import ComparisonPage
+from app.comparison.views import ComparisonPage
 from app.definitions.client.trials import Trial
 from app.diagnosis.domain.views import QualityReport, ReanchorDecision, ReanchorView
+from app.traffic.domain import ReceivedTraffic, SuggestionView, TrafficView
 
 ANY_ADDRESS = AddressPolicy(name="server", deny_private=False)
 TIMEOUT_SECONDS = 120.0

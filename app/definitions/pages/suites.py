@@ -15,7 +15,6 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.annotation.domain.views import ReachState
 from app.base.api.deps import StoreDep
 from app.base.api.requests import expensive
 from app.base.db.engine import Store
@@ -35,6 +34,7 @@ from app.records.service import runs
 from app.records.service.runs import CanaryFilter, load_suite_recalls
 from app.scoring.suites import size_advice
 from app.traffic import service as reach
+from app.traffic.domain import ReachState
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 

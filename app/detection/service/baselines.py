@@ -22,7 +22,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
 from app.catalog.store import definitions, suites
 from app.catalog.store.definitions import Definition
-from app.comparison.domain.significance import Difference
+from app.comparison.domain import Difference
 from app.detection import store as rows
 from app.detection.domain.decision import warming_note, warming_summary
 from app.detection.domain.evidence import FULL_RUNS, IDENTICAL_RUNS

@@ -1,57 +1,92 @@
-"""Experiments: created, changed by beginning an epoch, listed, archived with their units deleted."""
+"""Experiments, interleavings and promotions: defined, told of what units did, read with their decision, ended.
+
+An experiment that changes begins an epoch; a promotion holds a candidate to gates of which an experiment is the last.
+"""
 
 import hashlib
 import hmac
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from app.alerts import store as alerts
+from app.alerts.domain.state import OPEN, AlertState
+from app.answers.domain.judges import AnswerView, Question
+from app.answers.service.answering import answers_of_run
 from app.base.db.engine import Connection, Store, to_us
-from app.base.errors import ConflictError, InvalidInputError, Problem, require_found
-from app.comparison.domain.outcomes import Side
+from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
+from app.base.texts import percent_text, ratio_text
+from app.base.values import Severity
+from app.catalog.service.references import find_check
+from app.comparison.domain import Estimate, Side, estimate
+from app.comparison.service import comparisons
+from app.experiments import store as experiments
 from app.experiments.documents import (
     Click,
     ExperimentDocument,
     Exposure,
     InterleavingDocument,
     ListsRequest,
+    PromotionDocument,
     UnitOutcome,
 )
-from app.experiments.domain.experiments import (
+from app.experiments.domain import (
+    USUAL_POWER,
     ArmCounts,
     ExperimentDecision,
+    ExperimentState,
+    ExposureEvidence,
+    GateName,
+    JudgeEvidence,
     Look,
+    Margin,
+    OfflineEvidence,
+    PreferenceDecision,
+    Preferences,
     RateDifference,
+    Waiver,
     assign_arm,
     count_exposed,
     count_pending,
     decide_experiment,
+    decide_preference,
+    decide_promotion,
+    detectable_difference,
     estimate_difference,
+    interleave,
     log_mismatch_evidence,
     make_looks,
     thin_looks,
 )
-from app.experiments.domain.interleaving import PreferenceDecision, Preferences, decide_preference, interleave
-from app.experiments.domain.views import (
+from app.experiments.store import (
+    ClickRow,
+    CountRow,
+    EpochRow,
+    ExperimentRow,
+    InterleavingRow,
+    PromotionRow,
+    UnitRow,
+)
+from app.experiments.views import (
     ArmView,
+    CriticalAlert,
     EpochView,
     ExperimentDetail,
     ExperimentLook,
     ExperimentView,
     InterleavingView,
     MergedList,
+    PromotionView,
     ReceivedClicks,
     ReceivedExposures,
     ReceivedOutcomes,
 )
-from app.experiments.store import experiments
-from app.experiments.store.experiments import ClickRow, CountRow, EpochRow, ExperimentRow, InterleavingRow, UnitRow
 from app.records import documents as shapes
-from app.records.documents import view_of
+from app.records.documents import time_text, view_of
 
 _SALT_BYTES: Final = 16
 _BLOCK: Final = 2_000
@@ -406,3 +441,188 @@ def _view(row: InterleavingRow) -> InterleavingView:
         prefer_b=row.preferences.b,
         difference=None if found is None else RateDifference(value=found.value, low=found.low, high=found.high),
     )
+
+
+def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: datetime, only_new: bool = False) -> bool:
+    """Create a promotion or change it, which forgets its waivers; whether it is new.
+
+    Raises InvalidInputError where it names what does not exist; with `only_new` ConflictError wherever there is one.
+    """
+    with store.write() as connection:
+        _require_references(connection, document)
+        body = document.data()
+        if experiments.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
+            return True
+        if only_new:
+            raise ConflictError(f"there is a promotion '{document.slug}' already")
+        promotion = _find_promotion(connection, document.slug)
+        if promotion.document != document:
+            experiments.change_promotion(connection, promotion.id, body)
+        return False
+
+
+def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
+    """Return a promotion with its gates. Raises NotFoundError."""
+    with store.read() as connection:
+        promotion = _find_promotion(connection, slug)
+        waivers = experiments.list_waivers(connection, promotion.id)
+    return _view_promotion(store, promotion, waivers, now=now)
+
+
+def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime) -> list[PromotionView]:
+    """List promotions by slug, those behind `after`, each with its gates."""
+    with store.read() as connection:
+        found = [
+            (one, experiments.list_waivers(connection, one.id))
+            for one in experiments.list_promotions(connection, after=after, limit=limit)
+        ]
+    return [_view_promotion(store, promotion, waivers, now=now) for promotion, waivers in found]
+
+
+def delete_promotion(store: Store, slug: str) -> None:
+    """Delete a promotion. Raises NotFoundError."""
+    with store.write() as connection:
+        experiments.delete_promotion(connection, _find_promotion(connection, slug).id)
+
+
+def waive_gate(store: Store, slug: str, gate: GateName, *, reason: str, by: str, now: datetime) -> None:
+    """Waive a gate, whatever it says. Raises NotFoundError."""
+    with store.write() as connection:
+        experiments.save_waiver(
+            connection, _find_promotion(connection, slug).id, gate, reason=reason, by=by, at=to_us(now)
+        )
+
+
+def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
+    """Withdraw the waiver of a gate. Raises NotFoundError where there is none."""
+    with store.write() as connection:
+        if not experiments.delete_waiver(connection, _find_promotion(connection, slug).id, gate):
+            raise NotFoundError(f"gate '{gate}' of promotion '{slug}' is not waived")
+
+
+def _find_promotion(connection: Connection, slug: str) -> PromotionRow:
+    return require_found(experiments.find_promotion(connection, slug), f"promotion '{slug}'")
+
+
+def _view_promotion(
+    store: Store, promotion: PromotionRow, waivers: Mapping[GateName, Waiver], *, now: datetime
+) -> PromotionView:
+    document = promotion.document
+    decision = decide_promotion(
+        compare_offline(store, document.current, document.candidate),
+        compare_judged(store, document.current, document.candidate),
+        read_exposure(store, document.experiment, now=now),
+        waivers,
+    )
+    alerts_open = _critical_alerts(store, (document.candidate, document.current))
+    return view_of(PromotionView, promotion, document, decision, critical_alerts=alerts_open)
+
+
+def _critical_alerts(store: Store, checks: Sequence[str]) -> list[CriticalAlert]:
+    """List the open critical alerts of these checks, in their order, oldest first."""
+    with store.read() as connection:
+        return [
+            {
+                "check": check,
+                "alert_id": str(row.id),
+                "rule": row.rule_key,
+                "opened_at": time_text(row.opened_at),
+            }
+            for check in dict.fromkeys(checks)
+            for row in alerts.open_alerts(connection, find_check(connection, check).id, hold=False)
+            if AlertState(row.state) in OPEN and row.severity == Severity.CRITICAL
+        ]
+
+
+def _require_references(connection: Connection, document: PromotionDocument) -> None:
+    problems = []
+    for field, slug in (("current", document.current), ("candidate", document.candidate)):
+        try:
+            find_check(connection, slug)
+        except NotFoundError as error:
+            problems.append(Problem(path=field, message=str(error)))
+    if document.experiment is not None and experiments.find_experiment(connection, document.experiment) is None:
+        problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
+    if problems:
+        raise InvalidInputError(problems)
+
+
+_JUDGED: Final = (Question.FAITHFULNESS, Question.ANSWER_RELEVANCE)
+_MOST_ANSWERS: Final = 100_000
+_USUAL_RATE: Final = 0.5
+
+
+def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
+    """Compare the newest runs of both checks; a text says why there is no comparison."""
+    try:
+        found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0).comparison
+    except (ConflictError, NotFoundError) as error:
+        return str(error)
+    names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
+    estimates = {one.estimate.measure: one.estimate for one in found.outcome.decisions}
+    return OfflineEvidence(
+        canaries=found.outcome.pairs,
+        verdict=found.outcome.verdict,
+        measures={
+            name: Margin(low=one.lower, high=one.upper) for name in names if (one := estimates.get(name)) is not None
+        },
+    )
+
+
+def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence | str:
+    """Compare the judged answers of the newest runs of both checks, canary by canary; a text says why not."""
+    try:
+        runs = [comparisons.resolve(store, f"check:{slug}", "check") for slug in (current, candidate)]
+    except (ConflictError, NotFoundError) as error:
+        return str(error)
+    pages = [answers_of_run(store, run, limit=_MOST_ANSWERS) for run in runs]
+    for slug, page in zip((current, candidate), pages, strict=True):
+        if page["status"] != "rated":
+            return f"no answers of check '{slug}' are judged"
+    a, b = ({one["key"]: one for one in page["items"]} for page in pages)
+    estimates = {str(question): _estimate_judged(str(question), a, b) for question in _JUDGED}
+    return JudgeEvidence(
+        answers=min(one.pairs for one in estimates.values()),
+        calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
+        measures={name: Margin(low=one.lower, high=one.upper) for name, one in estimates.items()},
+    )
+
+
+def read_exposure(store: Store, slug: str | None, *, now: datetime) -> ExposureEvidence | str:
+    """Return what an experiment decides in its current epoch; a text says why it decides nothing."""
+    if slug is None:
+        return "no experiment is set"
+    try:
+        with store.read() as connection:
+            document, decision = decide_current(connection, slug, now=now)
+    except NotFoundError as error:
+        return str(error)
+    return ExposureEvidence(
+        difference=decision.difference,
+        mismatch=decision.state is ExperimentState.MISMATCH,
+        reason=decision.reason,
+        power=_power_text(document, decision),
+    )
+
+
+def _power_text(document: ExperimentDocument, decision: ExperimentDecision) -> str:
+    """Say which difference an experiment can show, about the rate of its first arm as far as that is known."""
+    counts = decision.look.counts[0] if decision.look is not None else None
+    rate = counts.rate if counts is not None and counts.enough else _USUAL_RATE
+    share = document.arms[1].share
+    least = detectable_difference(rate=rate, share=share, units=document.max_units)
+    return (
+        f"with {document.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
+        f"{ratio_text(least)} with probability {USUAL_POWER}"
+    )
+
+
+def _estimate_judged(question: str, a: Mapping[str, AnswerView], b: Mapping[str, AnswerView]) -> Estimate:
+    keys = [key for key in a if key in b]
+    return estimate(question, [_value(a[key], question) for key in keys], [_value(b[key], question) for key in keys])
+
+
+def _value(answer: AnswerView, question: str) -> float:
+    rating = answer["ratings"].get(question)
+    value = None if rating is None else rating["value"]
+    return float("nan") if value is None else value

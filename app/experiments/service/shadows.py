@@ -6,6 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
+from app.annotation import store as annotations
+from app.annotation import store as tasks
+from app.annotation.domain import PoolItem, hash_share
+from app.annotation.service.results import read_grades
+from app.annotation.service.tasks import new_item
+from app.annotation.store import NewItem, PairItem, TaskRow
 from app.base.db.engine import Connection, Store, answer_before, from_us, to_us
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
@@ -15,13 +21,21 @@ from app.base.texts import counted
 from app.base.values import Answer, Outcome
 from app.base.vault import Vault
 from app.catalog.store import definitions
+from app.experiments import store as shadows
 from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
-from app.experiments.domain.promotion import Hits, ShadowHit, compare_pair, cut_to, is_asked, shown_texts
-from app.experiments.domain.views import DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
-from app.experiments.service.promotions import load_comparisons
-from app.experiments.store import shadows
-from app.experiments.store.shadows import DefinedShadow, NewPair, NewQuestion, Question, ShadowRow, ShadowSums
+from app.experiments.domain import (
+    ComparedPair,
+    Hits,
+    ShadowHit,
+    compare_pair,
+    count_preferences,
+    cut_to,
+    is_asked,
+    shown_texts,
+)
+from app.experiments.store import DefinedShadow, NewPair, NewQuestion, PairRow, Question, ShadowRow, ShadowSums
 from app.experiments.tables import shadow_parts
+from app.experiments.views import ComparisonView, DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
 from app.records import documents as shapes
 from app.records.documents import view_of
 from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn
@@ -345,3 +359,50 @@ def _answered(pair: ShadowPair) -> AnsweredPair:
         a_seconds=pair.a_seconds,
         b_seconds=pair.b_seconds,
     )
+
+
+_HALF: Final = 0.5
+
+
+def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
+    """Make the most different pairs of a shadow the items of a task, once; without pairs it can be asked for again.
+
+    Which side is the candidate's is decided by a hash, and stands neither on the page nor in a token.
+    """
+    with store.write() as connection:
+        task = tasks.read_task(connection, task_id, lock=True)  # archiving waits, and forgets what is drawn
+        if task is None or task.archived_at is not None:
+            return
+        wanted = task.document.pairs
+        if wanted is None:
+            return
+        shadow = shadows.find_shadow(connection, wanted.shadow)
+        if shadow is not None and not tasks.count_pool(connection, task_id).items:
+            found = shadows.list_pairs(connection, shadow.id, wanted.count)
+            made = [_item(task, pair) for pair in found]
+            pairs = {item.token: pair for item, pair in made}
+            annotations.save_pair_items(connection, task_id, pairs, [item for item, _ in made])
+        tasks.finish_pool(connection, task_id, to_us(now))
+
+
+def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[ComparisonView]:
+    """Return the tasks of a shadow with what people preferred, the newest first; not those of one that it replaced."""
+    found = []
+    for task in annotations.list_pair_tasks(connection, shadow.slug, since=shadow.created_at):
+        grades = read_grades(connection, task)
+        pairs = annotations.read_pair_items(connection, task.id)
+        counts = count_preferences(
+            ComparedPair(grade=grades.consensus(item_id).grade, candidate_right=pair.candidate_right)
+            for item_id, pair in pairs.items()
+        )
+        found.append(view_of(ComparisonView, counts, rounding=True, task=task.slug, state=task.state, pairs=len(pairs)))
+    return found
+
+
+def _item(task: TaskRow, pair: PairRow) -> tuple[NewItem, PairItem]:
+    shown = PoolItem(key=str(pair.id), text="", chunks=(("", f"pair-{pair.id}"),))
+    document = task.document
+    item = new_item(task.id, document, shown, canary_id=None, name=f"pair:{pair.id}")
+    right = hash_share(f"side:{document.seed}:{task.id}:pair:{pair.id}") < _HALF
+    left, other = (pair.a, pair.b) if right else (pair.b, pair.a)
+    return item, PairItem(query=pair.query, left=left, right=other, candidate_right=right)

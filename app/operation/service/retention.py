@@ -12,7 +12,8 @@ from app.answers.tables import feedback
 from app.base.db import engine
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.diagnosis import store as diagnoses
-from app.experiments.store import experiments, shadows
+from app.experiments import store as experiments
+from app.experiments import store as shadows
 from app.experiments.tables import shadow_pairs, shadow_parts
 from app.hooks.tables import incidents
 from app.records.store import pruning

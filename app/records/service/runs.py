@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.annotation.store import tasks
+from app.annotation import store as tasks
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Outcome, RunStatus, Verdict

@@ -17,8 +17,8 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text, counted, outcome_word
 from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.documents import BEFORE_AND_NOW, claim_text
-from app.comparison.domain.outcomes import Change, Claim, Side
-from app.comparison.domain.views import ComparisonDecision, Sides
+from app.comparison.domain import Change, Claim, Side
+from app.comparison.views import ComparisonDecision, Sides
 from app.records.domain import ReportComparison
 from app.reports.documents.report_measures import (
     category_cutoff_tables,
@@ -383,7 +383,7 @@ def compare_reports(
 ) -> ReportComparison:
     """Compare two reports of one check: `baseline`, `differences`, `measures`, `newly_degraded`, `recovered`.
 
-    `decision` is what is decided between them, see `comparison.service.decisions`.
+    `decision` is what is decided between them, see `comparison.service.compared_runs`.
 
     `differences` are sentences why the two are not strictly comparable; empty = they are. A measure that one side lacks
     has no difference. A canary is newly degraded when it is degraded now and was not, or was absent, before; `why` has

@@ -26,9 +26,9 @@ from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain.judgments import Use, self_judged_lines
 from app.catalog.service import suites
 from app.comparison.documents import BEFORE_AND_NOW, claim_text
-from app.comparison.domain.outcomes import Change
-from app.comparison.domain.views import RunOutline
+from app.comparison.domain import Change
 from app.comparison.service import comparisons
+from app.comparison.views import RunOutline
 from app.detection.service import baselines
 from app.diagnosis.domain.views import ReanchorState
 from app.diagnosis.service import reanchoring

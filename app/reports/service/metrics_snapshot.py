@@ -7,8 +7,8 @@ from typing import cast
 
 from app.alerts import store as alerts
 from app.alerts.domain.rules import DEGRADED_SHARE
-from app.annotation.store import tasks
-from app.annotation.store.tasks import RecallRow
+from app.annotation import store as tasks
+from app.annotation.store import RecallRow
 from app.answers.store import calibrated_judges
 from app.base.db.engine import Connection, Store, to_us
 from app.base.jobs import jobs

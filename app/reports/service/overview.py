@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Final
 
 from app.alerts.domain.state import AlertState, no_data_due
-from app.annotation.domain.views import TaskState
-from app.annotation.store import tasks
-from app.annotation.store.tasks import PoolCounts, TaskRow
+from app.annotation import store as tasks
+from app.annotation.store import PoolCounts, TaskRow
+from app.annotation.views import TaskState
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import NotFoundError
 from app.base.schedules import next_due

@@ -20,9 +20,9 @@ from app.catalog.service.snapshots import load_guide, load_suite
 from app.catalog.service.suites import compose_suite
 from app.catalog.store import definitions
 from app.catalog.store.definitions import Definition
-from app.comparison.domain.outcomes import Change
-from app.comparison.domain.views import CanaryDifference
+from app.comparison.domain import Change
 from app.comparison.service import comparisons
+from app.comparison.views import CanaryDifference
 from app.hooks.domain import NoticeData
 from app.hooks.store import outbox
 from app.hooks.store.outbox import NewDelivery

@@ -30,8 +30,8 @@ from app.catalog.domain.judgments import are_self_judged, retriever_source
 from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
 from app.catalog.store import definitions, suites
-from app.comparison.domain.significance import Difference
-from app.comparison.service.decisions import expectation_digest, same_expectations
+from app.comparison.domain import Difference
+from app.comparison.service.compared_runs import expectation_digest, same_expectations
 from app.records import documents as shapes
 from app.records.domain import ReportDocument, ResultView
 from app.records.service.aggregates import run_body

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from typing_extensions import TypedDict
 
-from app.annotation.domain.agreement import ConsensusState
+from app.annotation.domain import ConsensusState
 from app.base.values import TimeText
 from app.diagnosis.domain.views import FilePatch
 from app.records.domain import PooledRecallView
@@ -251,82 +251,6 @@ class ImportedAnnotations(TypedDict):
     """Number of annotations that an import stored."""
 
     annotations: int
-
-
-class TrafficView(TypedDict):
-    """Traffic of a suite with a retriever: number of distinct queries, of all, and when. Never the queries."""
-
-    retriever: str
-    distinct: int
-    traffic: int
-    first_seen: TimeText
-    last_seen: TimeText
-
-
-class ReceivedTraffic(TypedDict):
-    """What became of sent traffic: distinct queries stored, how many are new, and what was left out."""
-
-    queries: int
-    new: int
-    notes: list[str]
-
-
-class ForgottenTraffic(TypedDict):
-    """Number of distinct queries that were deleted."""
-
-    forgotten: int
-
-
-class ReachState(StrEnum):
-    """State of a sample of traffic."""
-
-    ASKING = "asking"
-    ASKED = "asked"
-
-
-class GroupView(TypedDict):
-    """A group of queries by the document of their first hit, with its estimated traffic."""
-
-    group: str
-    traffic: float
-    covered: bool
-
-
-class TrafficReachView(TypedDict):
-    """Share of the traffic that canaries stand for, with its 95 % interval, and the groups with most of it.
-
-    `value` and its ends are null until queries of the sample are answered.
-    """
-
-    retriever: str
-    state: ReachState
-    requested_at: TimeText
-    traffic: int
-    distinct: int
-    head: int
-    """Fewest distinct queries that hold 80 % of the traffic."""
-    sample: int
-    asked: int
-    answered: int
-    value: float | None
-    low: float | None
-    high: float | None
-    covered_groups: int
-    all_groups: int
-    groups: list[GroupView]
-    too_fine: bool
-    """Whether documents are as fine as chunks, so that a grouping should be given."""
-
-
-class SuggestionView(TypedDict):
-    """A query of users that no canary stands for. It carries no expectation; segments are guesses."""
-
-    query: str
-    group: str
-    traffic: float
-    segments: list[str]
-    negative_candidate: bool
-    """Whether its first hit is of low relevance: perhaps no answer exists, and it should be a negative canary."""
 
 
 class LeftOutCanary(TypedDict):

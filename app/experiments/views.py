@@ -2,12 +2,10 @@
 
 from typing_extensions import TypedDict
 
-from app.annotation.domain.views import TaskState
+from app.annotation.views import TaskState
 from app.answers.domain.trust import ProportionView
 from app.base.values import TimeText
-from app.experiments.domain.experiments import ExperimentState, RateDifference
-from app.experiments.domain.interleaving import MergedHit
-from app.experiments.domain.promotion import Gate, PromotionState
+from app.experiments.domain import ExperimentState, Gate, MergedHit, PromotionState, RateDifference
 
 
 class ArmView(TypedDict):

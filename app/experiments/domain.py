@@ -1,0 +1,734 @@
+"""What is tried on users: experiments, interleaving, shadows, and the gates of a promotion, decided with reasons.
+
+An experiment is decided at every look from what its arms amount to. Offline measures and judges stand for users; only
+exposure asks them, so the last gate of a promotion overrules the first.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Final
+
+from app.annotation.domain import LEFT, RIGHT, hash_share
+from app.answers.domain.trust import Proportion, clopper_pearson
+from app.base.texts import bound_text, change_text, counted, ratio_text
+from app.base.values import TimeText
+from app.comparison.domain import ComparisonVerdict, Side
+from app.scoring.rankings import rbo
+
+ALPHA: Final = 0.05
+OPTIMISED_FOR: Final = 5_000
+"""Number of units at which the interval is narrowest."""
+FEWEST_OF_A_KIND: Final = 30
+"""Successes and failures that each arm needs before the interval is looked at: it holds asymptotically only. Without
+this, at a rate of .05 and a share of .05, experiments without a difference found a winner in .15."""
+RHO_SQUARED: Final = (-2 * math.log(ALPHA) + math.log(1 - 2 * math.log(ALPHA))) / OPTIMISED_FOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmCounts:
+    """Units of an arm whose outcome is final, and how many of them are a success."""
+
+    units: int
+    successes: int
+
+    @property
+    def rate(self) -> float:
+        """Share of successes. Raises ZeroDivisionError without units."""
+        return self.successes / self.units
+
+    @property
+    def variance(self) -> float:
+        """Sample variance of the outcomes; needs two units."""
+        return self.rate * (1 - self.rate) * self.units / (self.units - 1)
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough successes and enough failures for the interval to hold."""
+        return min(self.successes, self.units - self.successes) >= FEWEST_OF_A_KIND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateDifference:
+    """Rate of the second arm less that of the first, with its 95 % interval, which holds at every look."""
+
+    value: float
+    low: float
+    high: float
+
+
+def radius(variance: float, n: int) -> float:
+    """Half the width of the interval of a mean over n units, given the variance of one of them.
+
+    sqrt(V * 2(n rho^2 + 1) / (n^2 rho^2) * ln(sqrt(n rho^2 + 1) / alpha)).
+    """
+    scaled = n * RHO_SQUARED
+    return math.sqrt(variance * 2 * (scaled + 1) / (n * scaled) * math.log(math.sqrt(scaled + 1) / ALPHA))
+
+
+def estimate_difference(a: ArmCounts, b: ArmCounts) -> RateDifference | None:
+    """Difference of the rates with its interval; None until each arm has enough successes and failures.
+
+    With n = n_A + n_B units the variance is n (s_A^2 / n_A + s_B^2 / n_B).
+    """
+    if not (a.enough and b.enough):
+        return None
+    n = a.units + b.units
+    side = radius(n * (a.variance / a.units + b.variance / b.units), n)
+    value = b.rate - a.rate
+    return RateDifference(value=value, low=value - side, high=value + side)
+
+
+class ExperimentState(StrEnum):
+    """Where an epoch of an experiment stands."""
+
+    RUNNING = "running"
+    MISMATCH = "mismatch"
+    """The arms do not get the shares that they should, so that no winner is named."""
+    WINNER = "winner"
+    EQUIVALENT = "equivalent"
+    """All of the interval lies within delta of zero."""
+    INCONCLUSIVE = "inconclusive"
+    """The last unit came, and the interval neither leaves out zero nor lies within delta of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPlan:
+    """What an epoch is decided by."""
+
+    names: tuple[str, str]
+    share: float
+    """Of the units that the first arm gets."""
+    delta: float
+    """Differences below it matter to nobody."""
+    max_units: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The final outcomes of each arm until one moment."""
+
+    at: int
+    """In microseconds UTC."""
+    counts: tuple[ArmCounts, ArmCounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentDecision:
+    """Where an epoch stands, and why."""
+
+    state: ExperimentState
+    reason: str
+    look: Look | None
+    """The one that decided, the newest where none has; None = nothing was counted yet."""
+    difference: RateDifference | None
+    """Rate of the second arm less that of the first at that look; None = too few outcomes for an interval."""
+    winner: Side | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether further units change nothing."""
+        return self.state in {ExperimentState.WINNER, ExperimentState.EQUIVALENT, ExperimentState.INCONCLUSIVE}
+
+
+def decide_experiment(looks: Sequence[Look], exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
+    """Decide an epoch from its looks in their order: the first at which it ends decides, whatever comes later.
+
+    `exposed` are the units of each arm by now, whether their outcome is final or not: an alarm about the shares
+    overrules a winner, also one that was found before it.
+    """
+    if is_mismatch(exposed[0], sum(exposed), plan.share):
+        return _mismatch(looks[-1] if looks else None, exposed, plan)
+    if not looks:
+        return ExperimentDecision(
+            state=ExperimentState.RUNNING, reason="no outcome is final yet", look=None, difference=None
+        )
+    return next(
+        (decision for look in looks if (decision := decide_look(look, plan)).ended), decide_look(looks[-1], plan)
+    )
+
+
+def decide_look(look: Look, plan: ExperimentPlan) -> ExperimentDecision:
+    """Decide by one look, whatever came before it, taking the shares as right."""
+    a, b = look.counts
+    found = estimate_difference(a, b)
+    state, reason, winner = _ending(found, a.units + b.units, plan)
+    return ExperimentDecision(state=state, reason=reason, look=look, difference=found, winner=winner)
+
+
+def _ending(found: RateDifference | None, units: int, plan: ExperimentPlan) -> tuple[ExperimentState, str, Side | None]:
+    number = counted(units, "unit")
+    if found is not None:
+        if found.low > 0 or found.high < 0:
+            winner = Side.B if found.low > 0 else Side.A
+            better, other = plan.names if winner is Side.A else plan.names[::-1]
+            low, high = sorted((abs(found.low), abs(found.high)))
+            gain = f"{ratio_text(abs(found.value))} (95 % interval {ratio_text(low)} to {ratio_text(high)})"
+            return ExperimentState.WINNER, f"after {number} {better} beats {other} by {gain}", winner
+        if -plan.delta < found.low and found.high < plan.delta:
+            reason = f"after {number} {_interval(found, plan)}, all of it within {bound_text(plan.delta)} of zero"
+            return ExperimentState.EQUIVALENT, reason, None
+    if units >= plan.max_units:
+        reason = f"{number} of at most {plan.max_units:,} came, and {_undecided(found, plan)}"
+        return ExperimentState.INCONCLUSIVE, reason, None
+    return ExperimentState.RUNNING, f"{number} so far: {_undecided(found, plan)}", None
+
+
+def _undecided(found: RateDifference | None, plan: ExperimentPlan) -> str:
+    if found is None:
+        return f"each arm needs at least {FEWEST_OF_A_KIND} successes and {FEWEST_OF_A_KIND} failures"
+    return _interval(found, plan)
+
+
+def _interval(found: RateDifference, plan: ExperimentPlan) -> str:
+    interval = f"{change_text(found.low)} to {change_text(found.high)}"
+    return f"{plan.names[1]} less {plan.names[0]} is {change_text(found.value)} (95 % interval {interval})"
+
+
+def _mismatch(look: Look | None, exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
+    reason = (
+        f"of {counted(sum(exposed), 'unit')} {plan.names[0]} got {ratio_text(exposed[0] / sum(exposed))}, not "
+        f"{ratio_text(plan.share)}: units of one arm are lost, so its rate says nothing; no winner is named"
+    )
+    found = estimate_difference(*look.counts) if look is not None else None
+    return ExperimentDecision(state=ExperimentState.MISMATCH, reason=reason, look=look, difference=found)
+
+
+_SECOND: Final = 1_000_000
+_SPANS: Final = ((6 * 3_600, 3_600), (1_800, 300), (0, 60))
+"""(window from which on, span of time that is counted together), in seconds."""
+
+Total = tuple[int, int, int, int]
+"""(begin of the span, arm, units, successes)."""
+
+
+def bucket_us(window: int) -> int:
+    """Length of the spans of time that units are counted in, in microseconds, for a window in microseconds."""
+    return next(span * _SECOND for least, span in _SPANS if window >= least * _SECOND)
+
+
+def bucket_of(at: int, length: int) -> int:
+    """Begin of the span that a moment lies in."""
+    return at - at % length
+
+
+def make_looks(totals: Iterable[Total], *, window: int, now: int) -> list[Look]:
+    """Return a look for every span whose units are final by now, in the order of time, each with all before it."""
+    length = bucket_us(window)
+    units, successes = [0, 0], [0, 0]
+    looks: list[Look] = []
+    for bucket, arm, number, good in sorted(totals):
+        end = bucket + length
+        if end + window > now:
+            break
+        units[arm] += number
+        successes[arm] += good
+        if looks and looks[-1].at == end:
+            looks.pop()
+        counts = [ArmCounts(units=units[place], successes=successes[place]) for place in (0, 1)]
+        looks.append(Look(at=end, counts=(counts[0], counts[1])))
+    return looks
+
+
+def count_exposed(totals: Iterable[Total]) -> tuple[int, int]:
+    """Units that were exposed to each arm, whether their outcome is final or not."""
+    exposed = [0, 0]
+    for _, arm, number, _ in totals:
+        exposed[arm] += number
+    return exposed[0], exposed[1]
+
+
+def count_pending(totals: Iterable[Total], *, window: int, now: int) -> tuple[int, int | None]:
+    """Units that no look has yet, and when the last of them is final, in microseconds; None = there are none.
+
+    A span of time is final as a whole, once the window since its end has passed.
+    """
+    final_at = [(bucket + bucket_us(window) + window, number) for bucket, _, number, _ in totals]
+    pending = [(at, number) for at, number in final_at if at > now and number]
+    return sum(number for _, number in pending), max((at for at, _ in pending), default=None)
+
+
+def thin_looks(looks: Sequence[Look], most: int) -> list[Look]:
+    """Return at most so many looks, evenly spread, the last one always."""
+    step = -(-len(looks) // most) if looks else 1
+    return list(looks[::-1][::step][::-1])
+
+
+CONCENTRATION: Final = 100.0
+"""How close to the agreed share the alternative expects the true one: the weight of its Beta prior, in units."""
+ALARM: Final = 1_000.0
+"""Evidence that raises an alarm. By Ville's inequality it is ever reached under true shares with probability .001."""
+
+
+def log_mismatch_evidence(first: int, n: int, share: float) -> float:
+    """Logarithm of the evidence that the first arm does not get its share: with `first` of n units, `share` agreed.
+
+    E = B(cw + k, c(1 - w) + n - k) / B(cw, c(1 - w)) / (w^k (1 - w)^(n - k)): a Beta mixture against the share w, valid
+    at every look. Lindon and Malek, "Anytime-valid inference for multinomial count data" (NeurIPS 2022). Raises
+    ValueError unless 0 < share < 1 and 0 <= first <= n.
+    """
+    if not (0 < share < 1 and 0 <= first <= n):
+        raise ValueError(f"{first} of {n} units at a share of {share} cannot be")
+    a, b = CONCENTRATION * share, CONCENTRATION * (1 - share)
+    likelihood = first * math.log(share) + (n - first) * math.log1p(-share)
+    return _log_beta(a + first, b + n - first) - _log_beta(a, b) - likelihood
+
+
+def is_mismatch(first: int, n: int, share: float) -> bool:
+    """Whether the evidence raises an alarm."""
+    return log_mismatch_evidence(first, n, share) >= math.log(ALARM)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+def assign_arm(slug: str, epoch: int, unit: str, shares: Sequence[float]) -> int:
+    """Position of the arm of a unit: the first whose cumulative share is above the hash of the unit.
+
+    The hash is u = int(first 13 hex digits of sha256("slug:epoch:unit"), 16) / 2^52, in [0, 1); the shares are added in
+    their order, and the last arm gets whatever they leave. Another epoch gives every unit another u.
+    """
+    position = hash_share(f"{slug}:{epoch}:{unit}")
+    upper = 0.0
+    for place, share in enumerate(shares[:-1]):
+        upper += share
+        if position < upper:
+            return place
+    return len(shares) - 1
+
+
+_NORMAL: Final = NormalDist()
+USUAL_POWER: Final = 0.8
+
+
+def power_at(difference: float, *, rate: float, share: float, units: int) -> float:
+    """Probability that the interval leaves out zero when all units came, for a difference between the arms.
+
+    An experiment may end before, so this is a lower bound. `rate` is that of the arm with 1 - `share`; both rates have
+    to lie strictly between 0 and 1.
+    """
+    side, error = _widths(rate, min(max(rate + difference, _EDGE), 1 - _EDGE), share, units)
+    return _NORMAL.cdf((abs(difference) - side) / error)
+
+
+def detectable_difference(*, rate: float, share: float, units: int, power: float = USUAL_POWER) -> float:
+    """Smallest difference that an experiment of so many units shows with this probability, about a rate."""
+    side, error = _widths(rate, rate, share, units)
+    return side + error * _NORMAL.inv_cdf(power)
+
+
+def _widths(one: float, other: float, share: float, units: int) -> tuple[float, float]:
+    """Half the width of the interval, and the standard error of the difference."""
+    variance = one * (1 - one) / (1 - share) + other * (1 - other) / share
+    return radius(variance, units), math.sqrt(variance / units)
+
+
+_EDGE: Final = 1e-6
+
+
+_HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedHit:
+    """A chunk of a merged list; `team` is the ranking that contributed it, null = a click on it says nothing."""
+
+    id: str
+    team: Side | None
+    """None = the other ranking had nothing left to contribute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """Units by the ranking that got more of their clicks; ties are in neither."""
+
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceEstimate:
+    """What units prefer: share of those for B less share of those for A, with its interval at this number of units."""
+
+    value: float
+    low: float
+    high: float
+    winner: Side | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceDecision:
+    """Where an interleaving stands, and why."""
+
+    state: ExperimentState
+    reason: str
+    estimate: PreferenceEstimate | None
+    winner: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether further clicks change nothing."""
+        return self.state is not ExperimentState.RUNNING
+
+
+def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[str]) -> list[MergedHit]:
+    """Merge two rankings by team draft, as long as the longer of them; the same for the same unit and epoch.
+
+    The ranking that has contributed less goes next and contributes its best chunk that is not in the list yet. Where
+    both have contributed as much, A goes next if u < 1/2 with u of `assign_arm` for "unit:rounds", `rounds` being the
+    number of chunks that each has contributed. Raises ValueError for a ranking that names a chunk twice.
+    """
+    if len(set(a)) < len(a) or len(set(b)) < len(b):
+        raise ValueError("a ranking names a chunk twice")
+    merged: list[MergedHit] = []
+    taken: set[str] = set()
+    counts = {Side.A: 0, Side.B: 0}
+    while len(merged) < max(len(a), len(b)):
+        best = {side: _best(ranking, taken) for side, ranking in ((Side.A, a), (Side.B, b))}
+        side = _next_side(f"{slug}:{epoch}:{unit}", counts)
+        hit = best[side]
+        if hit is None or None in best.values():
+            break
+        counts[side] += 1
+        taken.add(hit)
+        merged.append(MergedHit(id=hit, team=side))
+    rest = [hit for hit in (*a, *b) if hit not in taken]
+    return merged + [MergedHit(id=hit, team=None) for hit in rest[: max(len(a), len(b)) - len(merged)]]
+
+
+def credit_clicks(merged: Sequence[MergedHit], clicked: Collection[str]) -> int:
+    """Preference of a unit by its clicks: 1 = for B, -1 = for A, 0 = as many clicks for both."""
+    teams = [hit.team for hit in merged if hit.id in clicked]
+    credit = teams.count(Side.B) - teams.count(Side.A)
+    return (credit > 0) - (credit < 0)
+
+
+def estimate_preference(found: Preferences) -> PreferenceEstimate | None:
+    """Estimate what units prefer; None below 30 units for each.
+
+    With x = 1 for B and -1 for A the variance of one unit is that of x, and the radius that of experiments, so that it
+    holds at every look.
+    """
+    if min(found.a, found.b) < FEWEST_OF_A_KIND:
+        return None
+    n = found.a + found.b
+    mean = (found.b - found.a) / n
+    side = radius((1 - mean**2) * n / (n - 1), n)
+    low, high = mean - side, mean + side
+    winner = Side.B if low > 0 else Side.A if high < 0 else None
+    interval = f"{change_text(mean)} (95 % interval {change_text(low)} to {change_text(high)})"
+    says = "no preference is shown" if winner is None else f"units prefer {winner.upper()}"
+    return PreferenceEstimate(
+        value=mean, low=low, high=high, winner=winner, reason=f"{says}: {interval} over {counted(n, 'unit')}"
+    )
+
+
+def decide_preference(found: Preferences, names: tuple[str, str], *, units: int, max_units: int) -> PreferenceDecision:
+    """Decide an interleaving by what its units prefer so far; `units` counts those without a preference, too."""
+    estimate = estimate_preference(found)
+    if estimate is None:
+        reason = f"each ranking needs {FEWEST_OF_A_KIND} units that prefer it; {found.a} and {found.b} do"
+    else:
+        reason = estimate.reason
+        if estimate.winner is not None:
+            winner, other = names[:: 1 if estimate.winner is Side.A else -1]
+            reason = f"{winner} is preferred to {other}: {estimate.reason.partition(': ')[2]}"
+            return PreferenceDecision(state=ExperimentState.WINNER, reason=reason, estimate=estimate, winner=winner)
+    if units >= max_units:
+        reason = f"{counted(units, 'unit')} of at most {max_units:,} came, and {reason}"
+        return PreferenceDecision(state=ExperimentState.INCONCLUSIVE, reason=reason, estimate=estimate)
+    return PreferenceDecision(state=ExperimentState.RUNNING, reason=reason, estimate=estimate)
+
+
+def _next_side(unit: str, counts: dict[Side, int]) -> Side:
+    if counts[Side.A] != counts[Side.B]:
+        return min(counts, key=counts.__getitem__)
+    return Side.A if hash_share(f"{unit}:{counts[Side.A]}") < _HALF else Side.B
+
+
+def _best(ranking: Sequence[str], taken: Collection[str]) -> str | None:
+    return next((hit for hit in ranking if hit not in taken), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPair:
+    """A pair that people compared: their consensus, a side or neither, None = open or disputed."""
+
+    grade: int | None
+    candidate_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairPreferences:
+    """Pairs by what is preferred."""
+
+    candidate: int
+    current: int
+    alike: int
+    undecided: int
+    share: Proportion
+    """Of the candidate among the pairs in which one side is preferred, with its exact 95 % interval."""
+
+
+def count_preferences(pairs: Iterable[ComparedPair]) -> PairPreferences:
+    """Count the preferences of some pairs."""
+    candidate = current = alike = undecided = 0
+    for pair in pairs:
+        if pair.grade is None:
+            undecided += 1
+        elif pair.grade not in {LEFT, RIGHT}:
+            alike += 1
+        elif (pair.grade == RIGHT) is pair.candidate_right:
+            candidate += 1
+        else:
+            current += 1
+    share = clopper_pearson(candidate, candidate + current)
+    return PairPreferences(candidate=candidate, current=current, alike=alike, undecided=undecided, share=share)
+
+
+FEWEST_CANARIES: Final = 500
+FEWEST_ANSWERS: Final = 100
+OFFLINE_MARGIN: Final = 0.02
+"""A loss of MRR or NDCG@10 below it is accepted on the way to exposure."""
+JUDGE_MARGIN: Final = 0.05
+
+
+class GateName(StrEnum):
+    """The gates, in their order."""
+
+    OFFLINE = "offline"
+    JUDGE = "judge"
+    EXPOSURE = "exposure"
+
+
+class GateResult(StrEnum):
+    """What a gate says of the candidate."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    WAIVED = "waived"
+
+
+class PromotionState(StrEnum):
+    """What the gates say together."""
+
+    PROMOTE = "promote"
+    STOPPED = "stopped"
+    OPEN = "open"
+    """Some gate is inconclusive yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """The interval of a difference, candidate less current; None where there are too few pairs for one."""
+
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineEvidence:
+    """A comparison of the candidate with what is current, over canaries."""
+
+    canaries: int
+    verdict: ComparisonVerdict
+    measures: Mapping[str, Margin]
+    """MRR and NDCG@10, by their names there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeEvidence:
+    """Differences of judged answers; they count only from a judge that people have confirmed."""
+
+    answers: int
+    calibrated: bool
+    measures: Mapping[str, Margin]
+    """Faithfulness and answer relevance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposureEvidence:
+    """An experiment with users."""
+
+    difference: RateDifference | None
+    """Candidate less current; None = too few outcomes for an interval."""
+    mismatch: bool
+    """Whether the arms get other shares of units than they should."""
+    reason: str
+    """The experiment's own."""
+    power: str
+    """What it can show, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A person's decision to go on without a gate."""
+
+    by: str
+    reason: str
+    at: TimeText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A gate of a promotion."""
+
+    gate: GateName
+    result: GateResult
+    reason: str
+    evidence: GateResult
+    """What it would be without the waiver."""
+    waiver: Waiver | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionDecision:
+    """The gates in their order, and what they say together."""
+
+    gates: tuple[Gate, ...]
+    state: PromotionState
+    reason: str
+
+
+def decide_promotion(
+    offline: OfflineEvidence | str,
+    judge: JudgeEvidence | str,
+    exposure: ExposureEvidence | str,
+    waivers: Mapping[GateName, Waiver],
+) -> PromotionDecision:
+    """Decide the gates and the promotion; a text in the place of evidence says why there is none."""
+    found = (
+        (GateName.OFFLINE, offline if isinstance(offline, str) else _decide_offline(offline)),
+        (GateName.JUDGE, judge if isinstance(judge, str) else _decide_judge(judge)),
+        (GateName.EXPOSURE, exposure if isinstance(exposure, str) else _decide_exposure(exposure)),
+    )
+    gates = tuple(
+        _gate(name, *((GateResult.INCONCLUSIVE, says) if isinstance(says, str) else says), waivers.get(name))
+        for name, says in found
+    )
+    state, reason = _together(gates)
+    return PromotionDecision(gates=gates, state=state, reason=reason)
+
+
+def _gate(name: GateName, evidence: GateResult, reason: str, waiver: Waiver | None) -> Gate:
+    if waiver is None:
+        return Gate(gate=name, result=evidence, reason=reason, evidence=evidence, waiver=None)
+    waived = f"waived by {waiver.by}: {waiver.reason} (without that {evidence}: {reason})"
+    return Gate(gate=name, result=GateResult.WAIVED, reason=waived, evidence=evidence, waiver=waiver)
+
+
+def _together(gates: tuple[Gate, ...]) -> tuple[PromotionState, str]:
+    *earlier, last = gates
+    failed = [gate.gate for gate in earlier if gate.result is GateResult.FAIL]
+    passed = [gate.gate for gate in earlier if gate.result is GateResult.PASS]
+    if last.result is GateResult.FAIL:
+        before = f", though {' and '.join(passed)} passed" if passed else ""
+        return PromotionState.STOPPED, f"stopped by exposure{before}: {last.reason}; what users do overrules the rest"
+    if last.result is GateResult.PASS:
+        before = f", though {' and '.join(failed)} failed" if failed else ""
+        return PromotionState.PROMOTE, f"users are served better{before}: {last.reason}"
+    stopping = next((gate for gate in gates if gate.result is GateResult.FAIL), None)
+    if stopping is not None:
+        return PromotionState.STOPPED, f"stopped by {stopping.gate}: {stopping.reason}"
+    waiting = next((gate for gate in gates if gate.result is GateResult.INCONCLUSIVE), None)
+    if waiting is not None:
+        return PromotionState.OPEN, f"{waiting.gate} is inconclusive: {waiting.reason}"
+    return PromotionState.PROMOTE, "exposure is waived, and no other gate stands in the way; users were not asked"
+
+
+def _decide_offline(found: OfflineEvidence) -> tuple[GateResult, str]:
+    if found.canaries < FEWEST_CANARIES:
+        return GateResult.INCONCLUSIVE, f"{counted(found.canaries, 'canary')} of at least {FEWEST_CANARIES}"
+    if found.verdict is ComparisonVerdict.TRADE:
+        return GateResult.FAIL, "one measure is gained and another one paid with (trade)"
+    return _within_margin(found.measures, OFFLINE_MARGIN, f"over {counted(found.canaries, 'canary')}")
+
+
+def _decide_judge(found: JudgeEvidence) -> tuple[GateResult, str]:
+    if found.answers < FEWEST_ANSWERS:
+        return GateResult.INCONCLUSIVE, f"{counted(found.answers, 'judged answer')} of at least {FEWEST_ANSWERS}"
+    if not found.calibrated:
+        return GateResult.INCONCLUSIVE, "the judge is uncalibrated: people have not confirmed what it says"
+    return _within_margin(found.measures, JUDGE_MARGIN, f"over {counted(found.answers, 'judged answer')}")
+
+
+def _decide_exposure(found: ExposureEvidence) -> tuple[GateResult, str]:
+    if found.mismatch:
+        return GateResult.INCONCLUSIVE, found.reason
+    if found.difference is not None and found.difference.low > 0:
+        return GateResult.PASS, found.reason
+    if found.difference is not None and found.difference.high < 0:
+        return GateResult.FAIL, found.reason
+    return GateResult.INCONCLUSIVE, f"{found.reason}; {found.power}"
+
+
+def _within_margin(measures: Mapping[str, Margin], margin: float, over: str) -> tuple[GateResult, str]:
+    """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
+    texts = "; ".join(f"{name} {_margin_text(one)}" for name, one in measures.items())
+    if any(one.high is not None and one.high <= -margin for one in measures.values()):
+        return GateResult.FAIL, f"a loss of more than {bound_text(margin)} is shown {over}: {texts}"
+    if measures and all(one.low is not None and one.low > -margin for one in measures.values()):
+        return GateResult.PASS, f"no loss of more than {bound_text(margin)} {over}: {texts}"
+    return GateResult.INCONCLUSIVE, f"a loss of more than {bound_text(margin)} is not ruled out {over}: {texts}"
+
+
+def _margin_text(one: Margin) -> str:
+    if one.low is None or one.high is None:
+        return "without an interval"
+    return f"{change_text(one.low)} to {change_text(one.high)}"
+
+
+DEPTH: Final = 10
+"""Hits that Jaccard's index is of."""
+SHOWN: Final = 5
+"""Hits of each side that people compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowHit:
+    """A hit of a pair: its id and, where it is known, its text."""
+
+    id: str
+    text: str | None = None
+
+
+Hits = Sequence[ShadowHit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOverlap:
+    """How alike two rankings of one query are: 1 = the same."""
+
+    rbo: float
+    """Rank-biased overlap with p = .9."""
+    jaccard: float
+    """Share of the chunks among the first ten of either that both have."""
+
+
+def compare_pair(a: Sequence[str], b: Sequence[str]) -> PairOverlap:
+    """Compare two rankings of distinct ids; two empty ones are the same."""
+    first, second = set(a[:DEPTH]), set(b[:DEPTH])
+    union = first | second
+    return PairOverlap(rbo=rbo(a, b), jaccard=len(first & second) / len(union) if union else 1.0)
+
+
+def is_asked(slug: str, query: str, *, share: float) -> bool:
+    """Whether the candidate of a shadow is asked a query: decided by its hash, so a query is always asked or never."""
+    return hash_share(f"shadow:{slug}:{query}") < share
+
+
+def cut_to(b: Hits, a: Hits) -> Hits:
+    """Cut the candidate's ranking to the length of what users got, so that depth alone makes no difference."""
+    return b[: len(a)] if a else b
+
+
+def shown_texts(hits: Hits) -> tuple[str, ...] | None:
+    """Return the texts that people see of a ranking; None where one is not known."""
+    texts = [one.text for one in hits[:SHOWN]]
+    known = tuple(text for text in texts if text)
+    return known if len(known) == len(texts) else None
