@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from app.comparison.domain import Side
-from app.experiments.domain import Preferences, credit_clicks, estimate_preference, interleave
+from app.experiments.domain import Preferences, estimate_preference, interleave
 from benchmarks.experiments import MOST_FALSE, STEP, UNITS, Design, first, simulate
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection
 
@@ -78,7 +78,9 @@ def simulate_users(a: Rankings, b: Rankings, click: Click, *, seed: int = 3) -> 
     for session, query in enumerate(map(int, chosen)):
         merged = interleave("benchmark", 1, f"session-{session}", a[query], b[query])
         clicks = click([hit.id for hit in merged], query, random)
-        sums[credit_clicks(merged, clicks) + 1] += 1
+        teams = [hit.team for hit in merged if hit.id in clicks]
+        credit = teams.count(Side.B) - teams.count(Side.A)
+        sums[(credit > 0) - (credit < 0) + 1] += 1
         for arm, ranking in enumerate((a[query], b[query])):
             clicks = click(ranking, query, random)
             clicked[arm] += bool(clicks)
@@ -99,8 +101,8 @@ def interleaved(prefer: tuple[float, float], repetitions: int, *, seed: int = 29
     for place in range(repetitions):
         for look, (for_a, for_b, _) in enumerate(steps[place]):
             found = estimate_preference(Preferences(a=int(for_a), b=int(for_b)))
-            if found is not None and found.winner is not None:
-                signs[place, look] = 1 if found.winner is Side.B else -1
+            if found is not None and (found.low > 0 or found.high < 0):
+                signs[place, look] = 1 if found.low > 0 else -1
                 break
     ended = first(signs != 0)
     decided = ended[ended < UNITS // STEP]

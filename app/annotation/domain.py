@@ -11,7 +11,7 @@ replacement and its size is known, which is what an estimate of recall needs.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import combinations, pairwise
 from statistics import median
@@ -97,10 +97,19 @@ def measure_agreement(annotators: Sequence[str], grades: ArrayLike, *, seed: int
     if table.shape[1] != len(annotators):
         raise ValueError(f"{len(annotators)} annotators need as many columns, not {table.shape[1]}")
     shared = table[np.count_nonzero(~np.isnan(table), axis=1) > 1]
-    pairs = [
-        _compare_pair(annotators[a], annotators[b], table[:, a], table[:, b], seed)
-        for a, b in combinations(range(len(annotators)), 2)
-    ]
+    pairs = []
+    for (name_a, column_a), (name_b, column_b) in combinations(zip(annotators, table.T, strict=True), 2):
+        a, b = _columns(column_a, column_b)
+        pairs.append(
+            PairAgreement(
+                a=name_a,
+                b=name_b,
+                items=len(a),
+                raw=_with_interval(np.column_stack([a == b, np.ones(len(a))]).astype(np.float64), _ratio, seed),
+                kappa=kappa_interval(a >= 1, b >= 1, seed=seed),
+                weighted_kappa=kappa_interval(a, b, quadratic=True, seed=seed),
+            )
+        )
     return Agreement(
         items=len(shared),
         annotators=tuple(annotators),
@@ -110,48 +119,24 @@ def measure_agreement(annotators: Sequence[str], grades: ArrayLike, *, seed: int
     )
 
 
-def krippendorffs_alpha(grades: ArrayLike, level: Level) -> float | None:
+def alpha_interval(grades: ArrayLike, level: Level, *, seed: int = 0) -> Coefficient:
     """Krippendorff's alpha of a table with one row an item, one column an annotator; NaN = not graded.
 
-    None where it is undefined: no item has two grades, or all grades are the same.
+    Undefined where no item has two grades, or all grades are the same.
     """
-    values, contributions = _coincidences(_table(grades))
-    return _defined(_alpha(values, level)(contributions.sum(axis=0)[None])[0])
-
-
-def alpha_interval(grades: ArrayLike, level: Level, *, seed: int = 0) -> Coefficient:
-    """Krippendorff's alpha, as `krippendorffs_alpha`, with its interval."""
     values, contributions = _coincidences(_table(grades))
     return _with_interval(contributions, _alpha(values, level), seed)
 
 
-def cohens_kappa(a: ArrayLike, b: ArrayLike, *, quadratic: bool = False) -> float | None:
+def kappa_interval(a: ArrayLike, b: ArrayLike, *, quadratic: bool = False, seed: int = 0) -> Coefficient:
     """Cohen's kappa of two columns of grades; items that have a NaN in either are left out.
 
-    `quadratic` weighs a disagreement by the square of the difference; otherwise all weigh the same. None where it is
-    undefined: no item has both grades, or both annotators gave the same single grade throughout. Raises ValueError for
-    columns of different lengths.
+    `quadratic` weighs a disagreement by the square of the difference; otherwise all weigh the same. Undefined where no
+    item has both grades, or both annotators gave the same single grade throughout. Raises ValueError for columns of
+    different lengths.
     """
     values, contributions = _confusions(*_columns(a, b))
-    return _defined(_kappa(values, quadratic=quadratic)(contributions.sum(axis=0)[None])[0])
-
-
-def kappa_interval(a: ArrayLike, b: ArrayLike, *, quadratic: bool = False, seed: int = 0) -> Coefficient:
-    """Cohen's kappa of two columns of grades, as `cohens_kappa`, with its interval."""
-    values, contributions = _confusions(*_columns(a, b))
     return _with_interval(contributions, _kappa(values, quadratic=quadratic), seed)
-
-
-def _compare_pair(name_a: str, name_b: str, a: Floats, b: Floats, seed: int) -> PairAgreement:
-    a, b = _columns(a, b)
-    return PairAgreement(
-        a=name_a,
-        b=name_b,
-        items=len(a),
-        raw=_with_interval(np.column_stack([a == b, np.ones(len(a))]).astype(np.float64), _ratio, seed),
-        kappa=kappa_interval(a >= 1, b >= 1, seed=seed),
-        weighted_kappa=kappa_interval(a, b, quadratic=True, seed=seed),
-    )
 
 
 def _table(grades: ArrayLike) -> Floats:
@@ -426,11 +411,6 @@ class PoolItem:
     ranks: Mapping[str, int] = field(default_factory=dict)
     chunks: Sequence[tuple[str, str]]
 
-    @property
-    def best_rank(self) -> int | None:
-        """Best rank over retrievers; None = none returned it."""
-        return min(self.ranks.values(), default=None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryPool:
@@ -464,18 +444,8 @@ class Corpus:
         return tuple(outside[int(place)] for place in drawn), len(outside)
 
 
-def pool_canary(rankings: Mapping[str, Ranking], plan: PoolPlan, random: np.random.Generator) -> CanaryPool:
-    """Choose what is graded of the answers of several retrievers to one canary; the rest is `add_rest`'s.
-
-    Rankings are cut to the depth of the plan. Raises ValueError without a ranking.
-    """
-    if not rankings:
-        raise ValueError("a pool needs the ranking of at least one retriever")
-    return draw_items(merge_rankings(rankings, plan.bounds), plan, random)
-
-
 def draw_items(items: Sequence[PoolItem], plan: PoolPlan, random: np.random.Generator) -> CanaryPool:
-    """Choose what is graded of the items of one canary, as `merge_rankings` returns them."""
+    """Choose what is graded of the items of one canary, as `merge_rankings` returns them; the rest is of a corpus."""
     strata: list[list[PoolItem]] = [[] for _ in plan.bounds]
     for item in items:
         strata[item.stratum].append(item)
@@ -490,11 +460,6 @@ def draw_items(items: Sequence[PoolItem], plan: PoolPlan, random: np.random.Gene
     used = {chunk for item in chosen for _, chunk in item.chunks}
     shared = sorted(chunk for chunk in used if len(texts_by_id[chunk]) > 1)
     return CanaryPool(items=tuple(chosen), sizes=tuple(map(len, strata)), shared_ids=tuple(shared))
-
-
-def add_rest(pool: CanaryPool, drawn: Sequence[PoolItem], size: int) -> CanaryPool:
-    """Add random negatives of the corpus, of which there are `size`."""
-    return replace(pool, items=(*pool.items, *drawn), sizes=(*pool.sizes, size))
 
 
 def merge_rankings(rankings: Mapping[str, Ranking], bounds: Sequence[int]) -> tuple[PoolItem, ...]:

@@ -5,7 +5,7 @@ exposure asks them, so the last gate of a promotion overrules the first.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
@@ -168,7 +168,7 @@ def _ending(found: RateDifference | None, units: int, plan: ExperimentPlan) -> t
             gain = f"{ratio_text(abs(found.value))} (95 % interval {ratio_text(low)} to {ratio_text(high)})"
             return ExperimentState.WINNER, f"after {number} {better} beats {other} by {gain}", winner
         if -plan.delta < found.low and found.high < plan.delta:
-            reason = f"after {number} {_interval(found, plan)}, all of it within {bound_text(plan.delta)} of zero"
+            reason = f"after {number} {_arms(found, plan)}, all of it within {bound_text(plan.delta)} of zero"
             return ExperimentState.EQUIVALENT, reason, None
     if units >= plan.max_units:
         reason = f"{number} of at most {plan.max_units:,} came, and {_undecided(found, plan)}"
@@ -179,12 +179,15 @@ def _ending(found: RateDifference | None, units: int, plan: ExperimentPlan) -> t
 def _undecided(found: RateDifference | None, plan: ExperimentPlan) -> str:
     if found is None:
         return f"each arm needs at least {FEWEST_OF_A_KIND} successes and {FEWEST_OF_A_KIND} failures"
-    return _interval(found, plan)
+    return _arms(found, plan)
 
 
-def _interval(found: RateDifference, plan: ExperimentPlan) -> str:
-    interval = f"{change_text(found.low)} to {change_text(found.high)}"
-    return f"{plan.names[1]} less {plan.names[0]} is {change_text(found.value)} (95 % interval {interval})"
+def _arms(found: RateDifference, plan: ExperimentPlan) -> str:
+    return f"{plan.names[1]} less {plan.names[0]} is {_interval(found)}"
+
+
+def _interval(one: RateDifference) -> str:
+    return f"{change_text(one.value)} (95 % interval {change_text(one.low)} to {change_text(one.high)})"
 
 
 def _mismatch(look: Look | None, exposed: tuple[int, int], plan: ExperimentPlan) -> ExperimentDecision:
@@ -300,33 +303,13 @@ def assign_arm(slug: str, epoch: int, unit: str, shares: Sequence[float]) -> int
     return len(shares) - 1
 
 
-_NORMAL: Final = NormalDist()
 USUAL_POWER: Final = 0.8
-
-
-def power_at(difference: float, *, rate: float, share: float, units: int) -> float:
-    """Probability that the interval leaves out zero when all units came, for a difference between the arms.
-
-    An experiment may end before, so this is a lower bound. `rate` is that of the arm with 1 - `share`; both rates have
-    to lie strictly between 0 and 1.
-    """
-    side, error = _widths(rate, min(max(rate + difference, _EDGE), 1 - _EDGE), share, units)
-    return _NORMAL.cdf((abs(difference) - side) / error)
 
 
 def detectable_difference(*, rate: float, share: float, units: int, power: float = USUAL_POWER) -> float:
     """Smallest difference that an experiment of so many units shows with this probability, about a rate."""
-    side, error = _widths(rate, rate, share, units)
-    return side + error * _NORMAL.inv_cdf(power)
-
-
-def _widths(one: float, other: float, share: float, units: int) -> tuple[float, float]:
-    """Half the width of the interval, and the standard error of the difference."""
-    variance = one * (1 - one) / (1 - share) + other * (1 - other) / share
-    return radius(variance, units), math.sqrt(variance / units)
-
-
-_EDGE: Final = 1e-6
+    variance = rate * (1 - rate) * (1 / (1 - share) + 1 / share)
+    return radius(variance, units) + math.sqrt(variance / units) * NormalDist().inv_cdf(power)
 
 
 _HALF: Final = 0.5
@@ -350,23 +333,13 @@ class Preferences:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreferenceEstimate:
-    """What units prefer: share of those for B less share of those for A, with its interval at this number of units."""
-
-    value: float
-    low: float
-    high: float
-    winner: Side | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceDecision:
     """Where an interleaving stands, and why."""
 
     state: ExperimentState
     reason: str
-    estimate: PreferenceEstimate | None
+    difference: RateDifference | None
+    """Share of the units for B less that of those for A; None below 30 units for each."""
     winner: str | None = None
 
     @property
@@ -388,8 +361,14 @@ def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[s
     taken: set[str] = set()
     counts = {Side.A: 0, Side.B: 0}
     while len(merged) < max(len(a), len(b)):
-        best = {side: _best(ranking, taken) for side, ranking in ((Side.A, a), (Side.B, b))}
-        side = _next_side(f"{slug}:{epoch}:{unit}", counts)
+        best = {
+            side: next((hit for hit in ranking if hit not in taken), None)
+            for side, ranking in ((Side.A, a), (Side.B, b))
+        }
+        if counts[Side.A] != counts[Side.B]:
+            side = min(counts, key=counts.__getitem__)
+        else:
+            side = Side.A if hash_share(f"{slug}:{epoch}:{unit}:{counts[Side.A]}") < _HALF else Side.B
         hit = best[side]
         if hit is None or None in best.values():
             break
@@ -400,15 +379,8 @@ def interleave(slug: str, epoch: int, unit: str, a: Sequence[str], b: Sequence[s
     return merged + [MergedHit(id=hit, team=None) for hit in rest[: max(len(a), len(b)) - len(merged)]]
 
 
-def credit_clicks(merged: Sequence[MergedHit], clicked: Collection[str]) -> int:
-    """Preference of a unit by its clicks: 1 = for B, -1 = for A, 0 = as many clicks for both."""
-    teams = [hit.team for hit in merged if hit.id in clicked]
-    credit = teams.count(Side.B) - teams.count(Side.A)
-    return (credit > 0) - (credit < 0)
-
-
-def estimate_preference(found: Preferences) -> PreferenceEstimate | None:
-    """Estimate what units prefer; None below 30 units for each.
+def estimate_preference(found: Preferences) -> RateDifference | None:
+    """Share of the units for B less that of those for A; None below 30 units for each.
 
     With x = 1 for B and -1 for A the variance of one unit is that of x, and the radius that of experiments, so that it
     holds at every look.
@@ -418,40 +390,24 @@ def estimate_preference(found: Preferences) -> PreferenceEstimate | None:
     n = found.a + found.b
     mean = (found.b - found.a) / n
     side = radius((1 - mean**2) * n / (n - 1), n)
-    low, high = mean - side, mean + side
-    winner = Side.B if low > 0 else Side.A if high < 0 else None
-    interval = f"{change_text(mean)} (95 % interval {change_text(low)} to {change_text(high)})"
-    says = "no preference is shown" if winner is None else f"units prefer {winner.upper()}"
-    return PreferenceEstimate(
-        value=mean, low=low, high=high, winner=winner, reason=f"{says}: {interval} over {counted(n, 'unit')}"
-    )
+    return RateDifference(value=mean, low=mean - side, high=mean + side)
 
 
 def decide_preference(found: Preferences, names: tuple[str, str], *, units: int, max_units: int) -> PreferenceDecision:
     """Decide an interleaving by what its units prefer so far; `units` counts those without a preference, too."""
-    estimate = estimate_preference(found)
-    if estimate is None:
+    one = estimate_preference(found)
+    state, winner = ExperimentState.RUNNING, None
+    if one is None:
         reason = f"each ranking needs {FEWEST_OF_A_KIND} units that prefer it; {found.a} and {found.b} do"
     else:
-        reason = estimate.reason
-        if estimate.winner is not None:
-            winner, other = names[:: 1 if estimate.winner is Side.A else -1]
-            reason = f"{winner} is preferred to {other}: {estimate.reason.partition(': ')[2]}"
-            return PreferenceDecision(state=ExperimentState.WINNER, reason=reason, estimate=estimate, winner=winner)
-    if units >= max_units:
+        reason = f"no preference is shown: {_interval(one)} over {counted(found.a + found.b, 'unit')}"
+        if one.low > 0 or one.high < 0:
+            winner, other = names if one.high < 0 else names[::-1]
+            state, reason = ExperimentState.WINNER, f"{winner} is preferred to {other}{reason[reason.index(':') :]}"
+    if winner is None and units >= max_units:
+        state = ExperimentState.INCONCLUSIVE
         reason = f"{counted(units, 'unit')} of at most {max_units:,} came, and {reason}"
-        return PreferenceDecision(state=ExperimentState.INCONCLUSIVE, reason=reason, estimate=estimate)
-    return PreferenceDecision(state=ExperimentState.RUNNING, reason=reason, estimate=estimate)
-
-
-def _next_side(unit: str, counts: dict[Side, int]) -> Side:
-    if counts[Side.A] != counts[Side.B]:
-        return min(counts, key=counts.__getitem__)
-    return Side.A if hash_share(f"{unit}:{counts[Side.A]}") < _HALF else Side.B
-
-
-def _best(ranking: Sequence[str], taken: Collection[str]) -> str | None:
-    return next((hit for hit in ranking if hit not in taken), None)
+    return PreferenceDecision(state=state, reason=reason, difference=one, winner=winner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -669,18 +625,17 @@ def _decide_exposure(found: ExposureEvidence) -> tuple[GateResult, str]:
 
 def _within_margin(measures: Mapping[str, Margin], margin: float, over: str) -> tuple[GateResult, str]:
     """Pass where every difference is above -margin for sure, fail where one is below it for sure."""
-    texts = "; ".join(f"{name} {_margin_text(one)}" for name, one in measures.items())
+    texts = "; ".join(
+        f"{name} without an interval"
+        if one.low is None or one.high is None
+        else f"{name} {change_text(one.low)} to {change_text(one.high)}"
+        for name, one in measures.items()
+    )
     if any(one.high is not None and one.high <= -margin for one in measures.values()):
         return GateResult.FAIL, f"a loss of more than {bound_text(margin)} is shown {over}: {texts}"
     if measures and all(one.low is not None and one.low > -margin for one in measures.values()):
         return GateResult.PASS, f"no loss of more than {bound_text(margin)} {over}: {texts}"
     return GateResult.INCONCLUSIVE, f"a loss of more than {bound_text(margin)} is not ruled out {over}: {texts}"
-
-
-def _margin_text(one: Margin) -> str:
-    if one.low is None or one.high is None:
-        return "without an interval"
-    return f"{change_text(one.low)} to {change_text(one.high)}"
 
 
 DEPTH: Final = 10

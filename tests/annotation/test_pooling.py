@@ -11,10 +11,9 @@ from app.annotation.domain import (
     PoolItem,
     PoolPlan,
     Stratum,
-    add_rest,
     canary_random,
+    draw_items,
     merge_rankings,
-    pool_canary,
     text_key,
 )
 from app.base.values import Ranking
@@ -38,7 +37,7 @@ def words(start: int, stop: int) -> list[str | None]:
 
 
 def pool(rankings: Mapping[str, Ranking], plan: PoolPlan = PLAN, *, canary: str = "q1") -> CanaryPool:
-    return pool_canary(rankings, plan, canary_random(0, canary))
+    return draw_items(merge_rankings(rankings, plan.bounds), plan, canary_random(0, canary))
 
 
 def by_stratum(found: CanaryPool) -> dict[int, list[PoolItem]]:
@@ -56,8 +55,7 @@ def test_the_pool_is_whole_and_the_strata_are_samples_of_known_size() -> None:
 def test_the_best_rank_over_retrievers_decides_the_stratum() -> None:
     found = pool({"bm25": ranking(words(0, 40)), "dense": ranking(list(reversed(words(0, 40))))})
     for item in found.items:
-        assert item.best_rank == min(item.ranks["bm25"], item.ranks["dense"])
-        assert item.stratum == (0 if item.best_rank <= 10 else 1)
+        assert item.stratum == (0 if min(item.ranks["bm25"], item.ranks["dense"]) <= 10 else 1)
     assert found.sizes == (20, 20, 0)
 
 
@@ -117,14 +115,6 @@ def test_random_negatives_are_texts_that_no_retriever_returned() -> None:
     assert corpus.draw(5, known=corpus.keys, random=np.random.default_rng(0)) == ((), 0)
 
 
-def test_the_rest_is_the_last_stratum() -> None:
-    rest = PoolItem(key="k", text="beyond", document=None, stratum=3, ranks={}, chunks=(("", "d9"),))
-    found = add_rest(pool({"a": ranking(words(0, 40))}), [rest], 960)
-    assert found.sizes == (10, 20, 10, 960)
-    assert found.items[-1] is rest
-    assert rest.best_rank is None
-
-
 @pytest.mark.parametrize(
     "plan",
     [
@@ -138,8 +128,3 @@ def test_the_rest_is_the_last_stratum() -> None:
 def test_plans_without_sense_are_refused(plan: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"stratum|sample"):
         PoolPlan(**plan)  # type: ignore[arg-type]  # some are tuples
-
-
-def test_a_pool_needs_a_retriever() -> None:
-    with pytest.raises(ValueError, match="at least one retriever"):
-        pool({})

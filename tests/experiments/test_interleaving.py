@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.comparison.domain import Side
-from app.experiments.domain import MergedHit, Preferences, credit_clicks, estimate_preference, interleave, radius
+from app.experiments.domain import Preferences, estimate_preference, interleave, radius
 
 RANKINGS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 
@@ -31,20 +31,6 @@ def test_either_ranking_begins_for_about_half_of_the_units() -> None:
     assert first.count(Side.A) == pytest.approx(1_000, abs=100)
 
 
-def test_clicks_count_for_the_ranking_that_contributed_the_chunk() -> None:
-    merged = [
-        MergedHit(id="x", team=Side.A),
-        MergedHit(id="y", team=Side.B),
-        MergedHit(id="z", team=Side.B),
-        MergedHit(id="rest", team=None),
-    ]
-    assert credit_clicks(merged, {"y"}) == 1
-    assert credit_clicks(merged, {"x"}) == -1
-    assert credit_clicks(merged, {"x", "y"}) == 0
-    assert credit_clicks(merged, {"x", "y", "z"}) == 1
-    assert credit_clicks(merged, {"rest", "elsewhere"}) == 0
-
-
 def test_the_estimate_is_that_of_one_sample_with_the_radius_of_experiments() -> None:
     found = estimate_preference(Preferences(a=40, b=160))
     assert found is not None
@@ -52,16 +38,9 @@ def test_the_estimate_is_that_of_one_sample_with_the_radius_of_experiments() -> 
     assert found.value == pytest.approx(0.6)
     assert found.high - found.value == pytest.approx(radius(variance, 200))
     assert math.isclose(found.value - found.low, found.high - found.value)
-    assert found.winner is Side.B
+    assert found.low > 0
 
 
 def test_fewer_than_30_units_for_either_ranking_show_nothing() -> None:
     assert estimate_preference(Preferences(a=29, b=900)) is None
     assert estimate_preference(Preferences(a=30, b=900)) is not None
-
-
-def test_no_preference_is_shown_where_the_interval_holds_zero() -> None:
-    found = estimate_preference(Preferences(a=95, b=105))
-    assert found is not None
-    assert found.winner is None
-    assert found.reason.startswith("no preference is shown: +0.050")

@@ -27,13 +27,12 @@ from app.annotation.domain import (
     CanaryPool,
     Corpus,
     PoolItem,
-    add_rest,
     canary_random,
+    draw_items,
     is_overlap,
     merge_rankings,
     next_of,
     pace,
-    pool_canary,
     text_key,
 )
 from app.annotation.store import (
@@ -338,10 +337,10 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
     """Draw what is graded of a canary, with random negatives where the task has a corpus."""
     plan = frame.document.plan
     random = canary_random(frame.document.seed, canary.key)
-    pool = pool_canary(rankings, plan, random)
+    ranked = merge_rankings(rankings, plan.bounds)
+    pool = draw_items(ranked, plan, random)
     if not plan.rest:
         return pool
-    ranked = merge_rankings(rankings, plan.bounds)
     known = {item.key for item in ranked}
     # A retriever may return a text of the corpus with its title, or cut: the same id is the same text.
     known |= {frame.keys_by_chunk[one] for item in ranked for _, one in item.chunks if one in frame.keys_by_chunk}
@@ -352,7 +351,7 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
         PoolItem(key=one.key, text=one.text, stratum=len(pool.sizes), chunks=(("", one.chunk),))
         for one in texts.values()
     ]
-    return add_rest(pool, drawn, size)
+    return replace(pool, items=(*pool.items, *drawn), sizes=(*pool.sizes, size))
 
 
 def new_item(task_id: int, document: TaskDocument, item: PoolItem, *, canary_id: int | None, name: str) -> NewItem:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Literal, NotRequired, Protocol
+from typing import Final, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
@@ -258,18 +258,12 @@ def cache_key(question: Question, judged: AnswerToJudge, model: str) -> str:
 
 def _texts(name: str, judged: AnswerToJudge) -> list[tuple[str, str]]:
     if name == "context":
-        return _numbered(judged.contexts)
+        return [(f"context {number}", text) for number, text in enumerate(judged.contexts, 1)] or [("context", "")]
     if name == "expected answer":
         if judged.expected is None:
             raise ValueError("correctness is judged against an expected answer")
         return [(name, judged.expected)]
     return [(name, judged.query if name == "query" else judged.answer)]
-
-
-def _numbered(contexts: Sequence[str]) -> list[tuple[str, str]]:
-    if not contexts:
-        return [("context", "")]
-    return [(f"context {number}", text) for number, text in enumerate(contexts, 1)]
 
 
 def _unused_mark(nonce: str, texts: Sequence[str]) -> str:
@@ -388,71 +382,13 @@ class RatedAnswer:
 
 MOST_CLAIMS: Final = 500
 """A reply with more claims is unparsable: the judge repeats itself."""
-CLAIMS_SCHEMA: Final = MappingProxyType[str, Any](
-    {
-        "type": "object",
-        "properties": {
-            "claims": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"claim": {"type": "string"}, "supported": {"type": "boolean"}},
-                    "required": ["claim", "supported"],
-                    "additionalProperties": False,
-                },
-            }
-        },
-        "required": ["claims"],
-        "additionalProperties": False,
-    }
-)
-"""JSON Schema of a reply about claims, sent along where the endpoint takes one; `read_claims` wants no less."""
 
 _VERDICT = re.compile(r"^\W*(yes|no)\b", re.IGNORECASE)
 _CODE_BLOCK: Final = "```"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A claim as the judge words it, and whether it is supported."""
-
-    text: str
-    supported: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
-    """Claims that a judge lists; none at all means that the answer declines to say anything."""
-
-    claims: tuple[Claim, ...]
-
-    @property
-    def declined(self) -> bool:
-        """Whether there is no claim, as in "I do not know"."""
-        return not self.claims
-
-    @property
-    def supported(self) -> int:
-        """Number of supported claims."""
-        return sum(claim.supported for claim in self.claims)
-
-    @property
-    def share(self) -> float | None:
-        """Supported claims / claims, in [0, 1]; None = declined, which is neither faithful nor unfaithful."""
-        return self.supported / len(self.claims) if self.claims else None
-
-
-def read_verdict(reply: str) -> bool | None:
-    """Verdict of a reply to a YES/NO question: the word that it begins with; None = unparsable.
-
-    Only the beginning counts: "NO, though YES would be near" is a no. Signs before it (`**`, quotes) do not matter.
-    """
-    match = _VERDICT.match(reply)
-    return match[1].lower() == "yes" if match else None
-
-
-def read_claims(reply: str) -> Claims | None:
-    """Claims of a reply in the form of `CLAIMS_SCHEMA`, which may stand in a Markdown code block; None = unparsable.
+def read_claims(reply: str) -> tuple[tuple[str, bool], ...] | None:
+    """Claims of a reply, each with whether it is supported; none at all = the answer declines. None = unparsable.
 
     Unparsable is also what is cut off, a `supported` that is no boolean, an empty claim, more than `MOST_CLAIMS`:
     a share of the claims that happened to be readable would be a different measure.
@@ -464,8 +400,13 @@ def read_claims(reply: str) -> Claims | None:
     listed = value.get("claims") if isinstance(value, dict) else None
     if not isinstance(listed, list) or len(listed) > MOST_CLAIMS:
         return None
-    claims = [claim for each in listed if (claim := _read_claim(each)) is not None]
-    return Claims(claims=tuple(claims)) if len(claims) == len(listed) else None
+    claims = [(one.get("claim"), one.get("supported")) for one in listed if isinstance(one, dict)]
+    known = [
+        (text.strip(), supported)
+        for text, supported in claims
+        if isinstance(text, str) and text.strip() and isinstance(supported, bool)
+    ]
+    return tuple(known) if len(known) == len(listed) else None
 
 
 def unwrap_reply(reply: str) -> str:
@@ -477,31 +418,26 @@ def unwrap_reply(reply: str) -> str:
     return text
 
 
-def _read_claim(value: object) -> Claim | None:
-    if not isinstance(value, dict):
-        return None
-    text, supported = value.get("claim"), value.get("supported")
-    if not isinstance(text, str) or not text.strip() or not isinstance(supported, bool):
-        return None
-    return Claim(text=text.strip(), supported=supported)
-
-
 def read_rating(prompt: Prompt, reply: JudgeReply) -> Rating:
-    """Return what a reply says; a reply that cannot be read, or none, leaves the measure undefined."""
+    """Return what a reply says; a reply that cannot be read, or none, leaves the measure undefined.
+
+    Of a verdict only the beginning counts: "NO, though YES would be near" is a no. Signs before it (`**`, quotes) do
+    not matter.
+    """
     if reply.text is None:
         return Rating(outcome=reply.outcome, detail=reply.detail)
     if not prompt.claims:
-        verdict = read_verdict(reply.text)
+        verdict = _VERDICT.match(reply.text)
         if verdict is None:
             return Rating(outcome=JudgeOutcome.UNPARSABLE, detail="the reply begins with neither YES nor NO")
-        return Rating(outcome=JudgeOutcome.OK, value=float(verdict))
+        return Rating(outcome=JudgeOutcome.OK, value=float(verdict[1].lower() == "yes"))
     claims = read_claims(reply.text)
     if claims is None:
         return Rating(outcome=JudgeOutcome.UNPARSABLE, detail="the reply is not the JSON of claims that was asked for")
-    listed = tuple((claim.text, claim.supported) for claim in claims.claims)
-    if claims.share is None:
+    if not claims:
         return Rating(outcome=JudgeOutcome.DECLINED, detail="there is no claim to judge")
-    return Rating(outcome=JudgeOutcome.OK, value=claims.share, claims=listed)
+    share = sum(supported for _, supported in claims) / len(claims)
+    return Rating(outcome=JudgeOutcome.OK, value=share, claims=claims)
 
 
 SHARED: Final = 0.6
@@ -513,34 +449,13 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]\u2019\u201d]*\s+|(?<=[\u3002\uff0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sentence:
-    """A counted sentence; `chunks` are the places (from 0) of the chunks that ground it."""
-
-    text: str
-    chunks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Grounding:
     """Lexical grounding of an answer in its contexts; a share is None where there is nothing to divide by."""
 
-    sentences: tuple[Sentence, ...]
-    short: int
-    """Sentences that are not counted, having fewer than three words."""
-    chunks: int
-    """Retrieved chunks, empty ones included."""
-
-    @property
-    def grounded_share(self) -> float | None:
-        """Share of the counted sentences that are grounded, in [0, 1]: the measure `utilisation`."""
-        grounded = sum(bool(sentence.chunks) for sentence in self.sentences)
-        return grounded / len(self.sentences) if self.sentences else None
-
-    @property
-    def used_share(self) -> float | None:
-        """Share of the chunks that ground a sentence, in [0, 1]; copies of one chunk are all used or all not."""
-        used = {place for sentence in self.sentences for place in sentence.chunks}
-        return len(used) / self.chunks if self.chunks and self.sentences else None
+    grounded_share: float | None
+    """Of the sentences of three words or more those that a chunk grounds, in [0, 1]: the measure `utilisation`."""
+    used_share: float | None
+    """Of the chunks, empty ones included, those that ground a sentence; copies are all used or all not."""
 
 
 def ground_answer(answer: str, contexts: Sequence[str]) -> Grounding:
@@ -550,15 +465,15 @@ def ground_answer(answer: str, contexts: Sequence[str]) -> Grounding:
     (Chinese, Japanese, Thai) each character is a word, so three characters in a row are a 3-gram. Of a chunk or a
     sentence the first 4,000 words count.
     """
-    sentences = split_sentences(answer)
-    counted = [text for text in sentences if len(words_of(text)) >= FEWEST_WORDS]
+    sentences = [grams(text) for text in split_sentences(answer) if len(words_of(text)) >= FEWEST_WORDS]
     chunks = [grams(text) for text in contexts]
-    found = []
-    for text in counted:
-        own = grams(text)
-        places = [place for place, chunk in enumerate(chunks) if len(own & chunk) >= SHARED * len(own)]
-        found.append(Sentence(text=text, chunks=tuple(places)))
-    return Grounding(sentences=tuple(found), short=len(sentences) - len(counted), chunks=len(contexts))
+    found = [
+        {place for place, chunk in enumerate(chunks) if len(own & chunk) >= SHARED * len(own)} for own in sentences
+    ]
+    return Grounding(
+        grounded_share=sum(map(bool, found)) / len(found) if found else None,
+        used_share=len(set().union(*found)) / len(chunks) if chunks and found else None,
+    )
 
 
 def split_sentences(text: str) -> list[str]:
@@ -587,27 +502,22 @@ def is_sampled(key: str, share: float) -> bool:
 def summarise(rated: Sequence[RatedAnswer], judge: Judge | None) -> RunAnswers:
     """Return what the answers of a run come to; a mean is over the answers in which it is defined."""
     questions = () if judge is None else judge.questions
+    said = {question: [one.ratings[question] for one in rated if question in one.ratings] for question in questions}
     measures: dict[str, float | None] = {
         "utilisation": _mean(one.utilisation for one in rated),
         "chunks_used": _mean(one.chunks_used for one in rated),
-        **{str(question): _mean(_values(rated, question)) for question in questions},
+        **{str(question): _mean(one.value for one in ratings) for question, ratings in said.items()},
     }
     return {
         "judge": None if judge is None else judge.slug,
         "sampled": len(rated),
         "answered": sum(one.answer.outcome is Outcome.OK for one in rated),
         "outcomes": dict(Counter(str(one.answer.outcome) for one in rated)),
-        "ratings": {str(question): dict(_outcomes(rated, question)) for question in questions},
+        "ratings": {
+            str(question): dict(Counter(str(one.outcome) for one in ratings)) for question, ratings in said.items()
+        },
         "measures": measures,
     }
-
-
-def _values(rated: Iterable[RatedAnswer], question: Question) -> list[float | None]:
-    return [one.ratings[question].value for one in rated if question in one.ratings]
-
-
-def _outcomes(rated: Iterable[RatedAnswer], question: Question) -> Mapping[str, int]:
-    return Counter(str(one.ratings[question].outcome) for one in rated if question in one.ratings)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -47,7 +47,6 @@ from app.experiments.domain import (
     OfflineEvidence,
     PreferenceDecision,
     Preferences,
-    RateDifference,
     Waiver,
     assign_arm,
     count_exposed,
@@ -431,7 +430,6 @@ def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDe
 def _view(row: InterleavingRow) -> InterleavingView:
     document = row.document
     decision = _decide(row, row.decided or row.preferences, row.ties)
-    found = decision.estimate
     return view_of(
         InterleavingView,
         row,
@@ -439,7 +437,6 @@ def _view(row: InterleavingRow) -> InterleavingView:
         decision,
         prefer_a=row.preferences.a,
         prefer_b=row.preferences.b,
-        difference=None if found is None else RateDifference(value=found.value, low=found.low, high=found.high),
     )
 
 
