@@ -10,7 +10,7 @@ from app.answers import pages as answers
 from app.base.web import rendering, signing_in
 from app.base.web.rendering import STATIC
 from app.base.web.responses import CompressedFiles, SecurityHeaders, install_problem_pages
-from app.catalog.domain.judgments import recall_label
+from app.catalog.domain import recall_label
 from app.comparison import pages as comparisons
 from app.definitions.pages import canary_editor, check_editor, importing, suites
 from app.diagnosis import pages as diagnosis

@@ -70,7 +70,7 @@ from app.records.tables import (
     states,
     vectors,
 )
-from app.retrievers.tables import embedder_findings, embedders, run_embedders
+from app.retrievers.store import embedder_findings, embedders, run_embedders
 from app.traffic.tables import reaches, traffic_parts, traffic_queries
 
 __all__ = [

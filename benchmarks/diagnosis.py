@@ -24,8 +24,7 @@ import yaml
 from numpy.typing import NDArray
 
 from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking
-from app.demo.analysis import cut, near_copy, terms
-from app.demo.corpus import Chunk, read_corpus
+from app.demo.corpus import Chunk, cut, near_copy, read_corpus, terms
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.demo.retriever import Retriever
 from app.diagnosis.domain.chunk_causes import classify

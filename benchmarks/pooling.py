@@ -41,7 +41,7 @@ from app.annotation.domain import (
     text_key,
 )
 from app.base.values import Judgment
-from app.demo.analysis import terms
+from app.demo.corpus import terms
 from app.scoring.matching import match, prepare
 from app.scoring.measures import scores_at_depth
 from benchmarks.text_indexes import Collection, rank_bm25, rank_lsi, read_collection

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from app.base.values import Ranking
-from app.demo.analysis import cut, terms
+from app.demo.corpus import cut, terms
 
 CHUNK_CHARACTERS = 400
 DIMENSIONS = 200

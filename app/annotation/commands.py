@@ -18,7 +18,7 @@ from app.base.documents.fields import SLUG
 from app.base.documents.texts import Source, plain
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
-from app.definitions.client.remote_service import Server
+from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database
 
 app = typer.Typer(rich_markup_mode=None)

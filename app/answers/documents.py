@@ -21,7 +21,7 @@ from app.base.documents.fields import (
     field_errors,
 )
 from app.base.documents.http_fields import TlsDocument, endpoint_value
-from app.retrievers.documents.embedding import EndpointAuth
+from app.retrievers.documents.retrievers import EndpointAuth
 
 TIMEOUT_SECONDS = 60.0
 

@@ -29,7 +29,7 @@ from app.answers.tables import (
 )
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
 from app.base.db.rows import row_table
-from app.catalog.store.definitions import Definition, definition_by_id, find_definition, list_definitions
+from app.catalog.store import Definition, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definitions
 from app.records.tables import runs
 

@@ -133,7 +133,7 @@ class Judgment:
     text: str | None = None
     grade: int = 1
     source: str | None = field(default=None, compare=False)
-    """Where it comes from, see `catalog.domain.judgments`; it changes no score. None = nobody said."""
+    """Where it comes from, see `catalog.domain`; it changes no score. None = nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

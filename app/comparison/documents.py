@@ -10,7 +10,7 @@ from typing import Final
 from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.base.texts import change_text, counted, percent_text, ratio_text
 from app.base.values import Verdict
-from app.catalog.domain.judgments import labelled
+from app.catalog.domain import labelled
 from app.comparison.domain import (
     CONFIDENCE,
     FEWEST_PAIRS,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.base.values import ROUNDING, Canary, Verdict
-from app.catalog.domain.judgments import Use, is_top_heavy
+from app.catalog.domain import Use, is_top_heavy
 
 Floats = NDArray[np.float64]
 

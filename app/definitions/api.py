@@ -27,7 +27,7 @@ from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import public_json
 from app.catalog.documents.warnings import blind_to_recall_reason, inline_kinds, no_expectation_reason
-from app.catalog.domain.views import (
+from app.catalog.domain import (
     CanaryFields,
     CheckFields,
     CompositionView,
@@ -42,8 +42,7 @@ from app.catalog.domain.views import (
 )
 from app.catalog.service import suites
 from app.catalog.service.references import FILE, load_canaries, load_canary, load_definition, load_definitions
-from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryRow
+from app.catalog.store import CanaryRow, Definition
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HOOK_SECRETS, HookDocument
 from app.hooks.service import hooks as hook_views

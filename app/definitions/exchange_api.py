@@ -24,7 +24,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, read_canary_files
 from app.catalog.documents.warnings import find_warnings
-from app.catalog.domain.views import ExportedFiles, ImportOutcome
+from app.catalog.domain import ExportedFiles, ImportOutcome
 from app.catalog.exchange import FORMATS, archived_note
 from app.catalog.exchange.csv import parse_columns
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grades

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.demo.analysis import terms
+from app.demo.corpus import terms
 
 SENSITIVITY: Final = 0.9
 """Of supported answers, those that the judge says YES of."""

@@ -11,8 +11,7 @@ from enum import StrEnum
 from statistics import fmean
 from types import MappingProxyType
 
-from app.demo.analysis import cut, near_copy
-from app.demo.corpus import Chunk
+from app.demo.corpus import Chunk, cut, near_copy
 from app.demo.retriever import Hit
 
 # Picked among many so that a tenth of the chunks lost already shows clearly in the coverage of the shipped canaries.

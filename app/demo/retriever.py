@@ -14,8 +14,7 @@ import bm25s
 import numpy as np
 import numpy.typing as npt
 
-from app.demo.analysis import terms
-from app.demo.corpus import Chunk
+from app.demo.corpus import Chunk, terms
 
 SCALE = "similarity"
 

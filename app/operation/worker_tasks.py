@@ -33,8 +33,7 @@ from app.records.store.queue import ClaimedRun
 from app.reports import metrics
 from app.reports.metrics.snapshot import SnapshotKeeper
 from app.reports.service import reports
-from app.retrievers.domain.embeddings import Embed
-from app.retrievers.domain.retrievers import Probe
+from app.retrievers.domain.retrievers import Embed, Probe
 from app.runs.service import rescoring, runs
 from app.runs.service.due_checks import RETENTION_SECONDS
 from app.runs.service.finalising import EndedRun

@@ -16,21 +16,10 @@ from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_t
 from typing_extensions import is_typeddict
 
 from app.base.errors import NotFoundError
-from app.base.values import (
-    Answer,
-    Canary,
-    Judgment,
-    Outcome,
-    Ranking,
-    Reason,
-    RunStatus,
-    TimeText,
-    Trigger,
-    Verdict,
-)
+from app.base.values import Answer, Canary, Judgment, Outcome, Ranking, Reason, RunStatus, TimeText, Trigger, Verdict
 from app.records.domain import HitView, JudgmentView, ReportDocument, ResultView, RunDetails, RunDocument, SliceView
+from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
-from app.retrievers.domain.views import StoredFinding
 from app.scoring.evaluation import forbidden_ranks, newest_age
 from app.scoring.matching import Match, Prepared, missing_judgments
 
@@ -177,7 +166,7 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
     """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
 
     `body` is the JSON stored beside the row, `embedder` the finding on one; `self_judged`: see
-    `catalog.domain.judgments`.
+    `catalog.domain`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {

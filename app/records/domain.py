@@ -27,13 +27,12 @@ from app.base.values import (
     Trigger,
     Verdict,
 )
-from app.catalog.domain.judgments import MeasureGuideView
-from app.catalog.domain.views import CompositionView
+from app.catalog.domain import CompositionView, MeasureGuideView
 from app.comparison.domain import mean_interval
 from app.comparison.views import ComparisonDecision, Sides
 from app.detection.domain.views import BoundLine, NormalRange
 from app.reports.domain import MeanIntervalsView, MeanIntervalView, ReportChange
-from app.retrievers.domain.views import StoredFinding, UnmeasuredView
+from app.retrievers.domain.probes import StoredFinding, UnmeasuredView
 from app.scoring.measures import mean_name, parse_measure
 
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 from app.base.db.engine import blocks, insert_one, row_value, sql_literal
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.catalog.store import definitions as catalog
-from app.catalog.store.definitions import Definition
+from app.catalog import store as catalog
+from app.catalog.store import Definition
 from app.catalog.tables import definitions, suite_versions
 from app.detection import store as detection
 from app.detection.store import DetectionRow

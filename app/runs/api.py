@@ -32,7 +32,7 @@ from app.records.documents import id_number
 from app.reports.service import overview
 from app.reports.service.overview import ChangeSnapshot, Event, Kind, Topic
 from app.runs.service import rescoring
-from app.scoring.views import RescoringView
+from app.scoring.runs import RescoringView
 
 logger = logging.getLogger("coalmine.streams")
 

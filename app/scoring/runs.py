@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from app.alerts.domain.rules import (
     ANSWERED_RATIO,
@@ -26,9 +27,20 @@ from app.alerts.domain.rules import (
     watches_latency,
 )
 from app.base.rate_control import LONGEST_PATIENCE_SECONDS, merge_slowings, slowing_text
-from app.base.values import Aggregates, Answer, Canary, Category, EmbedderChange, Outcome, Ranking, Slowing, Verdict
+from app.base.values import (
+    Aggregates,
+    Answer,
+    Canary,
+    Category,
+    EmbedderChange,
+    Outcome,
+    Ranking,
+    Slowing,
+    TimeText,
+    Verdict,
+)
 from app.detection.domain.values import Members
-from app.retrievers.domain.probe_failures import (
+from app.retrievers.domain.probes import (
     ENDED_FIRST,
     FailedProbe,
     ProbeFailure,
@@ -49,10 +61,10 @@ from app.scoring.evaluation import (
     named_by,
     wrong_fields_remark,
 )
+from app.scoring.matching import UNCHANGED, ChangedTexts
 from app.scoring.measures import mean_name
 from app.scoring.rankings import ScoredRankings, decimals_of, round_ranking
 from app.scoring.suites import SuiteSnapshot
-from app.scoring.text_changes import UNCHANGED, ChangedTexts
 from app.scoring.verdicts import cache_remarks, is_unknown, remarks, run_verdict, too_few_scored
 
 
@@ -465,3 +477,45 @@ def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np
 def _value(aggregates: Aggregates, name: str) -> float | None:
     category, _, measure = name.rpartition("/")
     return measure_value(aggregates, measure, category or None)
+
+
+class RescoringProgress(TypedDict):
+    """Progress of a re-scoring."""
+
+    runs_done: int
+    runs_total: int
+
+
+class RescoringSide(TypedDict):
+    """Totals over the runs of a re-scoring, before or after."""
+
+    runs: int
+    coverage: float | None
+    health_score: float | None
+    degraded: int
+    verdicts: dict[str, int]
+
+
+class RescoringTotals(TypedDict):
+    """The runs of a re-scoring as they were, and as they are by it."""
+
+    before: RescoringSide
+    after: RescoringSide
+
+
+class RescoringView(TypedDict):
+    """Re-scoring of recorded runs of a check with present judgments; `before` and `after` are set once it finished."""
+
+    id: str
+    check: str
+    measures_version: str
+    suite_hash: str
+    since: TimeText | None
+    status: Literal["queued", "running", "finished", "failed"]
+    created_at: TimeText
+    finished_at: TimeText | None
+    progress: RescoringProgress
+    note: str | None
+    failure: str | None
+    before: RescoringSide | None
+    after: RescoringSide | None

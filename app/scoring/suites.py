@@ -19,8 +19,7 @@ import numpy as np
 from app.base.errors import ConflictError
 from app.base.texts import counted
 from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment
-from app.catalog.domain.judgments import collect_sources
-from app.catalog.domain.views import ReachView
+from app.catalog.domain import ReachView, collect_sources
 from app.detection.domain.values import Members
 from app.scoring.evaluation import Panel
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, NO_FACTS, RunFacts, condition
 from app.base.texts import counted, outcome_word
 from app.base.values import ROUNDING, Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
-from app.retrievers.domain.probe_failures import FailureSummary
+from app.retrievers.domain.probes import FailureSummary
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -16,7 +16,7 @@ from app.base.documents.texts import Source, Table, plain
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
 from app.base.texts import counted
 from app.catalog.service import references
-from app.definitions.client.remote_service import Server
+from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic

@@ -15,7 +15,7 @@ from app.annotation.views import TaskState
 from app.base.db.engine import Store
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, NotFoundError
-from app.catalog.store import definitions, suites
+from app.catalog import store as catalog
 from app.traffic import service as traffic
 from app.traffic.documents import read_traffic
 from app.traffic.store import find_reach
@@ -35,9 +35,9 @@ def begin(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
     with store.read() as connection:
         known = rows.documents_of(connection, [TASK])
         task = rows.find_task(connection, TASK)
-        suite = definitions.find_definition(connection, "suite", SUITE)
-        retriever = definitions.find_definition(connection, "retriever", RETRIEVER)
-        keys = set() if suite is None else {row.key for row in suites.list_canaries(connection, suite.id)}
+        suite = catalog.find_definition(connection, "suite", SUITE)
+        retriever = catalog.find_definition(connection, "retriever", RETRIEVER)
+        keys = set() if suite is None else {row.key for row in catalog.list_canaries(connection, suite.id)}
     if known:
         return task is not None and task.created_by == _BY
     if suite is None or retriever is None or retriever.archived_at is not None or not keys.issuperset(_KEYS):

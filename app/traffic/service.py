@@ -29,18 +29,17 @@ from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Category, Outcome
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import suites
 from app.catalog.service.references import load_canaries, require
 from app.catalog.service.snapshots import load_suite
-from app.catalog.store import definitions
-from app.catalog.store import suites as suite_rows
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.definitions.service import definitions as suite_definitions
 from app.records.documents import rounded, view_of
 from app.records.store import results
 from app.records.store.results import RunRow
-from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, outcome_text
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import (
     Probe,
     ProbeContext,
@@ -277,14 +276,14 @@ def _covered_groups(store: Store, sample: _Sample) -> AbstractSet[str]:
 
 
 def _suite(connection: Connection, reach: ReachRow) -> Definition:
-    return definitions.definition_by_id(connection, reach.suite_id)
+    return catalog.definition_by_id(connection, reach.suite_id)
 
 
 def _newest_runs(connection: Connection, reach: ReachRow) -> list[RunRow]:
     """Return the newest ended run of each check of the suite with the retriever."""
     checks = [
         row
-        for row in definitions.list_definitions(connection, "check")
+        for row in catalog.list_definitions(connection, "check")
         if row.body["suite"] == reach.suite and row.body["retriever"] == reach.retriever
     ]
     found = [results.newest_ended(connection, check.id) for check in checks]
@@ -515,12 +514,12 @@ def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, qu
 
 def find_suite(connection: Connection, slug: str) -> int:
     """Return the id of a suite. Raises NotFoundError."""
-    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'").id
+    return require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'").id
 
 
 def _require(connection: Connection, suite: str, retriever: str) -> int:
     """Return the id of a suite. Raises NotFoundError where it or the retriever is not in force."""
-    found = definitions.find_definition(connection, "retriever", retriever)
+    found = catalog.find_definition(connection, "retriever", retriever)
     if found is None or found.archived_at is not None:
         raise NotFoundError(f"there is no retriever '{retriever}'")
     return find_suite(connection, suite)
@@ -609,7 +608,7 @@ def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
 
 def _bodies(connection: Connection, suite_id: int) -> Iterator[Mapping[str, Any]]:
     after = ""
-    while rows := suite_rows.list_canaries(connection, suite_id, after=after, limit=_BLOCK):
+    while rows := catalog.list_canaries(connection, suite_id, after=after, limit=_BLOCK):
         yield from (row.body for row in rows)
         after = rows[-1].key
 

@@ -10,7 +10,7 @@ from app.alerts.domain.state import TransitionType
 from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step
 from app.diagnosis.domain.run_causes import RunCause, RunCauseKind
-from app.retrievers.domain.probe_failures import FailureSummary
+from app.retrievers.domain.probes import FailureSummary
 
 CHANGED = ChangedCanaries(count=3, of=9, reasons=[(Reason.MISSING,)] * 3)
 FACTS = AlertFacts(check="docs", kind=RuleKind.REGRESSION, changed=CHANGED, at=datetime(2026, 3, 2, tzinfo=UTC))

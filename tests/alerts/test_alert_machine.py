@@ -27,8 +27,8 @@ from app.base.db.engine import Store, from_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.base.values import Outcome
+from app.catalog import store as catalog
 from app.catalog.service import references
-from app.catalog.store import definitions as catalog
 from app.definitions.service import definitions
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import hooks as dead_letters

@@ -10,7 +10,7 @@ from app.alerts.domain.state import TransitionType
 from app.alerts.domain.telling import AlertFacts, alert_summary
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text
 from app.base.values import Cause, Outcome, Percentile, Reason, RuleKind, Severity, Step
-from app.retrievers.domain.probe_failures import FailureSummary
+from app.retrievers.domain.probes import FailureSummary
 
 OPENED = datetime(2026, 3, 2, 14, 5, tzinfo=UTC)
 MISSING = (Reason.MISSING,)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from app.annotation.service import results
 from app.base.db.engine import Store
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain.judgments import are_self_judged, collect_sources, is_own_pool, labelled
+from app.catalog.domain import are_self_judged, collect_sources, is_own_pool, labelled
 from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.catalog.service.snapshots import is_self_judged

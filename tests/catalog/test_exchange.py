@@ -16,8 +16,8 @@ from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.csv import parse_columns
+from app.catalog.exchange.datasets import read_run, write_run
 from app.catalog.exchange.suite_builder import ImportedSuite, SuiteBuilder
-from app.catalog.exchange.trec import read_run, write_run
 
 ALL = sorted(FORMATS)
 

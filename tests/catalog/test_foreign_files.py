@@ -15,8 +15,8 @@ from app.base.errors import InvalidInputError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.csv import list_of, parse_columns
+from app.catalog.exchange.datasets import read_run
 from app.catalog.exchange.suite_builder import ImportedSuite, Limits, SuiteBuilder, parse_grades
-from app.catalog.exchange.trec import read_run
 from tests.catalog.test_exchange import PLAIN_IDS, SENTENCES, read, refused, source
 
 FOREIGN = Path(__file__).parent / "foreign"

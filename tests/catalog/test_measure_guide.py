@@ -11,7 +11,7 @@ from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.documents import CheckDocument, read_body
 from app.catalog.documents.secret_fields import content_hash
 from app.catalog.documents.warnings import find_warnings
-from app.catalog.domain.judgments import USE_REASONS, Use, is_top_heavy
+from app.catalog.domain import USE_REASONS, Use, is_top_heavy
 from app.scoring.measures import mean_name, parse_measure
 from tests.support.api_service import CHECK, api
 from tests.support.pages_service import Site, page, site

@@ -12,11 +12,11 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
 from app.catalog.service.references import API, FILE
-from app.catalog.store import definitions as rows
 from app.definitions.service import applying, definitions
 from app.hooks.documents import HookDocument
 from tests.support.blocking import begin, overtaken
@@ -156,16 +156,16 @@ def test_a_form_and_an_apply_that_change_a_check_at_once_do_not_block_each_other
     with ThreadPoolExecutor(1) as pool, postgresql_store.write() as connection:
         _take_the_retriever_away(connection)
         saved = begin(postgresql_store, pool, put)
-        rows.archive_definition(connection, before.id, 1)
+        catalog.archive_definition(connection, before.id, 1)
         connection.commit()
         with pytest.raises(InvalidInputError, match="there is no retriever 'search'"):
             saved()
 
 
 def _take_the_retriever_away(connection: Connection) -> None:
-    retriever = rows.find_definition(connection, "retriever", "search")
+    retriever = catalog.find_definition(connection, "retriever", "search")
     assert retriever is not None
-    rows.archive_definition(connection, retriever.id, 1)
+    catalog.archive_definition(connection, retriever.id, 1)
 
 
 # --- floors --------------------------------------------------------------------------------------------------

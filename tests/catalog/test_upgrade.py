@@ -14,13 +14,12 @@ from fastapi import FastAPI
 from app.base.db.engine import Store
 from app.base.db.files import migrate
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.catalog.documents.canary_files import read_canary_files
 from app.catalog.documents.documents import CheckDocument, read_body
 from app.catalog.service import references
 from app.catalog.service.references import FILE
-from app.catalog.store import definitions as catalog
-from app.catalog.store import suites
 from app.config import Settings
 from app.definitions.service import applying
 from app.main import Service, create_app, open_service
@@ -142,7 +141,7 @@ def _suite_hash(store: Store) -> str:
     with store.read() as connection:
         suite = catalog.find_definition(connection, "suite", "handbook")
         assert suite is not None
-        return suite_hash([(row.key, row.hash) for row in suites.list_canaries(connection, suite.id)])
+        return suite_hash([(row.key, row.hash) for row in catalog.list_canaries(connection, suite.id)])
 
 
 def test_one_changed_canary_is_the_only_change_after_an_upgrade(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from app.base.values import Canary, Category, Judgment
-from app.catalog.domain.judgments import Use, is_top_heavy
+from app.catalog.domain import Use, is_top_heavy
 from app.comparison.domain import (
     FEWEST_PAIRS,
     Claim,

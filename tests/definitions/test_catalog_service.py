@@ -15,8 +15,7 @@ from app.catalog.documents import canary_export
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.service.changes import Change
-from app.catalog.service.references import API, FILE
+from app.catalog.service.references import API, FILE, Change
 from app.catalog.service.snapshots import freeze_suite, load_suite
 from app.catalog.tables import definition_versions
 from app.definitions.service import applying, definitions

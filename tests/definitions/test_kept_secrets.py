@@ -9,10 +9,9 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.service import references
-from app.catalog.service.changes import definition_content
-from app.catalog.service.references import API
-from app.catalog.store import definitions as catalog
+from app.catalog.service.references import API, definition_content
 from app.definitions.service import definitions
 from app.retrievers.documents.retrievers import RetrieverDocument
 from tests.support.blocking import overtaken

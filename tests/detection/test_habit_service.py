@@ -9,7 +9,7 @@ import pytest
 from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.detection import store as detectors
 from app.detection.service import baselines
 from app.detection.service.detectors import Detector
@@ -171,7 +171,7 @@ def test_the_row_of_a_release_without_habits_is_read_and_begins_with_none(on_sql
     """An earlier release reads a row as far as it knows it, and writes it without the rest."""
     world = _with_habit(on_sqlite)
     with world.store.write() as connection:
-        check = present(definitions.find_definition(connection, "check", CHECK))
+        check = present(catalog.find_definition(connection, "check", CHECK))
         row = present(detectors.find_detector(connection, check.id))
         fields = msgspec.msgpack.decode(row.body)
         assert len(fields) == 6

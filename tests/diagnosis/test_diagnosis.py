@@ -13,7 +13,7 @@ from app.alerts.service.views import summaries
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import Outcome
-from app.catalog.store import definitions as stored_definitions
+from app.catalog import store as catalog
 from app.definitions.service import definitions
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service.diagnoses import OnDemand
@@ -487,7 +487,7 @@ def test_the_alerts_of_an_incident_have_one_set_of_canaries_which_later_diagnose
         del setting.library.chunks[key]
     setting.run(diagnosed=False)
     with sqlite_store.read() as connection:
-        check = present(stored_definitions.find_definition(connection, "check", "watch"))
+        check = present(catalog.find_definition(connection, "check", "watch"))
         rows = [
             (row, alerts.list_transitions(connection, [row.id])[row.id])
             for row in alerts.open_alerts(connection, check.id, hold=False)

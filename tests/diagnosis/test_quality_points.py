@@ -24,8 +24,8 @@ from app.diagnosis.domain.quality import (
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, content_words, near_copies, vocabulary, words_of
 from app.diagnosis.domain.views import Mark
+from app.retrievers.domain.probes import StoredFinding, StoredPair
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
-from app.retrievers.domain.views import StoredFinding, StoredPair
 from app.scoring.matching import match, prepare
 from app.scoring.suites import reach
 from tests.support.fakes import hits

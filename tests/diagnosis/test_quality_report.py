@@ -20,8 +20,7 @@ from app.diagnosis.api import REPORTS
 from app.diagnosis.documents import TITLES, quality_markdown
 from app.diagnosis.domain.views import QualityReport
 from app.diagnosis.service import quality as quality_report
-from app.retrievers.domain.embeddings import EmbeddingResult
-from app.retrievers.domain.retrievers import Embedder
+from app.retrievers.domain.retrievers import Embedder, EmbeddingResult
 from tests.support.api_service import CANARIES, Api, api
 from tests.support.embedders import vector
 from tests.support.fakes import answered, failed, hits

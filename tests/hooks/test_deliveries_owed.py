@@ -4,7 +4,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries, hooks
 from app.hooks.store import replays
@@ -127,7 +127,7 @@ def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world
 
 def _unended(world: World) -> list[str]:
     with world.store.read() as connection:
-        hook = present(definitions.find_definition(connection, "hook", "ops"))
+        hook = present(catalog.find_definition(connection, "hook", "ops"))
         return [f"{kind} of {check}" for check, kind in replays.unended_incidents(connection, hook.id)]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from app.base.addresses import hook_policy, parse_allow
 from app.base.db.engine import Store
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.config import Settings
 from app.hooks.client.webhook import Sender
 from app.hooks.domain import Hook, Message, Receipt
@@ -171,7 +171,7 @@ def test_a_receiver_that_misbehaves_costs_nothing_but_time(row: Row, sqlite_stor
     assert types == sorted(types)  # alert.opened, and alert.resolved behind all of it
     assert len({(request.headers["webhook-id"], request.body) for request in seen}) == len(set(types))
     with sqlite_store.read() as connection:
-        hook = definitions.find_definition(connection, "hook", "ops")
+        hook = catalog.find_definition(connection, "hook", "ops")
     assert hook is not None
     assert (hook.disabled_reason is not None) is row.disables
 

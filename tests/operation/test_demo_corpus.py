@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.demo.analysis import cut, near_copy, stem, terms
-from app.demo.corpus import CorpusError, read_corpus
+from app.demo.corpus import CorpusError, cut, near_copy, read_corpus, stem, terms
 from tests.support.demo_suite import canaries, document, satisfies
 
 CORPUS = read_corpus()

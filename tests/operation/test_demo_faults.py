@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.demo.analysis import terms
-from app.demo.corpus import Chunk, read_corpus
+from app.demo.corpus import Chunk, read_corpus, terms
 from app.demo.faults import (
     SIZES,
     BadFaultError,

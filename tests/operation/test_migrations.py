@@ -18,11 +18,11 @@ from app.base.db.files import _config, is_migrated, is_ours, migrate, revisions
 from app.base.db.rows import metadata
 from app.base.errors import ConfigurationError, StoreUnavailableError
 from app.base.values import Outcome
+from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash
 from app.catalog.service.references import FILE
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Content
+from app.catalog.store import Content
 from tests.conftest import Databases
 from tests.support.fakes import answered, failed, hits
 from tests.support.world import CHECK, World, canary, page
@@ -155,7 +155,7 @@ def test_checks_stored_without_rules_get_the_old_default_written_out(empty_datab
         _store_check(connection, "returned", [OLD_RULE], [])
     migrate(store)
     with store.read() as connection:
-        found = {row.slug: row for row in definitions.list_definitions(connection, "check")}
+        found = {row.slug: row for row in catalog.list_definitions(connection, "check")}
     documents = {slug: CheckDocument.model_validate(row.body) for slug, row in found.items()}
     wanted: dict[str, list[Mapping[str, Any]]] = {
         "none": [OLD_RULE],
@@ -184,7 +184,7 @@ def test_a_file_without_rules_is_planned_as_a_change_of_the_rules_after_the_upgr
     migrate(store)
     assert ("check", CHECK, ("rules",)) in {(one.kind, one.name, one.fields) for one in world.apply(files)}
     with store.read() as connection:
-        check = definitions.find_definition(connection, "check", CHECK)
+        check = catalog.find_definition(connection, "check", CHECK)
     assert check is not None
     in_force = rules_in_force(CheckDocument.model_validate(check.body).rules)
     assert [rule.key for rule in in_force] == ["regression", "guard", "probe_errors", "no_data", "embedding", "slower"]
@@ -218,9 +218,7 @@ def _store_check(connection: sa.Connection, slug: str, *versions: Sequence[Mappi
             {name: value for name, value in rule.items() if name not in ADDED_TO_RULES} for rule in body["rules"]
         ]
         content = Content(hash=content_hash(document), body=body)
-        definitions.save_definition(
-            connection, "check", slug, content, managed_by=FILE, source="canaries.yaml:1", now=1
-        )
+        catalog.save_definition(connection, "check", slug, content, managed_by=FILE, source="canaries.yaml:1", now=1)
 
 
 def test_baselines_in_force_get_the_latencies_of_their_runs(store: Store) -> None:

@@ -28,8 +28,8 @@ def test_the_row_of_a_definition_is_locked_by_one_function_for_each_strength() -
         for lock in re.findall(r"select\(definitions\.c\.id\).*with_for_update\((.*?)\)", text, re.DOTALL)
     ]
     assert sorted(locks) == [
-        ("catalog/store/definitions.py", ""),
-        ("catalog/store/definitions.py", "key_share=True"),
+        ("catalog/store.py", ""),
+        ("catalog/store.py", "key_share=True"),
     ]
 
 

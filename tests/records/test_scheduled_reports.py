@@ -18,11 +18,11 @@ from app.base.db.engine import Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import JobKind, Room
+from app.catalog import store as catalog
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
-from app.catalog.store import definitions as rows
 from app.definitions.service import definitions
 from app.hooks.domain import Hook, HookKind, Receipt
 from app.hooks.notices import body_of
@@ -271,7 +271,7 @@ def test_the_body_is_frozen_and_retried_like_any_other(world: World) -> None:
 def test_a_disabled_hook_leaves_a_dead_letter_that_can_be_replayed(world: World) -> None:
     hook = references.load_definition(world.store, "hook", "ops")
     with world.store.write() as connection:
-        rows.disable_definition(connection, hook.id, "It answered 410.", to_us(world.clock()))
+        catalog.disable_definition(connection, hook.id, "It answered 410.", to_us(world.clock()))
     states = {one["hook"]: (one["state"], one["reason"]) for one in mondays_report(world)}
     assert states == {"ops": ("dead", "The hook is disabled."), "team": ("pending", None)}
 

@@ -24,9 +24,8 @@ from app.base.values import Outcome
 from app.hooks.client.webhook import Pinger, send_webhook
 from app.hooks.domain import Hook, Message
 from app.retrievers.client.credentials import CredentialError, EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.client.scorers import RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import (
     AnswerSource,
     Dialect,
@@ -147,7 +146,7 @@ ASKS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "a tool": ("retrievers.client.mcp_probe", ask_a_tool),
     "a token endpoint": ("retrievers.client.credentials", ask_for_a_token),
     "an embedder": ("retrievers.client.embeddings", ask_an_embedder),
-    "a reranker": ("retrievers.client.scorers", ask_a_reranker),
+    "a reranker": ("retrievers.client.embeddings", ask_a_reranker),
     "a judge": ("answers.client", ask_a_judge),
     "an answer endpoint": ("answers.client", ask_for_an_answer),
 }
@@ -157,7 +156,7 @@ NOT_PARSED: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "an outward ping": ("hooks.client.webhook", ping),
 }
 """Those of whom the status decides."""
-OF_OURS = {"definitions.client.remote_service"}
+OF_OURS = {"definitions.client"}
 """What the command line reads of a Coalmine that its user names; it has 100 MB, for a whole export."""
 BASES = {"base.net.transport", "retrievers.client.probe"}
 """What the modules that ask stand on, and what puts them together."""

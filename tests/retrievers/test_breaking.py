@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, RunStatus, Step, Verdict
-from app.retrievers.domain.probe_failures import CircuitBreaker
+from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import ProbeQuery
 from app.runs.service.finalising import EndedRun
 from app.runs.service.gate import choose_targets, measure

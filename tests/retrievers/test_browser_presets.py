@@ -15,8 +15,7 @@ from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.catalog.service import references
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.presets import PRESETS
-from app.retrievers.presets.preset import LIVE, Preset
+from app.retrievers.presets import LIVE, PRESETS, Preset
 from tests.retrievers.test_preset_shapes import SHAPES
 from tests.support.browser import opened, served
 from tests.support.databases import PASSWORD, READER, database

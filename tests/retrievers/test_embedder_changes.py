@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.values import EmbedderChange
-from app.retrievers.domain.embeddings import (
+from app.retrievers.domain.retrievers import (
     DEFAULT_CANARIES,
     EmbedderFinding,
+    EmbeddingCanary,
     ReferenceVectors,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
     Vector,
     compare_embedder,
     cosine,
@@ -20,7 +25,6 @@ from app.retrievers.domain.embeddings import (
     embedding_canaries,
     watched_embedder,
 )
-from app.retrievers.domain.retrievers import EmbeddingCanary, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.embedders import constant, embedder_at, rounded, vector
 
 TEXTS = distinct_texts(DEFAULT_CANARIES)

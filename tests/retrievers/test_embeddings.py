@@ -14,8 +14,7 @@ from app.base.errors import InvalidInputError
 from app.base.values import Outcome
 from app.retrievers.client.credentials import Keyring
 from app.retrievers.client.embeddings import Embeddings
-from app.retrievers.domain.embeddings import EmbeddingResult, cosine
-from app.retrievers.domain.retrievers import Embedder
+from app.retrievers.domain.retrievers import Embedder, EmbeddingResult, cosine
 from tests.support.embedders import FakeModel, embedder_at, embedding_server, embeddings_reply, vector
 from tests.support.http_servers import HANG, SILENCE, Reply, closed_port, reply
 

@@ -18,8 +18,7 @@ from app.catalog.service import references
 from app.definitions.service import definitions
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Dialect
-from app.retrievers.presets import PRESETS
-from app.retrievers.presets.preset import Preset
+from app.retrievers.presets import PRESETS, Preset
 from tests.retrievers.test_pages_try import exchanged
 from tests.support.fakes import FakeProbe, answered, failed, hits
 from tests.support.html_pages import Page

@@ -13,8 +13,7 @@ from app.retrievers.client.requests import Reader, json_template, url_template
 from app.retrievers.documents.requests import RESERVED, placeholders_in
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Dialect, Lookup, Retriever
-from app.retrievers.presets import PRESETS
-from app.retrievers.presets.preset import LIVE, SHAPE, Preset
+from app.retrievers.presets import LIVE, PRESETS, SHAPE, Preset
 from tests.support.preset_shapes import EMBEDDING
 
 EACH = pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)

@@ -14,7 +14,7 @@ from app.base.db.engine import Store
 from app.base.values import Outcome, Step
 from app.records.store.queue import Failure
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.probe_failures import FailureSummary, ProbeFailure, summarize_failures, url_address
+from app.retrievers.domain.probes import FailureSummary, ProbeFailure, summarize_failures, url_address
 from tests.support.embedders import FakeModel
 from tests.support.fakes import answered, failed, hits
 from tests.support.http_servers import Peer, Reply, Seen, closed_port, peer, reply

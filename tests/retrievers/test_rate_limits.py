@@ -18,7 +18,7 @@ from app.base.net.transport import POSTPONED_REFUSALS
 from app.base.rate_control import merge_slowings, slowing_text
 from app.base.values import Answer, Outcome
 from app.retrievers.client.probe import RetrieverProbe
-from app.retrievers.domain.probe_failures import CircuitBreaker
+from app.retrievers.domain.probes import CircuitBreaker
 from app.retrievers.domain.retrievers import (
     Dialect,
     Embedder,

@@ -11,8 +11,7 @@ import pytest
 from app.base.addresses import retriever_policy
 from app.base.endpoints import Bearer, Endpoint
 from app.retrievers.client.credentials import EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings
-from app.retrievers.client.scorers import MAX_FAILURES, RelevanceScorer, ScorerBreaker
+from app.retrievers.client.embeddings import MAX_FAILURES, Embeddings, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import Embedder, Scale, Scorer, ScorerKind
 from tests.support.embedders import FakeModel, embedding_server
 from tests.support.fakes import FakeClock

@@ -10,7 +10,7 @@ from app.base.addresses import retriever_policy
 from app.base.documents.validation_messages import parse_document
 from app.retrievers.client.sql import SUPERUSER, SqlProbe
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.views import TrialView
+from app.retrievers.domain.probes import TrialView
 from app.retrievers.service.trials import try_retriever
 from tests.support.databases import Database, database
 from tests.support.doc_pages import blocks

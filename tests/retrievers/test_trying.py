@@ -20,7 +20,7 @@ from app.config import Settings
 from app.main import Service, create_app, open_service
 from app.retrievers.client.probe import read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.views import TrialView
+from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 from tests.support.api_service import BASE, Mailbox, bearer
 from tests.support.asgi_client import TestClient

@@ -11,7 +11,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.values import Outcome
 from app.catalog.documents.canary_files import read_canary_files
-from app.catalog.domain.judgments import Use
+from app.catalog.domain import Use
 from app.comparison.service import comparisons
 from app.comparison.service.compared_runs import decide_reports, same_expectations
 from app.reports.documents.reports import compare_reports, comparison_lines, read_reports

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from app.base.db.engine import Store, to_us
 from app.base.jobs.queues import open_queue
 from app.base.jobs.values import JobKind, Room
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.records.store import queue
 from app.runs.service.due_checks import DueChecks
 from tests.conftest import Databases
@@ -35,9 +35,9 @@ def worlds(databases: Databases, stores: Callable[..., Store]) -> tuple[World, W
 
 
 def _hold(connection: Connection) -> None:
-    check = definitions.find_definition(connection, "check", "held")
+    check = catalog.find_definition(connection, "check", "held")
     assert check is not None
-    definitions.lock_definition(connection, check.id)
+    catalog.lock_definition(connection, check.id)
 
 
 def _queued(world: World) -> set[str]:

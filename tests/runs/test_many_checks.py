@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
+from app.catalog import store as catalog
 from app.catalog.service import references
-from app.catalog.store import definitions as definitions_store
 from app.records.service.plans import Planner
 from app.records.store import queue
 from app.reports.metrics.snapshot import Snapshot
@@ -141,7 +141,7 @@ def test_runs_of_one_instant_are_claimed_in_the_order_in_which_they_could_begin(
     now = to_us(world.clock())
     with store.write() as connection:
         for number in range(8):
-            check = definitions_store.find_definition(connection, "check", f"check-{number:03}")
+            check = catalog.find_definition(connection, "check", f"check-{number:03}")
             assert check is not None
             begins = now + (number * 5) % 8
             queue.enqueue_scheduled(connection, check.id, scheduled_for=now, not_before=begins, now=now)

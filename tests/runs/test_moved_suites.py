@@ -6,7 +6,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.catalog.service.snapshots import freeze_suite
-from app.catalog.store.suites import members_of
+from app.catalog.store import members_of
 from tests.support.world import World, canary, page, statements
 
 pytestmark = pytest.mark.databases

@@ -10,12 +10,11 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.service import references
-from app.catalog.service.changes import definition_content, suite_definition
-from app.catalog.service.references import API
+from app.catalog.service.references import API, definition_content, suite_definition
 from app.catalog.service.suites import plan_suite, suite_content, write_suite_plan
-from app.catalog.store import definitions as catalog
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from tests.retrievers.test_pages_wizard import ANSWER, fields_of

@@ -16,7 +16,7 @@ from app.records.service.plans import SHARD, Planner
 from app.records.tables import runs as rows
 from app.retrievers import store as rates
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.probe_failures import fan_out, lane_count
+from app.retrievers.domain.probes import fan_out, lane_count
 from app.retrievers.domain.retrievers import ProbeContext
 from app.runs.service import runs
 from app.runs.service.finalising import EndedRun

@@ -16,7 +16,7 @@ from app.annotation.store import ItemRow, TaskRow
 from app.base.api import keys
 from app.base.api.keys import Scope
 from app.base.values import Answer, Outcome, Ranking
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.config import Settings
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
@@ -203,7 +203,7 @@ class Api:
         """Ask the sample that the suite `docs` has, as a worker does."""
         store = self.service.store
         with store.read() as connection:
-            suite = present(definitions.find_definition(connection, "suite", "docs"))
+            suite = present(catalog.find_definition(connection, "suite", "docs"))
             sample = present(traffic.find_reach(connection, suite.id, "search"))
         assert traffic_sampling.ask_sample(store, self.service.vault, self.retriever, sample.id, clock=_now)
 

@@ -13,7 +13,7 @@ from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
 from app.base.db.engine import Store
 from app.base.documents.validation_messages import parse_document
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.present import present
 
@@ -81,5 +81,5 @@ class Labelled:
     def calibration(self) -> CalibrationBody:
         """Return what counts of the judge."""
         with self.store.read() as connection:
-            judge = present(definitions.find_definition(connection, "judge", "reader"))
+            judge = present(catalog.find_definition(connection, "judge", "reader"))
             return calibrations.calibrations_in_force(connection, judge)["faithful"].body

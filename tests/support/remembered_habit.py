@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from app.base.db.engine import Store
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.detection import store as detectors
 from app.detection.domain.tracker import follow
 from app.detection.domain.values import Habit, Habits, Members
@@ -20,7 +20,7 @@ def remember_habit(store: Store, slug: str) -> None:
     """Let the detector of a check, begun anew where it was reset, remember a learned habit of one canary."""
     habit = Habit(id=HABIT, answers={1: (17,)}, times=3, longest=5)
     with store.write() as connection:
-        check = present(definitions.find_definition(connection, "check", slug))
+        check = present(catalog.find_definition(connection, "check", slug))
         row = detectors.find_detector(connection, check.id)
         if row is None:
             begun = Detector(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.base.db.engine import Store
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.detection import store as detectors
 from app.detection.service import detectors as replay
 from app.detection.store import DetectionRow
@@ -46,7 +46,7 @@ def until_open(world: World, missing: Iterable[str], at_most: int = 6) -> list[E
 def seen(world: World) -> dict[int, DetectionRow]:
     """Read what the detector made of every run, by run id."""
     with world.store.read() as connection:
-        check = definitions.find_definition(connection, "check", CHECK)
+        check = catalog.find_definition(connection, "check", CHECK)
         assert check is not None
         return {row.run_id: row for row in detectors.all_detections(connection, check.id)}
 

@@ -19,8 +19,7 @@ from app.base.values import Trigger
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
-from app.catalog.service.changes import Change
-from app.catalog.service.references import FILE
+from app.catalog.service.references import FILE, Change
 from app.definitions.service import applying
 from app.hooks.domain import Send
 from app.hooks.service import deliveries
@@ -33,7 +32,7 @@ from app.records.service.plans import Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun
 from app.records.tables import runs as rows
-from app.retrievers.domain.embeddings import Embed
+from app.retrievers.domain.retrievers import Embed
 from app.runs.service import due_checks, runs
 from app.runs.service.due_checks import DueChecks
 from app.runs.service.finalising import EndedRun

@@ -17,10 +17,10 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import references
 from app.catalog.service.references import API
-from app.catalog.store import suites
 from app.definitions.service import applying, definitions
 from app.operation.service import retention
 from app.records.store import results
@@ -456,7 +456,7 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     suggested = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
     assert suggested == ["refunds late", "returns by post", "odd one"]
     done: list[str] = []
-    for module, name in ((suites, "list_canaries"), (results, "load_rankings"), (task_rows, "task_queries")):
+    for module, name in ((catalog, "list_canaries"), (results, "load_rankings"), (task_rows, "task_queries")):
         known = getattr(module, name)
 
         def told(*of: Any, known: Any = known, name: str = name, **more: Any) -> Any:

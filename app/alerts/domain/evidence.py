@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from app.base.texts import counted, short_name
 from app.base.values import Cause, Judgment, Percentile, Reason, Severity
-from app.retrievers.domain.views import FailureView
+from app.retrievers.domain.probes import FailureView
 
 
 class BoundSides(TypedDict, total=False):

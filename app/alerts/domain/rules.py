@@ -37,7 +37,7 @@ from app.base.values import (
     Severity,
 )
 from app.comparison.domain import Difference
-from app.retrievers.domain.probe_failures import FailureSummary
+from app.retrievers.domain.probes import FailureSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

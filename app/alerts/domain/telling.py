@@ -36,9 +36,9 @@ from app.alerts.domain.state import (
 )
 from app.base.texts import LATENCY_NAMES, bound_text, counted, duration_text, ratio_text, seconds_text, short_name
 from app.base.values import Cause, DeliveryState, Outcome, Percentile, RuleKind, Severity
-from app.catalog.domain.judgments import labelled
-from app.retrievers.domain.embeddings import EMBEDDER_AT
-from app.retrievers.domain.probe_failures import FailureSummary
+from app.catalog.domain import labelled
+from app.retrievers.domain.probes import FailureSummary
+from app.retrievers.domain.retrievers import EMBEDDER_AT
 
 UPDATE_EVERY: Final = timedelta(hours=1)
 """Least time between two `alert.updated` of an incident."""

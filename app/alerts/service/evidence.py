@@ -42,7 +42,7 @@ from app.records.store import probe_outcomes, pruning, results
 from app.records.store.probe_outcomes import Unmeasured
 from app.records.store.pruning import DegradedRow
 from app.records.store.results import RunRow, StateRow
-from app.retrievers.domain.probe_failures import FailureSummary
+from app.retrievers.domain.probes import FailureSummary
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.matching import Match
 from app.scoring.suites import Group, SuiteSnapshot

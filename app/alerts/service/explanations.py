@@ -43,11 +43,11 @@ from app.alerts.silences.domain import Silence, SilenceOutlook, active_until, ma
 from app.alerts.store import AlertRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us
 from app.base.values import Bound, Percentile, Rule, RuleKind, Severity, TimeText, Verdict
+from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.judgments import Use
+from app.catalog.domain import Use
 from app.catalog.service.references import find_check, last_completed, require, schedule_of
-from app.catalog.store import definitions as definition_rows
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.detection import store as detectors
 from app.detection.domain.views import BoundLine, NormalRange, SuggestedRule, SuggestedRuleBody, SuggestedRules
 from app.detection.service import baselines
@@ -117,7 +117,7 @@ class CheckAlerting(TypedDict):
 def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     """Return the evaluation of every rule in force of a check, with its alert. Raises NotFoundError."""
     with store.read() as connection:
-        check = require(definition_rows.find_definition(connection, "check", slug), f"check '{slug}'")
+        check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
         document = CheckDocument.model_validate(check.body)
         rules = with_confirmed(connection, document, rules_in_force(document.rules))
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
@@ -185,7 +185,7 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             "hooks": [
                 {"slug": name, "disabled_reason": hook.disabled_reason if hook is not None else None}
                 for name in document.hooks
-                for hook in [definition_rows.find_definition(connection, "hook", name)]
+                for hook in [catalog.find_definition(connection, "hook", name)]
             ],
             "remind": document.remind,
         }
@@ -476,7 +476,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> dict
     with store.read() as connection:
         row = alerts.find_alert(connection, alert_id)
         assert row is not None  # noqa: S101 - notified alerts stay for a year
-        check = definition_rows.definition_by_id(connection, row.check_id)
+        check = catalog.definition_by_id(connection, row.check_id)
         about_canaries = row.kind not in NOT_ABOUT_CANARIES
         opened = [one["evidence"] for one in alert["transitions"] if one["type"] == TransitionType.OPENED]
         evaluated = alert["evidence"]

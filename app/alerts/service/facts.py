@@ -26,9 +26,9 @@ from app.alerts.domain.state import first_bad_run as find_first_bad_run
 from app.answers.store import confirmed_measures
 from app.base.db.engine import Connection, from_us
 from app.base.values import JUDGED, Aggregates, Canary, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.snapshots import load_suite
-from app.catalog.store import suites
 from app.detection import store as detectors
 from app.detection.domain.values import Change
 from app.detection.service import baselines
@@ -37,7 +37,7 @@ from app.detection.store import DetectionRow
 from app.records.service.aggregates import stored_aggregates
 from app.records.store import pruning, results
 from app.records.store.results import RunRow
-from app.retrievers.domain.probe_failures import FailedProbe, summarize_failures
+from app.retrievers.domain.probes import FailedProbe, summarize_failures
 from app.scoring.drops import drop_from_json
 from app.scoring.evaluation import known_reasons
 from app.scoring.suites import UnusableSuiteError
@@ -314,7 +314,7 @@ def _canaries(
     of_suites = [(run, run.suite_version_id) for run in runs if run.suite_version_id is not None] if keys else []
     if not of_suites:
         return {}
-    places = suites.places_of(connection, {version for _, version in of_suites}, keys)
+    places = catalog.places_of(connection, {version for _, version in of_suites}, keys)
     unmeasured = results.unmeasured_at(connection, [run.id for run, _ in of_suites])
     canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
     bits = pruning.reasons_at(connection, canary_ids)

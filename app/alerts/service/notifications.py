@@ -29,9 +29,9 @@ from app.alerts.store import AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState, RuleKind, Severity
+from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.hooks.domain import ACKNOWLEDGING
 from app.hooks.store import outbox, replays
 from app.hooks.store.outbox import DeliveryRow, NewDelivery
@@ -110,7 +110,7 @@ def load_context(
     past = {number: outbox.deliveries_of_incident(connection, number, hold=hold) for number in rows}
     own = {hook.id: hook for hook in (_require_hook(connection, slug) for slug in check.body["hooks"])}
     others = {row.hook_id for deliveries in past.values() for row in deliveries} - own.keys()
-    hooks = {**own, **{hook_id: definitions.definition_by_id(connection, hook_id) for hook_id in others}}
+    hooks = {**own, **{hook_id: catalog.definition_by_id(connection, hook_id) for hook_id in others}}
     subjects = [(one.alert_id, one.rule, one.severity) for one in in_progress.values()]
     silenced = silencing.silenced(connection, check, subjects, now)
     return Context(
@@ -169,7 +169,7 @@ def _is_unreachable(hook: Definition, now: datetime) -> bool:
 
 
 def _require_hook(connection: Connection, slug: str) -> Definition:
-    hook = definitions.find_definition(connection, "hook", slug)
+    hook = catalog.find_definition(connection, "hook", slug)
     assert hook is not None  # noqa: S101 - a check is only saved with hooks that exist, and nothing is deleted
     return hook
 
@@ -438,7 +438,7 @@ def _enqueue_acknowledgement(connection: Connection, incident_id: int, transitio
     """Enqueue deliveries to the hooks that were notified of the incident and support acknowledgements."""
     past = outbox.deliveries_of_incident(connection, incident_id, hold=True)
     reached = {row.hook_id: row.alert_id for row in past if row.attempts > 0 or row.body is not None}
-    hooks = [definitions.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]
+    hooks = [catalog.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]
     rows = [
         new_delivery(
             incident_id,

@@ -41,17 +41,17 @@ from app.alerts.store import AlertRow, IncidentRow
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
 from app.base.values import Percentile, Rule, RuleKind, RunStatus, Severity
+from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.judgments import labelled, recall_label
+from app.catalog.domain import labelled, recall_label
 from app.catalog.service.snapshots import is_self_judged, load_suite
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.detection import store as detectors
 from app.detection.service import baselines
 from app.detection.service.baselines import CULPRITS
 from app.records.store import results
 from app.records.store.results import RunRow
-from app.retrievers.domain.probe_failures import url_address
+from app.retrievers.domain.probes import url_address
 from app.scoring.suites import UnusableSuiteError
 
 
@@ -62,7 +62,7 @@ def after_run(
 
     Notifications of a fault are not sent before `hold_until`, where given: it is still being diagnosed.
     """
-    check = definitions.definition_by_id(connection, check_id)
+    check = catalog.definition_by_id(connection, check_id)
     evaluation = _Evaluation(connection, check, run_id, now)
     retirement = _retirement_of(check)
     if (
@@ -93,7 +93,7 @@ def after_run(
 
 def after_answers(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> bool:
     """Evaluate the rules on generated answers, which come after their run; True where there may be deliveries."""
-    check = definitions.definition_by_id(connection, check_id)
+    check = catalog.definition_by_id(connection, check_id)
     watching = [] if _retirement_of(check) is not None else [one for one in _rules(check) if watches_answers(one)]
     if not watching:
         return False
@@ -117,7 +117,7 @@ def may_open_no_data(connection: Connection, check: Definition) -> bool:
 
 def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now: datetime) -> bool:
     """Open the `no_data` alert of an overdue check; True where it was not open yet."""
-    check = definitions.definition_by_id(connection, check_id)
+    check = catalog.definition_by_id(connection, check_id)
     rule = _no_data_rule(check)
     if rule is None:
         return False
@@ -147,15 +147,15 @@ def checks_at_tick(store: Store) -> set[int]:
 def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
     """Notify of alerts whose silence ended, and remind of those that still fire; True where anything was written."""
     with store.read() as connection:
-        check = definitions.definition_by_id(connection, check_id)
+        check = catalog.definition_by_id(connection, check_id)
         if not _has_notifications(connection, check, now):
             return False
         run = results.newest_ended(connection, check_id)
         if run is not None and run.suite_version_id is not None:  # cached: a reminder names its canaries when it writes
             load_suite(connection, run.suite_version_id)
     with store.write() as connection:
-        definitions.lock_definition(connection, check_id)  # a run may be ending now: read again
-        check = definitions.definition_by_id(connection, check_id)
+        catalog.lock_definition(connection, check_id)  # a run may be ending now: read again
+        check = catalog.definition_by_id(connection, check_id)
         if not _has_notifications(connection, check, now):
             return False
         newest = results.newest_ended(connection, check_id)
@@ -175,7 +175,7 @@ def _has_notifications(connection: Connection, check: Definition, now: datetime)
 def follow_definitions(connection: Connection, *, now: datetime) -> None:
     """Resolve the alerts of checks and rules that are gone."""
     for check_id in alerts.unresolved_checks(connection):
-        check = definitions.definition_by_id(connection, check_id)
+        check = catalog.definition_by_id(connection, check_id)
         evaluation = _Evaluation(connection, check, None, now)
         retirement = _retirement_of(check)
         evaluation.retire_others(_rules(check) if retirement is None else [], retirement or Retirement.RULE_REMOVED)
@@ -508,7 +508,7 @@ class TransitionEvidence:
     def _slow_retriever(self) -> str:
         """Name of the retriever, with its address where it is known."""
         slug = self._check.body["retriever"]
-        retriever = definitions.find_definition(self._connection, "retriever", slug)
+        retriever = catalog.find_definition(self._connection, "retriever", slug)
         address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
         return f"{slug} at {address}" if address else slug
 

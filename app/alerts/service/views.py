@@ -27,7 +27,7 @@ from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.hooks.domain import AlertDetail, DeliveryView, NoticeLinks
 from app.hooks.store import outbox
 from app.hooks.store.outbox import AttemptRow, DeliveryRow
@@ -248,7 +248,7 @@ def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | No
 def _definition_id(connection: Connection, kind: str, slug: str | None) -> int | None:
     if slug is None:
         return None
-    definition = definitions.find_definition(connection, kind, slug)
+    definition = catalog.find_definition(connection, kind, slug)
     if definition is None:
         raise NotFoundError(f"there is no {kind} '{slug}'")
     return definition.id

@@ -28,11 +28,11 @@ from app.base.db.engine import Connection, Store
 from app.base.errors import InvalidInputError, Problem
 from app.base.schedules import next_due
 from app.base.values import Severity
+from app.catalog import store as catalog
 from app.catalog.documents.canary_files import RULE, rule_keys, unknown_references
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.records import documents as shapes
 
 KIND = "silence"
@@ -40,7 +40,7 @@ KIND = "silence"
 
 def in_force(connection: Connection) -> list[Silence]:
     """Every silence, whether or not it is on now."""
-    return [parse_stored(row) for row in definitions.list_definitions(connection, KIND)]
+    return [parse_stored(row) for row in catalog.list_definitions(connection, KIND)]
 
 
 def parse_stored(row: Definition) -> Silence:
@@ -57,7 +57,7 @@ def refuse_too_many(count: int) -> None:
 
 def refuse_one_too_many(connection: Connection) -> None:
     """Raise InvalidInputError where too many silences are in force; called after one was written."""
-    refuse_too_many(len(definitions.list_definitions(connection, KIND, limit=MOST_IN_FORCE + 1)))
+    refuse_too_many(len(catalog.list_definitions(connection, KIND, limit=MOST_IN_FORCE + 1)))
 
 
 def silenced(
@@ -101,7 +101,7 @@ def states(store: Store, rows: Sequence[Definition], now: datetime) -> dict[int,
 def state(store: Store, slug: str, now: datetime) -> tuple[Definition, SilenceState]:
     """Return a silence in force and its state. Raises NotFoundError."""
     with store.read() as connection:
-        row = require(definitions.find_definition(connection, KIND, slug), f"silence '{slug}'")
+        row = require(catalog.find_definition(connection, KIND, slug), f"silence '{slug}'")
         return row, _states(connection, [parse_stored(row)], now)[0]
 
 
@@ -109,7 +109,7 @@ def _names_present(connection: Connection, kind: str) -> set[str]:
     """Names a silence may use of a kind: slugs in force or, for rules, the keys of all rules of all checks."""
     if kind == RULE:
         return {key for check in checks_in_force(connection) for key in rule_keys(check)}
-    return {row.slug for row in definitions.list_definitions(connection, kind)}
+    return {row.slug for row in catalog.list_definitions(connection, kind)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +142,7 @@ def _states(connection: Connection, silences: Sequence[Silence], now: datetime) 
 
 def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAlert]]:
     rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
-    checks = {
-        check_id: definitions.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}
-    }
+    checks = {check_id: catalog.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}}
     return [
         (
             subject_of(checks[row.check_id], row.rule_key, Severity(row.severity)),
@@ -183,7 +181,7 @@ def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
     """Preview of a silence; nothing is stored."""
     silence = document.to_domain()
     with store.read() as connection:
-        checks = definitions.list_definitions(connection, "check")
+        checks = catalog.list_definitions(connection, "check")
         unknown = unknown_references(document, partial(_names_present, connection))
         return Preview(
             checks=list(_affected_checks(silence, checks)),

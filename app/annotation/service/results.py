@@ -44,11 +44,11 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError
 from app.base.texts import counted
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.domain.judgments import task_source
+from app.catalog.domain import task_source
 from app.catalog.service.references import checks_in_force, is_file_managed
-from app.catalog.store import suites
-from app.catalog.store.suites import CanaryRow
+from app.catalog.store import CanaryRow
 from app.definitions.service import definitions
 from app.diagnosis.service.reanchoring import FileCanary, patch_files
 from app.records.documents import number, view_of
@@ -336,7 +336,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
         found = read_grades(connection, task)
         canaries = tasks.list_task_canaries(connection, task.id)
         ids = [one.canary_id for one in canaries]
-        now_there = {row.id: row for row in suites.list_canaries(connection, task.suite_id, ids=ids)}
+        now_there = {row.id: row for row in catalog.list_canaries(connection, task.suite_id, ids=ids)}
         checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]
     items: dict[int | None, list[ItemRow]] = {}
     for item in found.items:

@@ -63,10 +63,10 @@ from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.experiments import store as shadows
 from app.records.documents import view_of
-from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, outcome_text
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
 
@@ -154,15 +154,15 @@ def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
 def _require_references(connection: Connection, document: TaskDocument) -> int:
     """Return the id of the suite. Raises InvalidInputError for every name of a task that does not exist."""
     problems = []
-    suite = definitions.find_definition(connection, "suite", document.suite)
+    suite = catalog.find_definition(connection, "suite", document.suite)
     if suite is None or suite.archived_at is not None:
         problems.append(Problem(path="suite", message=f"there is no suite '{document.suite}'"))
     for place, slug in enumerate(document.retrievers):
-        retriever = definitions.find_definition(connection, "retriever", slug)
+        retriever = catalog.find_definition(connection, "retriever", slug)
         if retriever is None or retriever.archived_at is not None:
             problems.append(Problem(path=f"retrievers[{place}]", message=f"there is no retriever '{slug}'"))
     judge = None if document.answers is None else document.answers.judge
-    row = None if judge is None else definitions.find_definition(connection, "judge", judge)
+    row = None if judge is None else catalog.find_definition(connection, "judge", judge)
     if judge is not None and (row is None or row.archived_at is not None):
         problems.append(Problem(path="answers.judge", message=f"there is no judge '{judge}'"))
     pairs = document.pairs

@@ -64,11 +64,11 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.snapshots import load_inputs
-from app.catalog.store import definitions
 from app.records.documents import view_of
 from app.records.store import recording, results
 from app.records.store.results import RunRow
@@ -167,7 +167,7 @@ def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | No
     if run is None or run.versions is None or staged is None:
         return None
     inputs = load_inputs(connection, run.versions, vault=vault)
-    check = CheckDocument.model_validate(definitions.version_body(connection, run.versions.check).body)
+    check = CheckDocument.model_validate(catalog.version_body(connection, run.versions.check).body)
     judge_id, judge = load_judge(connection, vault, check.judge)
     _, failures = results.probes_of(connection, run.id)
     sampled = [
@@ -270,7 +270,7 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
     closed = [held[one.canary_id].id for one in changed if one.canary_id in held]
     measured = {name: value for name, value in summary["measures"].items() if value is not None and name in names}
     with store.write() as connection:
-        definitions.lock_definition(connection, run.check_id)
+        catalog.lock_definition(connection, run.check_id)
         if not rows.finish_answers(connection, run.id, summary, at=to_us(now)):
             return
         if not rows.is_overtaken(connection, run.check_id, run.id):  # what holds now is what the later run found
@@ -378,7 +378,7 @@ def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: dat
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
         keys = {} if suite is None else rows.canaries_by_key(connection, suite.id, {one.canary for one in sent.events})
         known = rows.known_answers(connection, check.id, set(keys.values()))
     events = [
@@ -565,7 +565,7 @@ def day_of(now: datetime) -> int:
 
 def load_judge(connection: Connection, vault: Vault, slug: str | None) -> tuple[int | None, Judge | None]:
     """Return id and value of a judge; None = there is none of this name in force."""
-    row = None if slug is None else definitions.find_definition(connection, "judge", slug)
+    row = None if slug is None else catalog.find_definition(connection, "judge", slug)
     if row is None or row.archived_at is not None:
         return None, None
     whole = join_secrets(row.body, vault.decrypt(row.secrets))

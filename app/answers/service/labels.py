@@ -56,11 +56,11 @@ from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service.references import checks_in_force, require
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.records.documents import time_text, view_of
 from app.records.store import results
 
@@ -159,10 +159,10 @@ def _make_items(
 
     Neither a token nor anything beside it tells what the judge said.
     """
-    versions = suites.canary_versions_of(connection, sorted({one.canary_version_id for one in found}))
+    versions = catalog.canary_versions_of(connection, sorted({one.canary_version_id for one in found}))
     canaries = {one.version_id: CanaryDocument.model_validate(one.body) for one in versions}
     depths = {
-        check_id: CheckDocument.model_validate(definitions.definition_by_id(connection, check_id).body).k
+        check_id: CheckDocument.model_validate(catalog.definition_by_id(connection, check_id).body).k
         for check_id in {one.check_id for one in found}
     }
     rankings = results.load_rankings(connection, sorted({one.ranking_id for one in found}))
@@ -257,14 +257,14 @@ def _length_bias(verdicts: Sequence[DrawnVerdict]) -> LengthBiasView:
 def load_report(store: Store, slug: str, *, now: datetime) -> JudgeReport:
     """Return how far the numbers of a judge can be trusted. Raises NotFoundError."""
     with store.read() as connection:
-        judge = require(definitions.find_definition(connection, "judge", slug), f"judge '{slug}'")
+        judge = require(catalog.find_definition(connection, "judge", slug), f"judge '{slug}'")
         return _report(connection, judge, now)
 
 
 def list_reports(store: Store, *, now: datetime) -> list[JudgeReport]:
     """Return the reports of all judges in force, by name."""
     with store.read() as connection:
-        judges = definitions.list_definitions(connection, "judge")
+        judges = catalog.list_definitions(connection, "judge")
         return [_report(connection, judge, now) for judge in judges]
 
 

@@ -52,7 +52,7 @@ from app.base.values import (
     Judgment,
     Segment,
 )
-from app.catalog.domain.judgments import JUDGMENT_SOURCE
+from app.catalog.domain import JUDGMENT_SOURCE
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.measures import parse_measure
 

@@ -31,7 +31,7 @@ from app.base.documents.schedule_documents import RemindAfter, ReportScheduleDoc
 from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.secret_fields import split_secrets, with_placeholders
-from app.catalog.domain.judgments import USE_REASONS, MeasureGuide, Use, measure_guide
+from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
 from app.hooks.documents import HookDocument
 from app.hooks.domain import TAKES_NO_REPORT
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -16,7 +16,7 @@ from app.base.values import Category, RuleKind
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain.judgments import is_top_heavy
+from app.catalog.domain import is_top_heavy
 from app.hooks.documents import HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import ScorerKind

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from app.base.documents.texts import Source
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.exchange import csv, datasets, trec, workbenches
+from app.catalog.exchange import csv, datasets, workbenches
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, SuiteFiles
 
 __all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles", "archived_note"]
@@ -39,7 +39,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         one.name: one
         for one in (
-            _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", trec.read, trec.write),
+            _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", datasets.read, datasets.write),
             _format(
                 "beir",
                 "queries, corpus and qrels",

@@ -18,13 +18,12 @@ from app.base.rate_control import run_patience
 from app.base.schedules import first_interval
 from app.base.values import Canary
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import config_hash, join_secrets, with_placeholders
-from app.catalog.domain.judgments import MeasureGuide, are_self_judged, is_own_pool, retriever_source, task_source
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryVersion, FrozenVersion
+from app.catalog.domain import MeasureGuide, are_self_judged, is_own_pool, retriever_source, task_source
+from app.catalog.store import CanaryVersion, Definition, FrozenVersion
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Retriever
 from app.scoring.evaluation import Yardstick
@@ -48,12 +47,12 @@ def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
     """
     while True:
         with store.read() as connection:
-            members_by_version = suites.find_version_in_force(connection, suite_id)
+            members_by_version = catalog.find_version_in_force(connection, suite_id)
             if members_by_version is not None:
                 return members_by_version
-            listed = suites.list_members(connection, suite_id)
+            listed = catalog.list_members(connection, suite_id)
         with store.write() as connection:
-            frozen = suites.freeze_suite(connection, suite_id, listed, to_us(now))
+            frozen = catalog.freeze_suite(connection, suite_id, listed, to_us(now))
         if frozen is not None:
             return frozen
 
@@ -65,12 +64,12 @@ def load_suite(connection: Connection, version_id: int) -> SuiteSnapshot:
 
 def load_suite_in_force(connection: Connection, suite: Definition) -> SuiteSnapshot:
     """Return the current state of a suite, frozen or not. Raises UnusableSuiteError."""
-    version_id = suites.find_version_in_force(connection, suite.id)
+    version_id = catalog.find_version_in_force(connection, suite.id)
     if version_id is not None:
         return load_suite(connection, version_id)
 
     def read() -> tuple[SuiteSnapshot, int]:
-        listed = suites.list_members(connection, suite.id)
+        listed = catalog.list_members(connection, suite.id)
         frozen = FrozenVersion(suite_id=suite.id, hash=listed.hash, members=listed.members)
         return _read(connection, frozen, version_id=0)
 
@@ -106,7 +105,7 @@ def _corrected(member: Member, now: SuiteSnapshot) -> Member:
 
 
 def _read_version(connection: Connection, version_id: int) -> tuple[SuiteSnapshot, int]:
-    return _read(connection, suites.frozen_version(connection, version_id), version_id)
+    return _read(connection, catalog.frozen_version(connection, version_id), version_id)
 
 
 def _read(connection: Connection, frozen: FrozenVersion, version_id: int) -> tuple[SuiteSnapshot, int]:
@@ -116,7 +115,7 @@ def _read(connection: Connection, frozen: FrozenVersion, version_id: int) -> tup
         if other.suite_id == frozen.suite_id:
             members_by_version.update((member.version_id, member) for member in other.members)
     missing = [version for _, version in frozen.members if version not in members_by_version]
-    read = suites.canary_versions_of(connection, missing) if missing else ()
+    read = catalog.canary_versions_of(connection, missing) if missing else ()
     characters = 0
     for one in read:
         canary = _canary(one)
@@ -180,7 +179,7 @@ def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument,
     """Return a check and its hash."""
 
     def read() -> tuple[tuple[CheckDocument, str], int]:
-        content = definitions.version_body(connection, version_id)
+        content = catalog.version_body(connection, version_id)
         return (_parse_stored("the check", CheckDocument, content.body), content.hash), _DOCUMENT_BYTES
 
     return cached(connection, ("check", version_id), read)
@@ -188,7 +187,7 @@ def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument,
 
 def _load_retriever(connection: Connection, version_id: int, vault: Vault | None) -> tuple[Retriever, str]:
     """Return a retriever and its hash; without a vault, with placeholders for its secrets."""
-    content = definitions.version_body(connection, version_id)
+    content = catalog.version_body(connection, version_id)
 
     def read() -> tuple[Retriever, int]:
         if vault is None:

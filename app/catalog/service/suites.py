@@ -14,16 +14,24 @@ from typing import Any, Final, TypeVar
 from app.base.db.engine import Connection, Store
 from app.base.errors import ConflictError
 from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, assign_keys, is_key, lacks_key, possible_keys
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.secret_fields import content_hash
-from app.catalog.domain.views import CompositionView, CountedReach, SuiteReach
-from app.catalog.service.changes import Change, archived_change, fields_changed, ownership_note, refused_change
-from app.catalog.service.references import API, is_file_managed, refuse_file_managed_canary, require
+from app.catalog.domain import CompositionView, CountedReach, SuiteReach
+from app.catalog.service.references import (
+    API,
+    Change,
+    archived_change,
+    fields_changed,
+    is_file_managed,
+    ownership_note,
+    refuse_file_managed_canary,
+    refused_change,
+    require,
+)
 from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryHead, SavedCanary, StagedCanaries
+from app.catalog.store import CanaryHead, Definition, SavedCanary, StagedCanaries
 from app.scoring.suites import (
     SEGMENT_TARGETS,
     CanaryKind,
@@ -133,10 +141,10 @@ def plan_suite(
     `refuse` such a change is planned with a note that it would be refused.
     """
     slug, managed_by = content.slug, content.managed_by
-    suite = definitions.find_definition(connection, "suite", slug)
+    suite = catalog.find_definition(connection, "suite", slug)
     keys = content.contents.keys()
     heads = (
-        suites.list_canary_heads(connection, suite.id, archived=True, keys=None if replace else keys)
+        catalog.list_canary_heads(connection, suite.id, archived=True, keys=None if replace else keys)
         if suite is not None
         else []
     )
@@ -170,7 +178,7 @@ def plan_suite(
         slug=slug,
         revision=suite.revision if suite is not None else 0,
         changes=tuple(changes),
-        staged=suites.stage_canaries(saved if refuse else (), number=content.number),
+        staged=catalog.stage_canaries(saved if refuse else (), number=content.number),
         archived=archived,
         floors=SuiteFloors.of({*keys, *(row.key for row in remaining)}, _floors_of(connection, remaining) | floors),
         saved_floors=SuiteFloors.of(keys, floors),
@@ -182,8 +190,8 @@ def hold_suite(connection: Connection, slug: str, revision: int) -> Definition |
 
     Every writer locks the suite's row first: on PostgreSQL that also protects its canaries.
     """
-    definitions.hold_definition(connection, "suite", slug)
-    suite = definitions.find_definition(connection, "suite", slug)
+    catalog.hold_definition(connection, "suite", slug)
+    suite = catalog.find_definition(connection, "suite", slug)
     if (suite.revision if suite is not None else 0) != revision:
         raise SuiteOvertakenError
     return suite
@@ -194,19 +202,19 @@ def write_suite_plan(connection: Connection, plan: SuitePlan, *, managed_by: str
 
     Raises SuiteOvertakenError where another process created the suite: on PostgreSQL a missing row cannot be locked.
     """
-    suite = definitions.find_definition(connection, "suite", plan.slug)
+    suite = catalog.find_definition(connection, "suite", plan.slug)
     if suite is None or (not plan.revision and suite.revision != 1):
         raise SuiteOvertakenError
     if not plan.saved and not plan.archived:
         return
-    definitions.touch_definition(connection, suite.id, now)
-    suites.save_canaries(connection, suite.id, plan.staged, managed_by=managed_by, now=now)
-    suites.archive_canaries(connection, [row.id for row in plan.archived], now)
+    catalog.touch_definition(connection, suite.id, now)
+    catalog.save_canaries(connection, suite.id, plan.staged, managed_by=managed_by, now=now)
+    catalog.archive_canaries(connection, [row.id for row in plan.archived], now)
 
 
 def plan_archive(connection: Connection, suite: Definition) -> list[Change]:
     """Return the changes of archiving a suite with its canaries."""
-    heads = suites.list_canary_heads(connection, suite.id)
+    heads = catalog.list_canary_heads(connection, suite.id)
     return [
         archived_change("suite", suite.slug),
         *(archived_change("canary", f"{suite.slug}/{one.key}") for one in heads),
@@ -215,8 +223,8 @@ def plan_archive(connection: Connection, suite: Definition) -> list[Change]:
 
 def floors_in_force(connection: Connection, slug: str) -> SuiteFloors:
     """Return keys and floors of a stored suite, which may be invalid in this release."""
-    suite = definitions.find_definition(connection, "suite", slug)
-    heads = suites.list_canary_heads(connection, suite.id) if suite is not None else []
+    suite = catalog.find_definition(connection, "suite", slug)
+    heads = catalog.list_canary_heads(connection, suite.id) if suite is not None else []
     return SuiteFloors.of(frozenset([row.key for row in heads]), _floors_of(connection, heads))
 
 
@@ -229,7 +237,7 @@ def _bodies_to_compare(
         for key, content in contents.items()
         if (row := rows.get(key)) is not None and row.archived_at is None and row.hash != content.hash
     ]
-    return suites.bodies_of(connection, others)
+    return catalog.bodies_of(connection, others)
 
 
 def _changed_fields(
@@ -250,7 +258,7 @@ def _canary_change(name: str, before: CanaryHead | None, fields: tuple[str, ...]
 def _floors_of(connection: Connection, canaries: Iterable[CanaryHead]) -> dict[str, tuple[str, ...]]:
     """Return the measures with floors by key, for canaries that have any."""
     keys = {row.version_id: row.key for row in canaries}
-    bodies = suites.bodies_of(connection, keys)
+    bodies = catalog.bodies_of(connection, keys)
     return {keys[version]: tuple(floors) for version, body in bodies.items() if (floors := body.get("floors"))}
 
 
@@ -265,8 +273,8 @@ def notes_on_plan(store: Store, documents: Documents, *, managed_by: str) -> lis
         for suite in documents.suites:
             canaries = [_expectation(document) for document in suite.canaries or ()]
             keys = {document.key for document in suite.canaries or ()}
-            row = definitions.find_definition(connection, "suite", suite.slug)
-            others = suites.list_canaries(connection, row.id, not_of=managed_by) if row is not None else ()
+            row = catalog.find_definition(connection, "suite", suite.slug)
+            others = catalog.list_canaries(connection, row.id, not_of=managed_by) if row is not None else ()
             canaries += [_stored_expectation(one.key, one.body) for one in others if one.key not in keys]
             notes.append(coverage_note(suite.slug, reach(canaries)))
     return [note for note in notes if note is not None]
@@ -275,7 +283,7 @@ def notes_on_plan(store: Store, documents: Documents, *, managed_by: str) -> lis
 def load_reach(store: Store, slug: str) -> CountedReach:
     """Return the damage a suite can detect: `reach` and, where thin, `coverage_note`. Raises NotFoundError."""
     with store.read() as connection:
-        row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+        row = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
         suite = load_suite_in_force(connection, row)
     return {"canary_count": len(suite.members), **reach_view(slug, suite.reach)}
 
@@ -317,15 +325,15 @@ def assign_suite_keys(store: Store, suite: str, canaries: Sequence[Any]) -> list
 def _queries_by_key(store: Store, suite: str, keys: Collection[str]) -> dict[str, str]:
     """Return the queries of these keys in a suite, also of archived canaries, whose history stays."""
     with store.read() as connection:
-        owner = definitions.find_definition(connection, "suite", suite)
-        rows = [] if owner is None else suites.list_canaries(connection, owner.id, archived=True, keys=keys)
+        owner = catalog.find_definition(connection, "suite", suite)
+        rows = [] if owner is None else catalog.list_canaries(connection, owner.id, archived=True, keys=keys)
     return {row.key: str(row.body["query"]) for row in rows}
 
 
 def load_composition(store: Store, slug: str) -> CompositionView:
     """Return how many canaries of which category and segment a suite has, against targets. Raises NotFoundError."""
     with store.read() as connection:
-        row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+        row = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
         suite = load_suite_in_force(connection, row)
     return compose_suite(suite)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from app.base.db.engine import Store
 from app.base.errors import ConfigurationError
 from app.base.vault import Vault
-from app.catalog.store import definitions
-from app.catalog.store.definitions import list_encrypted, replace_encrypted
+from app.catalog import store as catalog
+from app.catalog.store import list_encrypted, replace_encrypted
 
 KEY_FILE = "secret.key"
 _WITH_SECRETS = ("retriever", "hook", "judge")
@@ -69,7 +69,7 @@ def _secrets(store: Store, *, archived: bool = False) -> list[bytes]:
         secrets = [
             definition.secrets
             for kind in _WITH_SECRETS
-            for definition in definitions.list_definitions(connection, kind, archived=archived)
+            for definition in catalog.list_definitions(connection, kind, archived=archived)
         ]
     return [token for token in secrets if token is not None]
 

@@ -16,10 +16,10 @@ import numpy as np
 from app.base.db.engine import Connection
 from app.base.errors import ConflictError
 from app.base.values import Canary, Category, Judgment, Outcome, Verdict
-from app.catalog.domain.judgments import Use
+from app.catalog import store as catalog
+from app.catalog.domain import Use
 from app.catalog.service.references import find_run
 from app.catalog.service.snapshots import is_self_judged
-from app.catalog.store import definitions
 from app.comparison.documents import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
 from app.comparison.domain import (
     COVERAGE,
@@ -118,7 +118,7 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
     by_canary = score_details.states_of(connection, row, inputs, anew)
     _, failures = results.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
-    check = definitions.version_body(connection, row.check_version_id).body
+    check = catalog.version_body(connection, row.check_version_id).body
     return ComparedRun(
         row=row,
         inputs=inputs,

@@ -12,9 +12,9 @@ import numpy as np
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import ROUNDING, Canary, Outcome, Ranking, Verdict
-from app.catalog.domain.judgments import self_judged_lines
+from app.catalog import store as catalog
+from app.catalog.domain import self_judged_lines
 from app.catalog.service.references import find_check, find_run
-from app.catalog.store import definitions
 from app.comparison.documents import A_AND_B, BEFORE_AND_NOW
 from app.comparison.domain import CONFIDENCE, Change, Estimate, Exclusion, Floats, Pair, RunSide, Side, pair_up
 from app.comparison.service.compared_runs import (
@@ -472,7 +472,7 @@ class Choices:
 def list_choices(store: Store, chosen: Collection[str]) -> Choices:
     """Return what may be compared, always with the runs that are `chosen` by reference, if they are there."""
     with store.read() as connection:
-        active = {check.id for check in definitions.list_definitions(connection, "check")}
+        active = {check.id for check in catalog.list_definitions(connection, "check")}
         newest = [row for row in results.newest_ended_of_all(connection) if row.check_id in active and row.aggregates]
         newest.sort(key=lambda row: row.check)
         named = _chosen_runs(connection, chosen)

@@ -28,7 +28,7 @@ from app.catalog.service import suites
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import KEY_FILE, open_vault
 from app.config import Settings, load_settings, read_api_key
-from app.definitions.client.remote_service import Server
+from app.definitions.client import Server
 from app.definitions.commands import canary_files
 from app.definitions.commands.canary_files import read_files
 from app.definitions.service import applying, definitions

@@ -39,13 +39,13 @@ from app.base.web.rendering import render
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, SuiteDocument, derive_key
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.domain.judgments import retriever_source
+from app.catalog.domain import retriever_source
 from app.catalog.service import references, suites
 from app.catalog.service.references import FILE, refuse_file_managed_canary
-from app.catalog.store.suites import CanaryRow
+from app.catalog.store import CanaryRow
 from app.definitions.api import wake
 from app.definitions.service import definitions
-from app.retrievers.domain.views import TrialView
+from app.retrievers.domain.probes import TrialView
 from app.retrievers.service import trials
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

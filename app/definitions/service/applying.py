@@ -20,26 +20,21 @@ from app.base.db.rows import StagedRows
 from app.base.documents.fields import Document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import read_inline_check
 from app.catalog.service import suites
-from app.catalog.service.changes import (
-    Change,
-    archived_change,
-    definition_change,
-    definition_content,
-    refuse_unended,
-    refused_change,
-    unended_incidents,
-    write_archive,
-)
 from app.catalog.service.references import (
     API,
     FILE,
+    Change,
     answer_problems,
+    archived_change,
     checks_in_force,
+    definition_change,
+    definition_content,
     gives_answers,
     hook_kinds,
     is_file_managed,
@@ -47,6 +42,10 @@ from app.catalog.service.references import (
     missing_references,
     references_of,
     refuse_file_managed,
+    refuse_unended,
+    refused_change,
+    unended_incidents,
+    write_archive,
 )
 from app.catalog.service.snapshots import SuiteOvertakenError
 from app.catalog.service.suites import (
@@ -61,8 +60,7 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.store import definitions as definition_rows
-from app.catalog.store.definitions import Content, Definition
+from app.catalog.store import Content, Definition
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument
 from app.hooks.store import replays
@@ -114,11 +112,11 @@ def plan_suites(
     plans = {one.slug: plan_suite(connection, one, repeats=True, refuse=refuse) for one in contents}
     absent = {
         suite.slug: suite
-        for suite in definition_rows.list_definitions(connection, "suite")
+        for suite in catalog.list_definitions(connection, "suite")
         if managed_by == FILE and suite.managed_by == FILE and suite.slug not in plans
     }
     used = {check.suite for check in documents.checks} - plans.keys()
-    others = {slug: definition_rows.find_definition(connection, "suite", slug) for slug in used | absent.keys()}
+    others = {slug: catalog.find_definition(connection, "suite", slug) for slug in used | absent.keys()}
     return SuitePlans(
         saved=plans,
         archived={slug: plan_archive(connection, suite) for slug, suite in absent.items()},
@@ -181,8 +179,8 @@ def apply(
     def write(plans: SuitePlans) -> list[Change]:
         with store.write(plans.tables) as connection:
             for (kind, slug), revision in sorted(revisions.items()):
-                definition_rows.hold_definition(connection, kind, slug)
-                definition = definition_rows.find_definition(connection, kind, slug)
+                catalog.hold_definition(connection, kind, slug)
+                definition = catalog.find_definition(connection, kind, slug)
                 if definition is None or definition.revision != revision:
                     raise OvertakenError(f"{kind} '{slug}' was changed by somebody else meanwhile; try again")
             changes = _Application(
@@ -258,7 +256,7 @@ class _Application:
 
     def _save(self, kind: str, document: _Document) -> None:
         slug, owner = document.slug, self._managed_by
-        before = definition_rows.find_definition(self._connection, kind, slug)
+        before = catalog.find_definition(self._connection, kind, slug)
         content = definition_content(self._vault, document, previous=before if owner == API else None)
         if owner == API and is_file_managed(before):
             change = definition_change(self._vault, kind, slug, before, content, managed_by=FILE)
@@ -278,13 +276,13 @@ class _Application:
             return
         source, now = source_of(self._documents, owner, kind, slug), to_us(self._now)
         if change is not None:
-            saved = definition_rows.save_definition(
+            saved = catalog.save_definition(
                 self._connection, kind, slug, content, managed_by=owner, source=source, now=now
             )
             if before is not None and before.disabled_reason is not None:
                 replays.replay_unsent_resolves(self._connection, now, hook_id=saved)
         elif before is not None and before.source != source:
-            definition_rows.own_definition(self._connection, before.id, managed_by=owner, source=source)
+            catalog.own_definition(self._connection, before.id, managed_by=owner, source=source)
 
     def _save_canaries(self, slug: str) -> None:
         plan = self._plans.saved[slug]
@@ -295,7 +293,7 @@ class _Application:
     def _archive_absent(self) -> None:
         for kind, documents in self._by_kind.items():
             slugs = {document.slug for document in documents}
-            for row in definition_rows.list_definitions(self._connection, kind):
+            for row in catalog.list_definitions(self._connection, kind):
                 if row.managed_by == FILE and row.slug not in slugs:
                     self._archived[kind].add(row.slug)
                     changes = self._archive_changes(kind, row.slug)
@@ -320,7 +318,7 @@ class _Application:
     def _ended_checks(self) -> set[str]:
         """Return the checks that this application archives or disables."""
         kept = {check.slug for check in self._documents.checks if check.enabled}
-        stored = definition_rows.list_definitions(self._connection, "check")
+        stored = catalog.list_definitions(self._connection, "check")
         ours = {row.slug for row in stored if row.managed_by == FILE == self._managed_by}
         return (ours | {check.slug for check in self._documents.checks}) - kept
 
@@ -384,15 +382,12 @@ class _Application:
         """Return the existing slugs a check may refer to, by kind; a writing application locks those it uses."""
         references = references_of(check)
         if self._writes:
-            return {
-                kind: definition_rows.hold_definitions(self._connection, kind, names)
-                for kind, names in references.items()
-            }
+            return {kind: catalog.hold_definitions(self._connection, kind, names) for kind, names in references.items()}
         return {kind: self._slugs_after(kind) for kind in references}
 
     def _slugs_after(self, kind: str) -> set[str]:
         """Return the slugs of a kind that exist afterwards."""
-        stored = {row.slug for row in definition_rows.list_definitions(self._connection, kind)}
+        stored = {row.slug for row in catalog.list_definitions(self._connection, kind)}
         return (stored | {document.slug for document in self._by_kind[kind]}) - self._archived[kind]
 
     def _placed(self, problem: Problem, *identities: tuple[str, ...]) -> Problem:

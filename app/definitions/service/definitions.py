@@ -20,35 +20,34 @@ from app.base.documents.fields import Document
 from app.base.documents.validation_messages import AnyDocument, parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import join_secrets, secret_names, with_placeholders
-from app.catalog.service.changes import (
-    definition_change,
-    definition_content,
-    key_taken_error,
-    refuse_moving,
-    refuse_unended,
-    slug_taken_error,
-    suite_definition,
-    unended_incidents,
-    write_archive,
-)
 from app.catalog.service.references import (
     API,
+    definition_change,
+    definition_content,
     find_check,
+    key_taken_error,
     load_suite_of,
     refuse_file_managed,
     refuse_file_managed_canary,
+    refuse_moving,
     refuse_named,
+    refuse_unended,
     refuse_used,
     require,
     require_canary,
     require_floors,
     require_references,
     require_suite,
+    slug_taken_error,
+    suite_definition,
+    unended_incidents,
+    write_archive,
 )
 from app.catalog.service.snapshots import SuiteOvertakenError
 from app.catalog.service.suites import (
@@ -59,8 +58,7 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.hooks.documents import HookDocument
 from app.hooks.store import replays
 from app.retrievers.documents.retrievers import RetrieverDocument
@@ -110,8 +108,8 @@ def _put(
 ) -> tuple[Definition, bool]:
     slug = str(document.data()["slug"])
     if revision is not None or only_new:
-        definitions.hold_definition(connection, kind, slug)
-    before = definitions.find_definition(connection, kind, slug)
+        catalog.hold_definition(connection, kind, slug)
+    before = catalog.find_definition(connection, kind, slug)
     if only_new and before is not None and before.archived_at is None:
         raise slug_taken_error(connection, kind, slug)
     refuse_file_managed(before)
@@ -121,16 +119,14 @@ def _put(
     content = definition_content(vault, document)
     refuse_unended(unended_incidents(connection, vault, before, content), slug, force=force)
     if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
-        saved = definitions.save_definition(
-            connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
-        )
+        saved = catalog.save_definition(connection, kind, slug, content, managed_by=API, source=None, now=to_us(now))
         if before is not None and before.disabled_reason is not None:
             replays.replay_unsent_resolves(connection, to_us(now), hook_id=saved)
     if isinstance(document, CheckDocument):
         transitions.follow_definitions(connection, now=now)
     if kind == silencing.KIND:
         silencing.refuse_one_too_many(connection)
-    after = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+    after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
     if only_new and before is None and after.revision != 1:
         raise slug_taken_error(connection, kind, slug)  # on PostgreSQL a missing row cannot be locked
     return after, before is None or before.archived_at is not None
@@ -187,7 +183,7 @@ def _archive(
     confirm: Callable[[Connection, Definition], None] | None = None,
 ) -> None:
     with store.write() as connection:
-        definition = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+        definition = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
         refuse_file_managed(definition)
         if confirm is not None:
             refuse_used(connection, kind, slug)
@@ -225,7 +221,7 @@ def complete(
 
 def _find(store: Store, kind: str, slug: str) -> Definition | None:
     with store.read() as connection:
-        return definitions.find_definition(connection, kind, slug)
+        return catalog.find_definition(connection, kind, slug)
 
 
 def _decrypt(vault: Vault, before: Definition | None) -> dict[str, str]:
@@ -256,7 +252,7 @@ def put_suite(
     content = suite_content(slug, document.canaries or ())
 
     def plan(connection: Connection) -> SuitePlan:
-        refuse(connection, definitions.find_definition(connection, "suite", slug))
+        refuse(connection, catalog.find_definition(connection, "suite", slug))
         return plan_suite(connection, content, replace=document.canaries is not None)
 
     def refuse(connection: Connection, before: Definition | None) -> None:
@@ -309,7 +305,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
 
     def plan(connection: Connection) -> SuitePlan:
         owner = require_suite(connection, suite)
-        before = next(iter(suites.list_canary_heads(connection, owner.id, keys=[document.key])), None)
+        before = next(iter(catalog.list_canary_heads(connection, owner.id, keys=[document.key])), None)
         if over is None and before is not None:
             raise key_taken_error(connection, owner.id, document.key)
         if over is not None and (before is None or before.version_id != over):
@@ -328,17 +324,17 @@ def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None
     """Archive an API-managed canary; its history stays. Raises ConflictError while a rule is about it."""
     with store.write() as connection:
         owner = require_suite(connection, suite)
-        found = require_canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
+        found = require_canary(catalog.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
         refuse_file_managed_canary(found, suite)
         refuse_named(connection, suite, {key})
-        definitions.touch_definition(connection, owner.id, to_us(now))
-        suites.archive_canaries(connection, [found.id], to_us(now))
+        catalog.touch_definition(connection, owner.id, to_us(now))
+        catalog.archive_canaries(connection, [found.id], to_us(now))
 
 
 def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
     """Return the suites by slug; the hash of each is that of its canaries, as in runs."""
     with store.read() as connection:
-        return _hashed(connection, definitions.list_definitions(connection, "suite", after=after, limit=limit))
+        return _hashed(connection, catalog.list_definitions(connection, "suite", after=after, limit=limit))
 
 
 def find_suite(store: Store, slug: str) -> Definition:
@@ -348,7 +344,7 @@ def find_suite(store: Store, slug: str) -> Definition:
 
 
 def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
-    hashes = suites.current_hashes(connection, {suite.id: suite.revision for suite in found})
+    hashes = catalog.current_hashes(connection, {suite.id: suite.revision for suite in found})
     return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
 
 
@@ -356,7 +352,7 @@ def _put_suite(connection: Connection, slug: str, before: Definition | None, *, 
     """Create a suite of the API if there is none. Raises SuiteOvertakenError if another process has just created it."""
     if before is None or before.archived_at is not None:
         content = suite_definition(slug)
-        definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
+        catalog.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
         if before is None and require_suite(connection, slug).revision != 1:
             raise SuiteOvertakenError  # as in `put`
 
@@ -374,7 +370,7 @@ _PAGE: Final = 1_000
 def write_all(store: Store, *, for_readers: bool = False) -> str:
     """Return all definitions as a canary file, see `write_canary_file`; canaries are read while they are written."""
     with store.read() as connection:
-        rows = {row.slug: row for row in definitions.list_definitions(connection, "suite")}
+        rows = {row.slug: row for row in catalog.list_definitions(connection, "suite")}
         documents = Documents(
             suites=tuple(SuiteDocument(slug=slug) for slug in rows),
             retrievers=_documents(connection, "retriever", RetrieverDocument),
@@ -394,7 +390,7 @@ def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
     Raises NotFoundError, and InvalidInputError where there are several and `slug` is None.
     """
     with store.read() as connection:
-        rows = definitions.list_definitions(connection, "suite")
+        rows = catalog.list_definitions(connection, "suite")
         rows_of_slug = [row for row in rows if slug in {None, row.slug}]
         if not rows_of_slug:
             raise NotFoundError(f"there is no suite '{slug}'" if slug else "there is no suite")
@@ -405,9 +401,9 @@ def load_suite_document(store: Store, slug: str | None) -> SuiteDocument:
         return SuiteDocument(slug=row.slug, canaries=tuple(_canaries(connection, row)))
 
 
-def _canaries(connection: Connection, suite: definitions.Definition) -> Iterator[CanaryDocument]:
+def _canaries(connection: Connection, suite: catalog.Definition) -> Iterator[CanaryDocument]:
     after = ""
-    while rows := suites.list_canaries(connection, suite.id, after=after, limit=_PAGE):
+    while rows := catalog.list_canaries(connection, suite.id, after=after, limit=_PAGE):
         yield from [CanaryDocument.model_validate(one.body) for one in rows]
         after = rows[-1].key
 
@@ -415,7 +411,7 @@ def _canaries(connection: Connection, suite: definitions.Definition) -> Iterator
 def _documents(connection: Connection, kind: str, model: type[Document]) -> tuple[Any, ...]:
     return tuple(
         model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
-        for row in definitions.list_definitions(connection, kind)
+        for row in catalog.list_definitions(connection, kind)
     )
 
 

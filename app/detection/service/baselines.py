@@ -18,10 +18,10 @@ from app.alerts.domain.rules import FirstRun
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import RuleKind, Severity, Verdict
+from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.comparison.domain import Difference
 from app.detection import store as rows
 from app.detection.domain.decision import warming_note, warming_summary
@@ -130,7 +130,7 @@ def _held(connection: Connection, slug: str) -> Definition:
     check = find_check(connection, slug)
     if check.archived_at is not None:
         raise ConflictError(f"check '{slug}' is archived, so nothing will be compared any more")
-    definitions.lock_definition(connection, check.id)
+    catalog.lock_definition(connection, check.id)
     return check
 
 
@@ -176,7 +176,7 @@ def _comparable(connection: Connection, check: Definition, run_id: str) -> RunRo
         raise _refused(f"run {run.id} has not ended yet")
     if run.verdict == Verdict.UNKNOWN or run.check_version_id is None:
         raise _refused(f"the verdict of run {run.id} is unknown, so nothing can be compared with it")
-    k = definitions.version_body(connection, run.check_version_id).body["k"]
+    k = catalog.version_body(connection, run.check_version_id).body["k"]
     if k != check.body["k"]:
         raise _refused(f"run {run.id} was judged with k {k}, and the check has k {check.body['k']} by now")
     if run.measures_version != MEASURES_VERSION:
@@ -307,7 +307,7 @@ def means_of_run(connection: Connection, run: RunRow) -> bytes:
     if run.versions is None:
         raise ValueError(f"Run {run.id} says not by which definitions it was judged.")
     yardstick = load_yardstick(connection, run.versions.check, run.versions.retriever)
-    version_ids = [version_id for _, version_id in suites.members_of(connection, run.versions.suite)]
+    version_ids = [version_id for _, version_id in catalog.members_of(connection, run.versions.suite)]
     names = [str(measure) for measure in yardstick.measures]
     selection = SpanQuery(version_ids=version_ids, k=yardstick.k, names=names)
     return _packed(selection, *read_state_spans(connection, run.check_id, [run.id], selection).sums())
@@ -331,7 +331,7 @@ def habit_views(connection: Connection, check_id: int, row: DetectorRow) -> list
     if not known:
         return []
     versions = {int(key) for habit in known for key in habit.answers}
-    names = suites.keys_of(connection, versions)
+    names = catalog.keys_of(connection, versions)
     refusals = {one.habit: one for one in rows.list_refusals(connection, check_id)}
     return [_view(habit, names, refusals.get(habit.id)) for habit in reversed(known)]
 
@@ -345,7 +345,7 @@ def refuse(store: Store, slug: str, habit_id: str, *, by: str, note: str | None,
         check = find_check(connection, slug)
         if check.archived_at is not None:
             raise ConflictError(f"check '{slug}' is archived, so nothing of it is a habit any more")
-        definitions.lock_definition(connection, check.id)
+        catalog.lock_definition(connection, check.id)
         row = rows.find_detector(connection, check.id)
         known = () if row is None else Detector.habits_of(row.body).known
         if row is None or habit_id not in {habit.id for habit in known}:

@@ -44,7 +44,7 @@ from app.detection.store import ChoiceRow, DetectionRow, Frozen, Head, RefusalRo
 from app.records.store import results
 from app.records.store.recording import SpanQuery, StateSpans, read_state_spans
 from app.records.store.results import RunRow
-from app.retrievers.domain.probe_failures import latency_summary
+from app.retrievers.domain.probes import latency_summary
 from app.scoring.evaluation import Panel, Tally, Yardstick
 from app.scoring.measures import MEASURES_VERSION, Measure
 from app.scoring.runs import RunInputs, measured_latencies

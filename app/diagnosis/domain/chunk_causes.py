@@ -17,8 +17,7 @@ from app.diagnosis.domain.texts import LITTLE, word_overlap
 from app.diagnosis.domain.views import Case, Diagnosis, DiagnosisEvidence, Kind, Question, Reanchor, TextMatch
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.evaluation import WRONG_FIELDS, named_by
-from app.scoring.matching import match, prepare
-from app.scoring.text_changes import TextComparison
+from app.scoring.matching import TextComparison, match, prepare
 
 LIMIT = 0.03
 LIMIT_LEXICAL = 0.10

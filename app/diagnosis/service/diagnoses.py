@@ -18,9 +18,9 @@ from app.alerts.service.evidence import degraded_states, last_healthy_state, sev
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, StoreUnavailableError
 from app.base.values import Answer, Cause, Judgment, Ranking, Reason, ReportProgress, RunStatus, Verdict
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
-from app.catalog.store import definitions, suites
 from app.diagnosis import store as stored
 from app.diagnosis.documents import judgment_name
 from app.diagnosis.domain.chunk_causes import classify
@@ -125,8 +125,8 @@ def show(store: Store, slug: str, key: str) -> DiagnosisView:
     """Read the last diagnosis of a canary. Raises NotFoundError where there is none."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        suite = definitions.find_definition(connection, "suite", check.body["suite"])
-        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
+        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
         found = stored.last_diagnosis(connection, check.id, canary_id)
@@ -246,7 +246,7 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
 
 def end_decided_proposals(connection: Connection, check_id: int, *, at: int) -> None:
     """End the open proposals of a check that edits of its canaries decided."""
-    check = definitions.definition_by_id(connection, check_id)
+    check = catalog.definition_by_id(connection, check_id)
     reanchoring.end_decided(connection, check_id, check.body["suite"], at=at)
 
 
@@ -347,8 +347,8 @@ def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str
     check = find_check(connection, slug)
     if check.archived_at is not None:
         raise ConflictError(f"check '{slug}' is archived: its retriever is not probed any more")
-    suite = definitions.find_definition(connection, "suite", check.body["suite"])
-    canaries = {row.key: row for row in suites.list_canaries(connection, suite.id, keys=[key])} if suite else {}
+    suite = catalog.find_definition(connection, "suite", check.body["suite"])
+    canaries = {row.key: row for row in catalog.list_canaries(connection, suite.id, keys=[key])} if suite else {}
     if key not in canaries:
         raise NotFoundError(f"check '{slug}' has no canary '{key}'")
     newest = stored.newest_run(connection, check.id)
@@ -359,7 +359,7 @@ def _newest_inputs(planner: Planner, connection: Connection, slug: str, key: str
         inputs = planner.inputs(connection, run)
     except NotExecutableError as error:
         raise ConflictError(f"run '{run.id}' cannot be diagnosed: {error}") from None
-    retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
     changed = f"since run '{run.id}'; run the check, then ask again"
     if retriever is None or retriever.version_id != run.retriever_version_id:
         raise ConflictError(f"retriever '{check.body['retriever']}' was changed {changed}")
@@ -544,7 +544,7 @@ def _subject(
 
 def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
     """Keep the states that answer the same query, of the same retriever."""
-    queries = suites.queries_of(connection, [one.canary_version_id for one in past])
+    queries = catalog.queries_of(connection, [one.canary_version_id for one in past])
     retrievers = stored.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
     mine = retrievers.get(run.id)
     return [

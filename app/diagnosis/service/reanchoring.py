@@ -15,6 +15,7 @@ from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Judgment, Ranking
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
@@ -28,8 +29,7 @@ from app.catalog.service.suites import (
     suite_content,
     write_suite_plan,
 )
-from app.catalog.store import definitions, suites
-from app.catalog.store.suites import CanaryRow
+from app.catalog.store import CanaryRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
 from app.diagnosis.domain.chunks import is_back
@@ -119,9 +119,9 @@ class _Decision:
 
 def _plan(connection: Connection, slug: str, accept: ProposalIds, reject: ProposalIds) -> _Decision:
     """Plan a decision. Raises as `decide` does."""
-    check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
+    check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
     suite_slug = str(check.body["suite"])
-    suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+    suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
     newest = diagnoses.list_reanchors(connection, check.id, state=ReanchorState.PROPOSED, limit=_MOST)
     rows = _find_proposals(connection, check.id, slug, accept, reject)  # they may be beyond the newest
     canaries = _in_force(connection, suite_slug, {row.canary_id for row in [*newest, *rows]})
@@ -177,8 +177,8 @@ def _stored_states(state: ReanchorState | None) -> Sequence[ReanchorState | None
 
 def _in_force(connection: Connection, suite_slug: str, ids: Collection[int]) -> Mapping[int, CanaryRow]:
     """Those of these canaries that are in force, by id."""
-    suite = definitions.find_definition(connection, "suite", suite_slug) if ids else None
-    return {row.id: row for row in suites.list_canaries(connection, suite.id, ids=ids)} if suite else {}
+    suite = catalog.find_definition(connection, "suite", suite_slug) if ids else None
+    return {row.id: row for row in catalog.list_canaries(connection, suite.id, ids=ids)} if suite else {}
 
 
 def end_decided(connection: Connection, check_id: int, suite_slug: str, *, at: int) -> None:

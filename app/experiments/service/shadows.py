@@ -20,7 +20,7 @@ from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Outcome
 from app.base.vault import Vault
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.experiments import store as shadows
 from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
 from app.experiments.domain import (
@@ -38,7 +38,7 @@ from app.experiments.tables import shadow_parts
 from app.experiments.views import ComparisonView, DifferentPair, ReceivedPairs, ShadowDetail, ShadowFigures, ShadowView
 from app.records import documents as shapes
 from app.records.documents import view_of
-from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 from app.retrievers.service.trials import stored_retriever
 from app.traffic.service import name_part
@@ -55,7 +55,7 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
     """
     with store.write() as connection:
         if document.candidate is not None:
-            retriever = definitions.find_definition(connection, "retriever", document.candidate)
+            retriever = catalog.find_definition(connection, "retriever", document.candidate)
             if retriever is None or retriever.archived_at is not None:
                 reason = f"there is no retriever '{document.candidate}'"
                 raise InvalidInputError([Problem(path="candidate", message=reason)])

@@ -12,7 +12,7 @@ from typing import Final
 from app.alerts.domain.evidence import ChangedCanary, lost_text
 from app.base.texts import bound_text, ratio_text
 from app.base.values import Reason
-from app.catalog.domain.judgments import labelled
+from app.catalog.domain import labelled
 from app.hooks.domain import Notice, NoticeData
 
 LONGEST_TITLE: Final = 600

@@ -23,9 +23,9 @@ from app.base.errors import ConfigurationError, ConflictError, LocalResourceErro
 from app.base.texts import LATENCY_NAMES
 from app.base.values import DeliveryState, RuleKind
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.secret_fields import join_secrets
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.hooks.documents import HookDocument
 from app.hooks.domain import (
     OUT_OF_REACH,
@@ -137,7 +137,7 @@ def _adopt(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
     with store.write() as connection:
         alert = rows.find_alert(connection, alert_id)
         assert alert is not None  # noqa: S101 - the delivery's foreign key
-        definitions.lock_definition(connection, alert.check_id)
+        catalog.lock_definition(connection, alert.check_id)
         number = adopt_announced(connection, alert.check_id, [alert_id]).get(alert_id, claimed.incident_id)
         return replace(claimed, incident_id=number)
 
@@ -147,11 +147,11 @@ def _prepare(
 ) -> PreparedDelivery | None:
     """Read the hook, and render the body unless an earlier attempt has; None where somebody else is at it."""
     with store.read() as connection:  # rendering may take long, so outside the write transaction
-        definition = definitions.definition_by_id(connection, claimed.hook_id)
+        definition = catalog.definition_by_id(connection, claimed.hook_id)
         hook = _reachable(vault, claimed, definition)
         body = _body(connection, claimed, hook, links, now)
     with store.write() as connection:
-        edited = definitions.definition_by_id(connection, claimed.hook_id)
+        edited = catalog.definition_by_id(connection, claimed.hook_id)
         if edited != definition:  # rare: changed meanwhile
             hook = _reachable(vault, claimed, edited)
             body = _body(connection, claimed, hook, links, now)
@@ -186,10 +186,8 @@ def _finish(
     """Record an attempt at this version of the hook, and schedule the next."""
     first_at = from_us(claimed.first_attempt_at or to_us(now))
     with store.write() as connection:
-        definitions.lock_definition(
-            connection, claimed.hook_id
-        )  # archiving leaves deliveries in flight to their worker
-        hook = definitions.definition_by_id(connection, claimed.hook_id)
+        catalog.lock_definition(connection, claimed.hook_id)  # archiving leaves deliveries in flight to their worker
+        hook = catalog.definition_by_id(connection, claimed.hook_id)
         judged = receipt
         if hook.version_id != hook_version:  # the edited hook may accept it
             judged = replace(receipt, gone=False)
@@ -216,7 +214,7 @@ def _finish(
             # The receiver is back: each delivered message brings one more retry forward.
             outbox.bring_forward(connection, claimed.hook_id, now=to_us(now), errors=OUT_OF_REACH)
         if step.disable_hook:
-            definitions.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
+            catalog.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
             outbox.abandon_deliveries(connection, claimed.hook_id, step.reason)
     return SentDelivery(
         id=claimed.id,
@@ -268,11 +266,11 @@ def send_test(store: Store, slug: str, *, now: datetime) -> int:
 
 def enabled_hook(connection: Connection, slug: str) -> Definition:
     """Return a hook in force, locked. Raises NotFoundError, and ConflictError for one that is disabled."""
-    hook = definitions.find_definition(connection, "hook", slug)
+    hook = catalog.find_definition(connection, "hook", slug)
     if hook is None or hook.archived_at is not None:
         raise NotFoundError(f"there is no hook '{slug}'")
-    definitions.lock_definition(connection, hook.id)
-    hook = definitions.definition_by_id(connection, hook.id)
+    catalog.lock_definition(connection, hook.id)
+    hook = catalog.definition_by_id(connection, hook.id)
     if hook.disabled_reason is not None:
         raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
     return hook
@@ -336,7 +334,7 @@ def _alert_data(connection: Connection, incident_id: int, transition_id: int, ki
     assert alert is not None  # noqa: S101 - the transition's foreign key
     # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
-    check = definitions.definition_by_id(connection, alert.check_id)
+    check = catalog.definition_by_id(connection, alert.check_id)
     runs = results.find_runs(connection, run_ids_of(alert, transition))
     run = None if transition.run_id is None else runs.get(transition.run_id)
     about_canaries = alert.kind not in NOT_ABOUT_CANARIES

@@ -15,10 +15,10 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.secret_fields import hook_for_readers
 from app.catalog.service.references import require
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.hooks.documents import PAGERDUTY_URL
 from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, HookReplay, Message, Receipt, Send, mail_port_hint
 from app.hooks.service.deliveries import (
@@ -62,13 +62,13 @@ class HookLine:
 def list_hooks(store: Store, now: datetime, *, for_readers: bool) -> list[HookLine]:
     """List the hooks in force by slug, see `for_reader`."""
     with store.read() as connection:
-        return _lines(connection, definitions.list_definitions(connection, KIND), now, for_readers=for_readers)
+        return _lines(connection, catalog.list_definitions(connection, KIND), now, for_readers=for_readers)
 
 
 def find_hook(store: Store, slug: str, now: datetime, *, for_readers: bool) -> HookLine:
     """Find a hook in force, see `for_reader`. Raises NotFoundError."""
     with store.read() as connection:
-        hook = require(definitions.find_definition(connection, KIND, slug), f"hook '{slug}'")
+        hook = require(catalog.find_definition(connection, KIND, slug), f"hook '{slug}'")
         return _lines(connection, [hook], now, for_readers=for_readers)[0]
 
 
@@ -91,7 +91,7 @@ def destination(hook: Mapping[str, Any]) -> str:
 
 def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *, for_readers: bool) -> list[HookLine]:
     users: defaultdict[str, list[str]] = defaultdict(list)
-    for check in definitions.list_definitions(connection, "check"):
+    for check in catalog.list_definitions(connection, "check"):
         for slug in dict.fromkeys([*check.body["hooks"], *(check.body.get("report") or {}).get("hooks", ())]):
             users[slug].append(check.slug)
     counted = outbox.count_by_hook(connection, since=to_us(now - LATELY))
@@ -174,8 +174,8 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
         delivery = outbox.find_delivery(connection, delivery_id)
         if delivery is None:
             raise NotFoundError(f"there is no delivery '{delivery_id}'")
-        definitions.lock_definition(connection, delivery.hook_id)
-        if (why := unreachable_reason(definitions.definition_by_id(connection, delivery.hook_id))) is not None:
+        catalog.lock_definition(connection, delivery.hook_id)
+        if (why := unreachable_reason(catalog.definition_by_id(connection, delivery.hook_id))) is not None:
             raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
         if delivery.state != DeliveryState.DEAD:
             raise ConflictError("only a dead delivery can be replayed")
@@ -262,7 +262,7 @@ def _prepare(
     store: Store, vault: Vault, delivery: DeliveryRow, *, owner: str, now: datetime
 ) -> PreparedDelivery | None:
     with store.write() as connection:
-        definition = definitions.definition_by_id(connection, delivery.hook_id)
+        definition = catalog.definition_by_id(connection, delivery.hook_id)
         if delivery.body is None or resend_at(connection, delivery, definition, now) is None:
             replays.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
             return None
@@ -276,8 +276,8 @@ def _prepare(
 
 def _finish(store: Store, delivery: DeliveryRow, receipt: Receipt, *, owner: str, now: datetime) -> SentDelivery | None:
     with store.write() as connection:
-        definitions.lock_definition(connection, delivery.hook_id)
-        definition = definitions.definition_by_id(connection, delivery.hook_id)
+        catalog.lock_definition(connection, delivery.hook_id)
+        definition = catalog.definition_by_id(connection, delivery.hook_id)
         following = resend_at(connection, delivery, definition, now + REFRESH_EVERY)
         if not receipt.ok:
             outbox.record_attempt(connection, delivery.id, attempt_row(receipt, now))

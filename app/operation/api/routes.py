@@ -11,7 +11,7 @@ from app.diagnosis import api as diagnoses
 from app.experiments import api as experiments
 from app.operation.api import service
 from app.reports import api as history
-from app.retrievers.api import embedders, trials
+from app.retrievers import api as retrievers
 from app.runs import api as runs
 from app.traffic import api as traffic
 
@@ -25,8 +25,8 @@ ROUTERS = (
     comparisons.router,
     baselines.router,
     diagnoses.quality_router,
-    trials.router,
-    embedders.router,
+    retrievers.router,
+    retrievers.findings_router,
     silences.router,
     annotation.router,
     traffic.router,

@@ -23,8 +23,7 @@ from app.base.values import (
 from app.records.domain import DegradedName, RunDetails, SliceView
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow
-from app.retrievers.domain.probe_failures import FailedProbe, latency_summary, unmeasured_canaries
-from app.retrievers.domain.views import StoredFinding
+from app.retrievers.domain.probes import FailedProbe, StoredFinding, latency_summary, unmeasured_canaries
 from app.scoring.evaluation import unpack_reasons
 from app.scoring.runs import RunInputs, RunOutcome, RunResponses, measured_latencies
 

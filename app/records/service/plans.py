@@ -14,13 +14,13 @@ from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import CoalmineError
 from app.base.values import Ranking, Trigger
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.hooks.documents import HookDocument
 from app.records.store import queue, recording, results
 from app.records.store.queue import ClaimedRun
@@ -217,21 +217,21 @@ class _Start(NamedTuple):
 
 def _versions_in_force(connection: Connection, run: ClaimedRun) -> RunVersions:
     """Versions a run that starts now works with. Raises NotExecutableError and _UnfrozenSuiteError."""
-    check = definitions.definition_by_id(connection, run.check_id)
+    check = catalog.definition_by_id(connection, run.check_id)
     if check.archived_at is not None:
         raise NotExecutableError(f"check '{check.slug}' is archived: {NOT_CARRIED_OUT}")
     if not check.body["enabled"] and (run.trigger == Trigger.SCHEDULE or run.created_at < check.updated_at):
         raise NotExecutableError(f"check '{check.slug}' was disabled while the run was queued: {NOT_CARRIED_OUT}")
     retriever = _in_force(connection, "retriever", check.body["retriever"])
     suite = _in_force(connection, "suite", check.body["suite"])
-    suite_version_id = suites.find_version_in_force(connection, suite.id)
+    suite_version_id = catalog.find_version_in_force(connection, suite.id)
     if suite_version_id is None:
         raise _UnfrozenSuiteError(suite.id)
     return RunVersions(suite=suite_version_id, check=check.version_id, retriever=retriever.version_id)
 
 
 def _in_force(connection: Connection, kind: str, slug: str) -> Definition:
-    definition = definitions.find_definition(connection, kind, slug)
+    definition = catalog.find_definition(connection, kind, slug)
     if definition is None or definition.archived_at is not None:
         raise NotExecutableError(f"{kind} '{slug}' does not exist or is archived")
     return definition

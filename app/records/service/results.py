@@ -12,8 +12,8 @@ from typing_extensions import TypedDict
 from app.base.db.engine import Connection, Store, blocks, from_us
 from app.base.errors import ConflictError
 from app.base.values import Answer, Canary, Outcome, Ranking, Reason, Step, TimeText, Verdict
+from app.catalog import store as catalog
 from app.catalog.service.references import find_run
-from app.catalog.store import suites
 from app.detection import store as detectors
 from app.detection.service import baselines
 from app.records import documents as shapes
@@ -322,7 +322,7 @@ def likeness(
         if version != state.canary_version_id
         for one in (version, state.canary_version_id)
     }
-    queries = suites.queries_of(connection, changed)
+    queries = catalog.queries_of(connection, changed)
     pairs = [
         (state, ranking)
         for state, ranking, version in there

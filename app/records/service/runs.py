@@ -8,13 +8,12 @@ from app.annotation import store as tasks
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Outcome, RunStatus, Verdict
-from app.catalog.domain.views import ReachView
+from app.catalog import store as catalog
+from app.catalog.domain import ReachView
 from app.catalog.service import suites as suite_power
 from app.catalog.service.references import find_check, find_run, require
 from app.catalog.service.snapshots import is_self_judged, load_suite, load_suite_in_force, load_suites
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryRow
+from app.catalog.store import CanaryRow, Definition
 from app.records import documents as shapes
 from app.records.domain import PooledRecallView, RunDetails, RunDocument, RunProgress, RunView, SliceView
 from app.records.service import score_details
@@ -159,9 +158,9 @@ def _categories(row: RunRow) -> dict[str, SliceView]:
 def _check_bodies(connection: Connection, rows: Sequence[RunRow]) -> dict[int, Mapping[str, Any]]:
     """Return what the check of each run said, by run: when it began, or now where it has not."""
     versions = {row.check_version_id for row in rows if row.check_version_id is not None}
-    then = definitions.version_bodies(connection, sorted(versions)) if versions else {}
+    then = catalog.version_bodies(connection, sorted(versions)) if versions else {}
     waiting = {row.check_id for row in rows if row.check_version_id is None}
-    now = {check_id: definitions.definition_by_id(connection, check_id).body for check_id in waiting}
+    now = {check_id: catalog.definition_by_id(connection, check_id).body for check_id in waiting}
     return {row.id: now[row.check_id] if row.check_version_id is None else then[row.check_version_id] for row in rows}
 
 
@@ -282,7 +281,7 @@ def list_suites(store: Store) -> list[SuiteLine]:
     with store.read() as connection:
         checks = _checks(connection)
         suites_found = []
-        for suite in definitions.list_definitions(connection, "suite"):
+        for suite in catalog.list_definitions(connection, "suite"):
             snapshot = load_suite_in_force(connection, suite)
             note = coverage_note(suite.slug, snapshot.reach)
             names = tuple(check.slug for check in checks if check.body["suite"] == suite.slug)
@@ -293,7 +292,7 @@ def list_suites(store: Store) -> list[SuiteLine]:
 def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> SuiteView:
     """Return a suite with at most 100 of the matching canaries. Raises NotFoundError."""
     with store.read() as connection:
-        suite = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+        suite = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
         snapshot = load_suite_in_force(connection, suite)
         checks = [check for check in _checks(connection) if check.body["suite"] == slug]
         state_readers = [_state_reader(connection, check) for check in checks]
@@ -305,7 +304,7 @@ def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> Sui
         keys = [member.key for member in matching]
         start = keys.index(canary_filter.after) + 1 if canary_filter.after in keys else 0
         shown = matching[start : start + PAGE]
-        rows = suites.list_canaries(connection, suite.id, keys=[member.key for member in shown])
+        rows = catalog.list_canaries(connection, suite.id, keys=[member.key for member in shown])
     members = {member.key: member for member in shown}
     lines = [CanaryLine(row=row, states=tuple(state(members[row.key]) for state in state_readers)) for row in rows]
     shape = suite_power.reach_view(slug, snapshot.reach)
@@ -325,7 +324,7 @@ def load_suite_view(store: Store, slug: str, canary_filter: CanaryFilter) -> Sui
 
 
 def _checks(connection: Connection) -> list[Definition]:
-    return definitions.list_definitions(connection, "check")
+    return catalog.list_definitions(connection, "check")
 
 
 def _state_reader(connection: Connection, check: Definition) -> Callable[[Member], CanaryState]:

@@ -20,8 +20,7 @@ from app.retrievers.domain.retrievers import Scorer, ScorerKind, judged_relevanc
 from app.scoring.evaluation import RELEVANCE
 from app.scoring.matching import Match
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import RunInputs
-from app.scoring.views import RescoringSide, RescoringView
+from app.scoring.runs import RescoringSide, RescoringView, RunInputs
 
 _COUNTS = ("verdict", "total", "measured", "failed", "undefined", "degraded", "degraded_positions", "layout_id")
 """What a re-scored run has by the same names."""

@@ -41,7 +41,7 @@ from app.records.tables import (
     states,
     vectors,
 )
-from app.retrievers.tables import embedder_findings, embedders, run_embedders
+from app.retrievers.store import embedder_findings, embedders, run_embedders
 
 HOURLY: Final = (rollups, rescored_rollups)
 Ids = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from app.base.jobs.values import AT_ONCE as AT_ONCE  # noqa: PLC0414 - before it
 from app.base.jobs.values import JobKind, NewJob
 from app.base.schedules import CLOCK_SKEW
 from app.base.values import Slowing
-from app.catalog.store.definitions import lock_definition
+from app.catalog.store import lock_definition
 from app.catalog.tables import definitions, suite_versions
 from app.records.tables import idempotency_keys, runs, shards
 from app.scoring.runs import RunVersions

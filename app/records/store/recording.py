@@ -28,7 +28,7 @@ from app.base.db.packed import (
     with_vector,
 )
 from app.base.db.rows import numbers
-from app.catalog.store.suites import members_of
+from app.catalog.store import members_of
 from app.catalog.tables import canaries
 from app.records.domain import RunDetails
 from app.records.tables import latest, layouts, marks, rankings, rollups, run_probes, runs, scores, states, vectors

@@ -25,10 +25,9 @@ from app.records.store.queue import Failure
 from app.records.store.recording import fold
 from app.records.store.results import held_at, layout_names
 from app.records.tables import rankings, rescored_rollups, rescored_runs, rescorings, run_probes, runs, states
-from app.retrievers.domain.views import StoredFinding
-from app.retrievers.tables import embedder_findings, run_embedders
-from app.scoring.runs import RunVersions
-from app.scoring.views import RescoringSide, RescoringTotals
+from app.retrievers.domain.probes import StoredFinding
+from app.retrievers.store import embedder_findings, run_embedders
+from app.scoring.runs import RescoringSide, RescoringTotals, RunVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

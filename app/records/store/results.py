@@ -34,8 +34,8 @@ from app.records.tables import (
     states,
     vectors,
 )
-from app.retrievers.domain.views import StoredFinding
-from app.retrievers.tables import embedder_findings, run_embedders
+from app.retrievers.domain.probes import StoredFinding
+from app.retrievers.store import embedder_findings, run_embedders
 from app.scoring.rankings import Scores, chunk_fingerprint
 from app.scoring.runs import RunVersions
 

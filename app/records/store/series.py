@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table
 
 from app.base.db.engine import blocks, sql_literal
 from app.base.db.packed import number_at, vector_columns
-from app.catalog.store import suites
+from app.catalog import store as catalog
 from app.catalog.tables import canaries, definitions
 from app.detection.tables import detections
 from app.hooks.store import outbox
@@ -384,7 +384,7 @@ def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str
     """
     if most == 0 or run.suite_version_id is None or not run.aggregates:
         return {}, 0
-    members = [canary for canary, _ in suites.members_of(connection, run.suite_version_id)]
+    members = [canary for canary, _ in catalog.members_of(connection, run.suite_version_id)]
     capped, failed = members[:most], results.probes_of(connection, run.id)[1]
     found = _states_at(connection, run, capped)
     unscored = set(results.unscored_at(connection, run.id))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from app.base.documents.texts import Table, number, plain
 from app.base.texts import counted
 from app.base.values import ROUNDING, marked_name
-from app.catalog.domain.judgments import labelled, self_judged_lines
+from app.catalog.domain import labelled, self_judged_lines
 from app.scoring.measures import RECALL_BY
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")

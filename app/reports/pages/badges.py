@@ -18,7 +18,7 @@ from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, Problem
 from app.base.web.rendering import fill
 from app.base.web.wording import score, spoken
-from app.catalog.domain.judgments import recall_label
+from app.catalog.domain import recall_label
 from app.records.service import runs
 from app.reports.service import check_details
 from app.reports.service.check_details import CheckLine

@@ -23,7 +23,7 @@ from app.base.web.forms import Version, parse_choice, refuse_other
 from app.base.web.rendering import render
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
-from app.catalog.domain.judgments import Use, self_judged_lines
+from app.catalog.domain import Use, self_judged_lines
 from app.catalog.service import suites
 from app.comparison.documents import BEFORE_AND_NOW, claim_text
 from app.comparison.domain import Change

@@ -11,12 +11,11 @@ from app.alerts.service.evidence import last_healthy_state
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import Canary, Level, Outcome, Ranking, Verdict
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
-from app.catalog.store.suites import CanaryRow
+from app.catalog.store import CanaryRow, Definition
 from app.records import documents as shapes
 from app.records.domain import CanaryState, HitView, JudgmentView
 from app.records.service import score_details
@@ -141,7 +140,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
         timeline = results.timeline(connection, check.id, row.id, limit=STATES)
-        bodies = suites.bodies_of(connection, [state.canary_version_id for state in timeline])
+        bodies = catalog.bodies_of(connection, [state.canary_version_id for state in timeline])
         same = [state for state in timeline if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is timeline[0] else None
         well = last_healthy_state(connection, now, [state for state in same if state is not now])
@@ -237,8 +236,8 @@ def _move(rank: int, other: int | None, *, newest: bool) -> Literal["up", "down"
 
 
 def _canary(connection: Connection, check: Definition, key: str) -> CanaryRow:
-    suite = definitions.find_definition(connection, "suite", check.body["suite"])
-    rows = suites.list_canaries(connection, suite.id, archived=True, keys=[key]) if suite is not None else []
+    suite = catalog.find_definition(connection, "suite", check.body["suite"])
+    rows = catalog.list_canaries(connection, suite.id, archived=True, keys=[key]) if suite is not None else []
     found = next(iter(rows), None)
     if found is None:
         raise NotFoundError(f"check '{check.slug}' has no canary '{key}'")
@@ -248,7 +247,7 @@ def _canary(connection: Connection, check: Definition, key: str) -> CanaryRow:
 def _places(connection: Connection, probed: Sequence[ProbedRun], key: str) -> dict[int, int]:
     """Return the position of a canary in each run whose suite has it, by run id."""
     versions = {run.suite_version_id for run in probed if run.suite_version_id is not None}
-    found = suites.places_of(connection, versions, [key])
+    found = catalog.places_of(connection, versions, [key])
     return {
         run.id: found[run.suite_version_id][key][0]
         for run in probed
@@ -283,7 +282,7 @@ _RUN_FAILED = Failure(outcome=str(Outcome.SKIPPED), detail="the run could not be
 
 
 def _present_scorer(connection: Connection, check: Definition) -> Scorer:
-    retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
     assert retriever is not None  # noqa: S101 - a check is only stored with its retriever, which stays as archived
     return load_yardstick(connection, check.version_id, retriever.version_id).scorer
 

@@ -9,9 +9,9 @@ from app.base.db.engine import Connection, Store
 from app.base.documents.fields import one_line
 from app.base.errors import InvalidInputError, NotFoundError, Problem
 from app.base.values import Verdict
-from app.catalog.domain.judgments import recall_label
+from app.catalog import store as catalog
+from app.catalog.domain import recall_label
 from app.catalog.service.references import find_check, schedule_of
-from app.catalog.store import definitions, suites
 from app.records import documents as shapes
 from app.records.domain import (
     CanaryHistory,
@@ -207,8 +207,8 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
     """Return the states of a canary in a check, newest first."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        suite = definitions.find_definition(connection, "suite", check.body["suite"])
-        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
+        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
         states = results.timeline(connection, check.id, canary_id, limit=limit)

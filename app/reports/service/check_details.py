@@ -20,10 +20,10 @@ from app.alerts.store import AlertFilter
 from app.base.db.engine import Connection, Store, from_us, row_value, to_us
 from app.base.schedules import next_due, spread
 from app.base.values import Verdict
+from app.catalog import store as catalog
 from app.catalog.service import references
 from app.catalog.service.references import schedule_of
-from app.catalog.store import definitions, suites
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
@@ -227,13 +227,13 @@ def k_of_run(store: Store, run_id: str) -> int | None:
     """Return how many hits of each answer count in a run; None = it has not started."""
     with store.read() as connection:
         version = references.find_run(connection, run_id).check_version_id
-        return None if version is None else int(definitions.version_body(connection, version).body["k"])
+        return None if version is None else int(catalog.version_body(connection, version).body["k"])
 
 
 def _k_of(connection: Connection, check: Definition) -> int:
     newest = results.newest_ended(connection, check.id)
     version = newest.check_version_id if newest is not None else None
-    body = check.body if version is None else definitions.version_body(connection, version).body
+    body = check.body if version is None else catalog.version_body(connection, version).body
     return int(body["k"])
 
 
@@ -335,7 +335,7 @@ def _degraded_since(connection: Connection, run_id: int, keys: Sequence[str]) ->
     if run is None or run.suite_version_id is None:
         return {}
     ids = {
-        key: place[1] for key, place in suites.places_of(connection, [run.suite_version_id], keys).popitem()[1].items()
+        key: place[1] for key, place in catalog.places_of(connection, [run.suite_version_id], keys).popitem()[1].items()
     }
     since = pruning.degraded_since(connection, {run_id: ids.values()})[run_id]
     return {key: str(since[canary_id]) for key, canary_id in ids.items() if canary_id in since}

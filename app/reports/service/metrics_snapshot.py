@@ -15,9 +15,9 @@ from app.base.jobs import jobs
 from app.base.jobs.values import JobsWaiting
 from app.base.schedules import interval_seconds, next_due
 from app.base.values import Verdict
+from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.service.snapshots import is_self_judged
-from app.catalog.store import definitions
 from app.detection.store import DetectionRow
 from app.hooks.store import outbox
 from app.records.store import results, series
@@ -208,7 +208,7 @@ def _read_shared(connection: Connection, now: datetime) -> State:
                 dead=dead.get(hook.id, 0),
                 disabled=hook.disabled_reason is not None,
             )
-            for hook in definitions.list_definitions(connection, "hook")
+            for hook in catalog.list_definitions(connection, "hook")
         ),
         jobs_waiting=jobs.waiting(connection),
         pooled_recalls=tuple(tasks.list_recalls(connection, in_force=True)),

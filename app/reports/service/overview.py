@@ -18,9 +18,9 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import NotFoundError
 from app.base.schedules import next_due
 from app.base.values import Category, RunStatus, Verdict
+from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.records import documents as shapes
 from app.records.service.plans import asked_in
 from app.records.service.score_details import rescoring_shape
@@ -30,7 +30,7 @@ from app.reports import store as change_feed
 from app.reports.service.check_details import SPARK_RUNS, CheckHead, ended_run, next_run, open_alerts, schedule_text
 from app.reports.store import FollowedRun, OpenAlert
 from app.runs.service.due_checks import silence
-from app.scoring.views import RescoringView
+from app.scoring.runs import RescoringView
 
 PAGE: Final = 50
 """Number of checks on a page."""
@@ -137,7 +137,7 @@ class Overview:
 def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page: int = 1) -> Overview:
     """Return a page of the checks that match a filter; a page beyond the last is the last."""
     with store.read() as connection:
-        checks = {check.slug: check for check in definitions.list_definitions(connection, "check")}
+        checks = {check.slug: check for check in catalog.list_definitions(connection, "check")}
         newest = series.newest_runs(connection)
         everything = _summaries(connection, list(checks.values()), newest, check_filter, now)
         matching_other = [summary for summary in everything if _matches(summary, check_filter)]

@@ -14,12 +14,12 @@ from app.base.db.engine import Connection, Store, blocks, from_us, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.schedules import EPOCH, Schedule, credible_until, last_due, next_due, parse_schedule
 from app.base.values import Verdict
-from app.catalog.domain.judgments import labelled
+from app.catalog import store as catalog
+from app.catalog.domain import labelled
 from app.catalog.service.references import find_run
 from app.catalog.service.snapshots import load_guide, load_suite
 from app.catalog.service.suites import compose_suite
-from app.catalog.store import definitions
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.comparison.domain import Change
 from app.comparison.service import comparisons
 from app.comparison.views import CanaryDifference
@@ -139,7 +139,7 @@ def write_report(store: Store, report_id: int, *, now: datetime) -> bool:
         row = report_rows.find_report(connection, report_id)
         if row is None or row.state != "due":
             return False
-        check = definitions.definition_by_id(connection, row.check_id)
+        check = catalog.definition_by_id(connection, row.check_id)
         run_id = _newest_run(connection, row.check_id)
         before = report_rows.previous_run(connection, row)
     why = _unsent_reason(check, run_id)
@@ -217,7 +217,7 @@ def _summary(report: FullReport) -> str:
 
 def _deliveries(connection: Connection, report: ReportRow, check: Definition, now: int) -> list[NewDelivery]:
     """Return a delivery for each hook of a report that is in force."""
-    hooks = (definitions.find_definition(connection, "hook", slug) for slug in check.body["report"]["hooks"])
+    hooks = (catalog.find_definition(connection, "hook", slug) for slug in check.body["report"]["hooks"])
     return [
         NewDelivery(
             hook_id=hook.id,
@@ -311,7 +311,7 @@ class DueReports:
         """Read the schedules of versions that are not known yet."""
         unknown = sorted(set(version_ids) - self._schedules.keys())
         for block in blocks(unknown):
-            bodies = definitions.version_bodies(connection, block)
+            bodies = catalog.version_bodies(connection, block)
             self._schedules |= {version_id: _schedule_of(version_id, body) for version_id, body in bodies.items()}
 
 

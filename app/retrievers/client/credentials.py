@@ -34,7 +34,7 @@ from app.retrievers.client.messages import (
     with_utf8_body,
     without_secrets,
 )
-from app.retrievers.domain.probe_failures import url_address
+from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import ProbeContext
 
 __all__ = ["CredentialError", "Keyring", "credentials_digest", "masked"]

@@ -19,7 +19,7 @@ from app.retrievers.client.columns import MalformedError
 from app.retrievers.client.credentials import CredentialError, Keyring, peer_of, response_problem
 from app.retrievers.client.messages import MASK, Redaction, masked, secret_headers, with_utf8_body, without_secrets
 from app.retrievers.client.requests import Plan, Reader, Reading, build_requests, compile_retriever, lookup_request
-from app.retrievers.domain.probe_failures import url_address
+from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, Retriever, missing_resource
 from app.scoring.rankings import decimals_of, round_ranking
 

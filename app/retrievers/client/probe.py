@@ -13,12 +13,11 @@ from app.base.net.limits import Limits
 from app.base.net.transfer import Response
 from app.base.values import EMPTY, Answer, Outcome, Step
 from app.retrievers.client.credentials import EndpointClient, Keyring
-from app.retrievers.client.embeddings import Embeddings
+from app.retrievers.client.embeddings import Embeddings, RelevanceScorer, ScorerBreaker
 from app.retrievers.client.http import Answers, HttpProbe, Vectors, read_answer
 from app.retrievers.client.mcp_probe import McpProbe
 from app.retrievers.client.requests import compile_reader, needs_vector
-from app.retrievers.client.scorers import RelevanceScorer, ScorerBreaker
-from app.retrievers.domain.probe_failures import url_address
+from app.retrievers.domain.probes import url_address
 from app.retrievers.domain.retrievers import Dialect, Embedder, ProbeContext, ProbeQuery, Retriever, ScorerKind
 from app.scoring.rankings import decimals_of, round_ranking
 

@@ -46,7 +46,7 @@ from app.retrievers.domain.retrievers import (
     ScorerKind,
     find_problem,
 )
-from app.retrievers.presets.preset import Preset
+from app.retrievers.presets import Preset
 
 COMMON_NAMES = ("query", "k")
 VECTOR = "vector"

@@ -25,13 +25,12 @@ from app.catalog.service import references
 from app.definitions.api import wake
 from app.definitions.pages.suites import list_setup_steps
 from app.definitions.service import definitions
-from app.retrievers.api.trials import run_trial
+from app.retrievers.api import run_trial
 from app.retrievers.documents.retrievers import mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import WHOLE_FIELDS
+from app.retrievers.domain.probes import TrialRequest, TrialResponse, TrialView
 from app.retrievers.domain.retrievers import Scale
-from app.retrievers.domain.views import TrialRequest, TrialResponse, TrialView
-from app.retrievers.pages.retriever_fields import MAPPING_FIELDS
-from app.retrievers.pages.wizard import SCALES, with_form_labels
+from app.retrievers.pages.wizard import MAPPING_FIELDS, SCALES, with_form_labels
 from app.retrievers.presets import PRESETS
 from app.retrievers.service import embedders, trials
 

@@ -7,35 +7,45 @@ them only parts of the page are exchanged. Sending and saving need the scopes th
 import json
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Any, Final
+from functools import cache, partial
+from typing import Annotated, Any, Final, cast
 from urllib.parse import quote
 from uuid import uuid4
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from typing_extensions import TypedDict
 
 from app.base.api.deps import StoreDep, VaultDep, needs
 from app.base.api.keys import Scope
 from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expensive, takes_form
 from app.base.db.engine import Store
+from app.base.documents.fields import Control
+from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
 from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import counted
 from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
+    FormField,
+    document_texts,
+    field_labels,
+    field_value,
     form_fields,
     has_scope,
     is_partial,
     label_problems,
     parse_number,
+    parse_pairs,
     problems_by_field,
     read_form,
     read_revision,
+    refuse_other,
     with_revision,
 )
 from app.base.web.rendering import render
@@ -46,9 +56,10 @@ from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.secret_fields import secret_names, with_placeholders
 from app.catalog.service import references
 from app.catalog.service.references import FILE, refuse_file_managed
-from app.catalog.store.definitions import Definition
+from app.catalog.store import Definition
 from app.definitions.service import definitions
-from app.retrievers.documents.retrievers import RetrieverDocument, mapping_yaml, response_fields
+from app.retrievers.documents.requests import apply_preset
+from app.retrievers.documents.retrievers import GENERIC, RetrieverDocument, mapping_yaml, response_fields
 from app.retrievers.domain.mapping_suggestions import (
     MAPPED_FIELDS,
     WHOLE_FIELDS,
@@ -57,12 +68,9 @@ from app.retrievers.domain.mapping_suggestions import (
     mapping_changes,
     parse_place,
 )
-from app.retrievers.domain.retrievers import Scale, ScorerKind
-from app.retrievers.domain.views import MappingPreview, MappingSuggestion, TrialView
-from app.retrievers.pages import retriever_fields
-from app.retrievers.pages.retriever_fields import MAPPING_FIELDS
-from app.retrievers.presets import PRESETS
-from app.retrievers.presets.preset import Option, Preset
+from app.retrievers.domain.probes import MappingPreview, MappingSuggestion, TrialView
+from app.retrievers.domain.retrievers import Dialect, Scale, ScorerKind
+from app.retrievers.presets import PRESETS, Option, Preset
 from app.retrievers.service import trials
 from app.retrievers.service.trials import LOWER_MINIMUM, ReadAnswer, suggestion_views
 
@@ -163,7 +171,7 @@ def _read_preview(read: ReadAnswer, store: Store, state: WizardState) -> None:
             k=read_k(state),
             canary=canary,
             relevance_from=outside,
-            decided=state.form.get("scorer") != retriever_fields.NO_CHOICE,
+            decided=state.form.get("scorer") != NO_CHOICE,
         )
         state.preview["remarks"] = [with_form_labels(one) for one in state.preview["remarks"]]
 
@@ -171,7 +179,7 @@ def _read_preview(read: ReadAnswer, store: Store, state: WizardState) -> None:
 def _choose_scale(state: WizardState) -> bool:
     """Choose the likely scale of scores that were just clicked; returns whether one was chosen."""
     pointed_at_score = state.form.get("point") and state.changed_field == "score"
-    if not pointed_at_score or state.preview is None or state.form.get("scorer") != retriever_fields.NO_CHOICE:
+    if not pointed_at_score or state.preview is None or state.form.get("scorer") != NO_CHOICE:
         return False
     scale, fits = trials.suggested_scale(state.paths["score"], state.preview["hits"])
     if not scale:
@@ -184,7 +192,7 @@ def _choose_scale(state: WizardState) -> bool:
 
 def _draft_by_mapping(state: WizardState) -> RetrieverDocument | None:
     """Return a retriever that reads by the typed mapping; None while neither id nor text is mapped."""
-    response = retriever_fields.response_body(state.form)
+    response = response_body(state.form)
     if not (response["id"] or response["text"]):
         return None
     scorer = _effective_scorer(state)
@@ -197,7 +205,7 @@ def _draft_by_mapping(state: WizardState) -> RetrieverDocument | None:
 
 def _effective_scorer(state: WizardState) -> Mapping[str, Any]:
     """Scorer that saving would put in force: the chosen one, else the preset's where scores are mapped."""
-    chosen = retriever_fields.scorer_body(state.form, state.stored)
+    chosen = scorer_body(state.form, state.stored)
     if chosen is not None:
         return chosen
     preset = PRESETS.get(state.form.get("preset"))
@@ -241,7 +249,7 @@ def _apply_suggestion(state: WizardState) -> None:
     kept = {name: text for one in WHOLE_FIELDS if (text := state.form.get(name := f"response.{one}"))}
     state.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
     before = state.form.get("scorer")
-    unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.NO_CHOICE
+    unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else NO_CHOICE
     scorer = chosen["scorer"]
     scale = str(scorer["scale"]) if scorer is not None else before if before in _EXTERNAL else unscaled
     state.fill({**kept, "scorer": scale, "pointing": _next_field("hits", state)})
@@ -280,7 +288,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
     """Show the presets, then the form of a new retriever."""
     if not preset:
         return render(request, "retrievers/presets.html", presets=list(PRESETS.values()))
-    texts = retriever_fields.new_form_texts(preset)
+    texts = new_form_texts(preset)
     state = WizardState(definition=None, form=Form(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
     return _page(request, store, state)
 
@@ -299,7 +307,7 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Res
 def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the wizard with a stored retriever."""
     definition = references.load_definition(store, "retriever", slug)
-    form = Form(texts={**retriever_fields.form_texts(definition.body), "k": DEFAULT_K})
+    form = Form(texts={**form_texts(definition.body), "k": DEFAULT_K})
     return _page(request, store, WizardState(definition=definition, form=with_revision(form, definition.revision)))
 
 
@@ -367,14 +375,10 @@ def _send_query(request: Request, store: Store, vault: Vault, state: WizardState
 def _draft_retriever(request: Request, store: Store, vault: Vault, state: WizardState) -> RetrieverDocument:
     """Return the retriever as typed. Raises ForbiddenError where its request was changed without scope admin."""
     if state.definition is None:
-        body = retriever_fields.document_body(state.form, None)
+        body = document_body(state.form, None)
         return parse_document(RetrieverDocument, {**_with_any_mapping(body), "slug": "draft"})
     stored = state.definition.body
-    body = (
-        retriever_fields.document_body(state.form, stored)
-        if not state.is_file_managed
-        else _with_new_mapping(state, stored)
-    )
+    body = document_body(state.form, stored) if not state.is_file_managed else _with_new_mapping(state, stored)
     changed = {name: value for name, value in _with_any_mapping(body).items() if value != stored.get(name)}
     if trials.changes_request(changed) and not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
@@ -390,8 +394,8 @@ def _with_any_mapping(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_new_mapping(state: WizardState, stored: Mapping[str, Any]) -> dict[str, Any]:
-    scorer = retriever_fields.scorer_body(state.form, stored)
-    return {**stored, "response": retriever_fields.response_body(state.form), **({"scorer": scorer} if scorer else {})}
+    scorer = scorer_body(state.form, stored)
+    return {**stored, "response": response_body(state.form), **({"scorer": scorer} if scorer else {})}
 
 
 def _complete_json(body: str) -> str:
@@ -410,7 +414,7 @@ def _save(request: Request, store: Store, vault: Vault, state: WizardState) -> s
     if not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("defining retrievers needs a key with scope admin")
     refuse_file_managed(state.definition)
-    body = retriever_fields.document_body(state.form, state.stored)
+    body = document_body(state.form, state.stored)
     save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
     if state.definition is not None:
         return save(revision=read_revision(state.form))[0].slug
@@ -429,8 +433,8 @@ def _redirect_to(request: Request, slug: str) -> Response:
 
 def _page(request: Request, store: Store, state: WizardState, *, status: int = 200) -> HTMLResponse:
     preset = PRESETS[str(state.stored["preset"])] if state.stored else PRESETS[_preset(state)]
-    options = _options(preset, state)
-    labels = {**retriever_fields.labels(preset.dialect), **{f"options.{one.name}": one.label for one in options}}
+    options = _preset_options(preset, state)
+    shown = {**labels(preset.dialect), **{f"options.{one.name}": one.label for one in options}}
     placed = _form_problems(state)
     wrong = problems_by_field(
         placed, {*state.form.texts, *_GROUPS, *(str(one.path) for one in placed if one not in state.problems)}
@@ -440,16 +444,16 @@ def _page(request: Request, store: Store, state: WizardState, *, status: int = 2
         "retrievers/map.html",
         status=status,
         state=state,
-        problems=label_problems(placed, {**labels, **_TRIAL_LABELS}),
-        form=retriever_fields.without_secrets(state.form),
+        problems=label_problems(placed, {**shown, **_TRIAL_LABELS}),
+        form=without_secrets(state.form),
         preset=preset,
         options=options,
-        fields=retriever_fields.wizard_fields(preset.dialect),
-        error_places=[path for path in labels if not path.startswith(("scorer", "response"))],
+        fields=wizard_fields(preset.dialect),
+        error_places=[path for path in shown if not path.startswith(("scorer", "response"))],
         secrets_set=_stored_secrets(state.definition),
-        auth_fields=retriever_fields.AUTH_FIELDS,
-        auth_titles=retriever_fields.AUTH_TITLES,
-        mapping_fields=retriever_fields.MAPPING_FIELDS,
+        auth_fields=AUTH_FIELDS,
+        auth_titles=AUTH_TITLES,
+        mapping_fields=MAPPING_FIELDS,
         scales=SCALES,
         on_no_scale=ON_NO_SCALE,
         unbounded=str(Scale.UNBOUNDED),
@@ -473,7 +477,7 @@ def _form_problems(state: WizardState) -> list[Problem]:
             message=_KEY_MISSING.sub("must not be empty", problem.message),
         )
         if problem.path is not None and problem.path.startswith("auth.")
-        else retriever_fields.place_key_problem(problem)
+        else place_key_problem(problem)
         for problem in state.problems
     ]
 
@@ -487,7 +491,7 @@ def _preset(state: WizardState) -> str:
     return name if name in PRESETS else "generic"
 
 
-def _options(preset: Preset, state: WizardState) -> list[Option]:
+def _preset_options(preset: Preset, state: WizardState) -> list[Option]:
     """Variables to fill in: those of the preset, then the user's own that the form holds."""
     form = [name.removeprefix("options.") for name in state.form.texts if name.startswith("options.")]
     own = [
@@ -503,7 +507,7 @@ def _yaml(state: WizardState) -> str:
         return ""
     try:
         if state.definition is None:
-            document = parse_document(RetrieverDocument, retriever_fields.document_body(state.form, None))
+            document = parse_document(RetrieverDocument, document_body(state.form, None))
             return write_canary_file(Documents(retrievers=(document,)))
         stored = state.definition
         whole = with_placeholders(_with_new_mapping(state, stored.body), secrets_set=stored.secrets is not None)
@@ -514,3 +518,235 @@ def _yaml(state: WizardState) -> str:
     parts: dict[str, str | float | None] = {"kind": scorer.kind, "scale": scorer.scale, "anchor": scorer.anchor}
     written = {name: value if isinstance(value, float) else str(value) for name, value in parts.items() if value}
     return mapping_yaml(response_fields(document.response.to_domain(), document), written)
+
+
+KEEP, NO_CHOICE = "keep", ""
+"""Choices of a scorer: as it is stored, and whatever follows from the rest."""
+NO_AUTH: Final = "none"
+AUTH_FIELDS: Final = {kind: form_fields(document, prefix=f"auth.{kind}.") for kind, document in AUTH_KINDS.items()}
+AUTH_TITLES: Final = {NO_AUTH: "none"} | {kind: document.model_config["title"] for kind, document in AUTH_KINDS.items()}
+_KEY_HEADER, _KEY_QUERY = "auth.api_key.header", "auth.api_key.query"
+_USUAL_KEY_HEADER = "X-Api-Key"
+_OTHER_LABELS: Mapping[str, str] = {
+    "embedding": "Embeddings",
+    "auth": "Authentication",
+    "request": "Request",
+    "options": "Variables",
+    "scorer": "Scores are",
+    "response": "Response mapping",
+}
+_OWN_PARTS = ("slug", "embedding.", "response.", "scorer.", "request.headers")
+"""Paths of fields that have a function of their own here."""
+
+
+class ScorerBody(TypedDict, total=False):
+    """JSON of a scorer that the form can choose."""
+
+    kind: str
+    scale: str
+    anchor: Any
+
+
+@cache
+def wizard_fields(dialect: Dialect) -> Mapping[str, FormField]:
+    """Fields of the form by path, but for those of the authentication and of an endpoint that answers."""
+    fields = form_fields(RetrieverDocument, kind=dialect)
+    return {path: one for path, one in fields.items() if not path.startswith(("auth.", "scorer.auth.", "answer."))}
+
+
+MAPPING_FIELDS: Final = {name: wizard_fields(Dialect.HTTP)[f"response.{name}"] for name in MAPPED_FIELDS}
+
+
+def labels(dialect: Dialect) -> dict[str, str]:
+    """Labels of the fields and groups of the form by path."""
+    auth = {path: label for fields in AUTH_FIELDS.values() for path, label in field_labels(fields).items()}
+    return {**_OTHER_LABELS, **field_labels(wizard_fields(dialect)), **auth}
+
+
+def preset_body(preset: str) -> dict[str, Any]:
+    """JSON of a new retriever: what its preset says. Raises InvalidInputError for an unknown one."""
+    refuse_other(preset, PRESETS, "preset")
+    known = PRESETS[preset]
+    body = apply_preset({"preset": preset}, known)
+    if known.response_as_one:
+        body["response"] = {}
+    if known.needs_auth or known.dialect is Dialect.SQL:
+        body["auth"] = dict(known.auth)
+    return {"slug": "", "url": "", **body}
+
+
+def new_form_texts(preset: str) -> dict[str, str]:
+    """Texts of the form of a new retriever: its preset's, and the usual header of an API key that has no place yet.
+
+    Raises InvalidInputError for an unknown preset.
+    """
+    texts = form_texts(preset_body(preset))
+    has_place = texts.get(_KEY_HEADER) or texts.get(_KEY_QUERY)
+    return texts if has_place else texts | {_KEY_HEADER: _USUAL_KEY_HEADER}
+
+
+def place_key_problem(problem: Problem) -> Problem:
+    """Put the problem of an API key without one place at its header, in the labels of the form; others stay."""
+    if problem.path != "auth" or problem.message != KEY_IN_ONE_PLACE:
+        return problem
+    header, query = (AUTH_FIELDS["api_key"][path].label for path in (_KEY_HEADER, _KEY_QUERY))
+    return Problem(path=_KEY_HEADER, message=f"fill in either {header} or {query}: the key goes to one of them")
+
+
+def form_texts(body: Mapping[str, Any]) -> dict[str, str]:
+    """Texts of the form for the public JSON of a retriever."""
+    preset = PRESETS[body["preset"]]
+    auth = body.get("auth") or {}
+    texts = {
+        **document_texts(wizard_fields(preset.dialect), body).texts,
+        "preset": preset.name,
+        "request.headers": "\n".join(
+            f"{name}: {value or ''}" for name, value in (body["request"].get("headers") or {}).items()
+        ),
+        "auth.kind": auth.get("kind") or NO_AUTH,
+        "scorer": scorer_choice(body),
+    }
+    texts["request.method"] = texts.get("request.method") or "POST"
+    for kind, fields in AUTH_FIELDS.items():
+        style = next((one for one in (auth, preset.auth) if one.get("kind") == kind), {})
+        texts |= document_texts(fields, {"auth": {kind: style}}).texts
+    texts |= {f"options.{one.name}": one.default or "" for one in preset.options}
+    return texts | {f"options.{name}": value or "" for name, value in (body.get("options") or {}).items()}
+
+
+def document_body(form: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    """JSON of a submitted retriever; a secret left empty is null where one is stored, an unchanged field is as stored.
+
+    Raises InvalidInputError for JSON that is none and for headers without a colon.
+    """
+    before = stored or {}
+    name = str(before.get("preset") or form.get("preset", GENERIC))
+    preset = PRESETS.get(name)
+    body = deepcopy(dict(before)) | {"slug": before.get("slug") or form.stripped("slug"), "preset": name}
+    body["request"] = dict(before.get("request") or {})
+    _fill(body, wizard_fields(preset.dialect if preset is not None else Dialect.HTTP), form, stored)
+    if preset is None or preset.dialect is not Dialect.SQL:
+        body["request"]["headers"] = _headers(form, body["request"].get("headers") or {})
+    if form.get("request.method") == "GET":
+        body["request"]["json"] = None
+    body["options"] = _options(form, stored)
+    if any(f"response.{name}" in form.texts for name in MAPPED_FIELDS):
+        body["response"] = response_body(form)
+    else:  # the preset's, where that is a vendor's shape
+        body["response"] = {} if preset is None or preset.response_as_one else dict(preset.response)
+    optional = {"embedding": _embedding(form, before.get("embedding")), "scorer": scorer_body(form, stored)}
+    body |= {part: value for part, value in optional.items() if value is not None}
+    auth = _auth(form, before.get("auth") or {})
+    return body | ({"auth": auth} if auth is not None or before.get("auth") else {})
+
+
+def _fill(body: dict[str, Any], fields: Mapping[str, FormField], form: Form, stored: Mapping[str, Any] | None) -> None:
+    """Write the changed fields of the form into a body; an emptied one is null or, where null is no value, left out."""
+    texts = document_texts(fields, stored).texts if stored is not None else {}
+    problems: list[Problem] = []
+    for path, one in fields.items():
+        if path.startswith(_OWN_PARTS) or path not in form.texts or form.get(path) == texts.get(path):
+            continue
+        *around, key = path.split(".")
+        holder = body[around[0]] if around else body
+        try:
+            value = field_value(one, form)
+        except InvalidInputError as error:
+            problems += error.problems
+            continue
+        if value == "" and not one.is_required:
+            value = None
+        if value is None and one.control is not Control.JSON and not one.type.is_nullable:
+            holder.pop(key, None)
+        else:
+            holder[key] = value
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def without_secrets(form: Form) -> Form:
+    """Form as it may be sent back: of headers only the names, and the values the preset says.
+
+    Fields of secrets are never filled in. A line that is no header may be anything, so nothing of it is left.
+    """
+    preset = PRESETS.get(form.get("preset"))
+    known = preset.request.get("headers", {}) if preset is not None else {}
+    lines = []
+    for line in form.get("request.headers").splitlines():
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if colon and name:
+            lines.append(f"{name}: {value if known.get(name) == value else ''}".rstrip())
+    return replace(form, texts={**form.texts, "request.headers": "\n".join(lines)})
+
+
+def response_body(form: Form) -> dict[str, str | None]:
+    """JSON of the mapping; null takes out what a preset would fill in again."""
+    return {name: form.stripped(f"response.{name}") or None for name in (*MAPPED_FIELDS, "absent")}
+
+
+def scorer_choice(body: Mapping[str, Any]) -> str:
+    """Choice of the form that stands for the scorer of a retriever."""
+    scorer = body.get("scorer") or {}
+    kind = scorer.get("kind")
+    if kind == ScorerKind.JUDGED:
+        return str(ScorerKind.JUDGED)
+    if kind in {None, ScorerKind.SCORE}:
+        return str(scorer.get("scale") or NO_CHOICE)
+    return str(kind) if kind == ScorerKind.EMBEDDING and scorer.get("url") is None else KEEP
+
+
+def scorer_body(form: Form, stored: Mapping[str, Any] | None) -> ScorerBody | None:
+    """JSON of the chosen scorer; None = whatever follows from the rest."""
+    choice, anchor = form.stripped("scorer"), form.stripped("scorer.anchor")
+    if stored is not None:
+        same_anchor = choice != Scale.UNBOUNDED or anchor == document_texts(_ANCHOR, stored).texts["scorer.anchor"]
+        if choice in {KEEP, NO_CHOICE} or (choice == scorer_choice(stored) and same_anchor):
+            return cast("ScorerBody", deepcopy(stored.get("scorer") or {}))
+    if choice in {NO_CHOICE, KEEP}:
+        return None
+    if choice in {ScorerKind.JUDGED, ScorerKind.EMBEDDING}:
+        return {"kind": choice}
+    scorer: ScorerBody = {"kind": str(ScorerKind.SCORE), "scale": choice}
+    return {**scorer, "anchor": parse_number(anchor)} if choice == Scale.UNBOUNDED and anchor else scorer
+
+
+_ANCHOR: Final = {"scorer.anchor": wizard_fields(Dialect.HTTP)["scorer.anchor"]}
+
+
+def _options(form: Form, stored: Mapping[str, Any] | None) -> dict[str, str]:
+    names = [name for name in form.texts if name.startswith("options.")]
+    options = {name.removeprefix("options."): form.stripped(name) for name in names if form.stripped(name)}
+    if not names and stored:
+        options = dict(stored.get("options") or {})
+    return options | parse_pairs("options", form.get("options"))
+
+
+def _headers(form: Form, stored: Mapping[str, Any]) -> dict[str, str | None]:
+    headers = parse_pairs("request.headers", form.get("request.headers"))
+    missing = [name for name, value in headers.items() if not value and name not in stored]
+    if missing:
+        message = f"say the value of {', '.join(missing)}: it is not kept on this page"
+        raise InvalidInputError([Problem(path="request.headers", message=message)])
+    return {name: value or None for name, value in headers.items()}
+
+
+def _auth(form: Form, stored: Mapping[str, Any]) -> dict[str, str | None] | None:
+    kind = form.get("auth.kind", NO_AUTH)
+    if kind == NO_AUTH:
+        return None
+    auth: dict[str, str | None] = dict(stored) if stored.get("kind") == kind else {"kind": kind}
+    for path, one in AUTH_FIELDS.get(kind, {}).items():
+        name, value = path.removeprefix(f"auth.{kind}."), field_value(one, form)
+        if value.strip():
+            auth[name] = value
+        elif not one.widget.secret:
+            auth.pop(name, None)
+    return auth
+
+
+def _embedding(form: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    url, model, token = (form.stripped(f"embedding.{name}") for name in ("url", "model", "auth.token"))
+    if not (url or model or token):
+        return None if stored is None else dict(stored)
+    embedding = {**(stored or {}), "url": url, "model": model}
+    return {**embedding, "auth": {"kind": "bearer", "token": token}} if token else embedding

@@ -15,35 +15,32 @@ from urllib.parse import urlsplit
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.values import Answer, EmbedderChange, LatencyView, Outcome, ReportProgress
+from app.catalog import store as catalog
 from app.catalog.service.references import require
-from app.catalog.store import definitions
 from app.diagnosis.domain.views import Question
 from app.records import documents as shapes
 from app.records.domain import RunDetails
 from app.records.store import results
 from app.retrievers import store as embedders
-from app.retrievers.domain.embeddings import (
+from app.retrievers.domain.probes import CircuitBreaker, EmbedderReference, EmbedderView, StoredFinding
+from app.retrievers.domain.retrievers import (
     Embed,
+    Embedder,
     EmbedderFinding,
     EmbeddingResult,
-    ReferenceVectors,
-    compare_embedder,
-    distinct_texts,
-    embedding_canaries,
-    watched_embedder,
-)
-from app.retrievers.domain.probe_failures import CircuitBreaker
-from app.retrievers.domain.retrievers import (
-    Embedder,
     Probe,
     ProbeContext,
     ProbeQuery,
+    ReferenceVectors,
     Retriever,
     Scorer,
     ScorerKind,
+    compare_embedder,
+    distinct_texts,
+    embedding_canaries,
     is_external,
+    watched_embedder,
 )
-from app.retrievers.domain.views import EmbedderReference, EmbedderView, StoredFinding
 from app.retrievers.store import EmbedderRow
 
 _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, and equal findings are stored once
@@ -92,7 +89,7 @@ def save_record(connection: Connection, run_id: int, finding: EmbedderRecord | N
 def embedder_view(store: Store, slug: str) -> EmbedderView:
     """Return the last finding about a retriever's embedder, nulls where there is none. Raises NotFoundError."""
     with store.read() as connection:
-        retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
+        retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
         row = embedders.newest_embedder(connection, retriever.id) or _NO_EMBEDDER
         times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
     return EmbedderView(
@@ -122,7 +119,7 @@ _NO_EMBEDDER = EmbedderRow(
 def reset_reference(store: Store, slug: str) -> None:
     """Let the next run learn a new reference. Raises NotFoundError where there is no such retriever."""
     with store.write() as connection:
-        retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
+        retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
         embedders.forget(connection, retriever.id)
 
 
@@ -302,7 +299,7 @@ def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
     with store.read() as connection:
         newest = results.latest_bodies(connection)
         times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
-        for check in definitions.list_definitions(connection, "check"):
+        for check in catalog.list_definitions(connection, "check"):
             run_id, body = newest.get(check.id, (None, RunDetails()))
             checks.setdefault(str(check.body["retriever"]), []).append(
                 _retriever_check(check.slug, check.body, run_id, body, times)

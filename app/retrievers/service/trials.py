@@ -24,14 +24,24 @@ from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.secret_fields import join_secrets, secret_names
 from app.catalog.service import references
-from app.catalog.service.changes import refuse_moving
-from app.catalog.service.references import load_definition
+from app.catalog.service.references import load_definition, refuse_moving
 from app.records.documents import judgment_shape, time_text
 from app.retrievers import store as rates
 from app.retrievers.documents.retrievers import RetrieverDocument, suggestion_view
 from app.retrievers.domain.field_guesses import are_ranks, score_order
 from app.retrievers.domain.mapping_suggestions import likely_scale, suggest_mappings, usable_scale
-from app.retrievers.domain.probe_failures import fan_out, lane_count
+from app.retrievers.domain.probes import (
+    CanaryMatches,
+    ExpectedMatch,
+    MappingPreview,
+    MappingSuggestion,
+    TrialHit,
+    TrialRequest,
+    TrialResponse,
+    TrialView,
+    fan_out,
+    lane_count,
+)
 from app.retrievers.domain.retrievers import (
     Lane,
     Probe,
@@ -46,16 +56,6 @@ from app.retrievers.domain.retrievers import (
     missing_resource,
     present_fields,
     score_relevance,
-)
-from app.retrievers.domain.views import (
-    CanaryMatches,
-    ExpectedMatch,
-    MappingPreview,
-    MappingSuggestion,
-    TrialHit,
-    TrialRequest,
-    TrialResponse,
-    TrialView,
 )
 from app.retrievers.store import hold_lane
 from app.scoring.evaluation import Panel, Yardstick

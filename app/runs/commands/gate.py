@@ -13,7 +13,7 @@ from app.base.command_files import file_source
 from app.base.commands import Paths, examples, now
 from app.base.signals import stopped_by_signals
 from app.base.values import Verdict
-from app.catalog.exchange.trec import read_run
+from app.catalog.exchange.datasets import read_run
 from app.comparison.service.compared_runs import decide_reports
 from app.config import load_settings
 from app.definitions.commands import canary_files

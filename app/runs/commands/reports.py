@@ -11,7 +11,7 @@ from app.alerts.domain.rules import rule_without_history
 from app.base.documents.texts import plain, table_markdown
 from app.base.terminal import draw, note, open_console
 from app.base.values import Verdict
-from app.catalog.exchange.trec import run_lines
+from app.catalog.exchange.datasets import run_lines
 from app.reports.documents.report_pages import report_html
 from app.reports.documents.reports import (
     comparison_lines,

@@ -21,8 +21,8 @@ from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
 from app.base.values import Trigger
+from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
-from app.catalog.store import definitions
 from app.hooks.store import outbox
 from app.records.store import queue, rescoring
 from app.runs import store as due_checks
@@ -151,7 +151,7 @@ class DueChecks:
         unknown = sorted(set(version_ids) - self._schedules.keys())
         for start in range(0, len(unknown), BLOCK):
             with self._store.read() as connection:
-                for version_id, body in definitions.version_bodies(connection, unknown[start : start + BLOCK]).items():
+                for version_id, body in catalog.version_bodies(connection, unknown[start : start + BLOCK]).items():
                     try:
                         self._schedules[version_id] = schedule_of(body) if body["enabled"] else None
                     except Exception:
@@ -213,7 +213,7 @@ def run_now(
     """
     request = sha256(json.dumps([slug, trigger, index_version]).encode()).hexdigest()
     with store.write() as connection:
-        check = definitions.find_definition(connection, "check", slug)
+        check = catalog.find_definition(connection, "check", slug)
         if check is None or check.archived_at is not None:
             raise NotFoundError(f"there is no check '{slug}'")
         if idempotency_key is not None:
@@ -242,14 +242,14 @@ def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now:
     if now - started_at < CATCH_UP:
         return False
     with store.read() as connection:
-        check = definitions.definition_by_id(connection, check_id)
+        check = catalog.definition_by_id(connection, check_id)
         if silence(connection, check, now) is None or not transitions.may_open_no_data(connection, check):
             return False
         if queue.waits_for_worker(connection, check_id, to_us(now)):
             return False
     with store.write() as connection:
-        definitions.lock_definition(connection, check_id)  # a run may be completing; and see it all anew
-        overdue = silence(connection, definitions.definition_by_id(connection, check_id), now)
+        catalog.lock_definition(connection, check_id)  # a run may be completing; and see it all anew
+        overdue = silence(connection, catalog.definition_by_id(connection, check_id), now)
         return overdue is not None and transitions.open_no_data(connection, check_id, overdue, now=now)
 
 
@@ -265,7 +265,7 @@ def without_backlog(store: Store, check_ids: Collection[int], now: datetime) -> 
     return [check_id for check_id in check_ids if check_id not in waiting]
 
 
-def silence(connection: Connection, check: definitions.Definition, now: datetime) -> Overdue | None:
+def silence(connection: Connection, check: catalog.Definition, now: datetime) -> Overdue | None:
     """Say since when a check has completed nothing, where that is too long."""
     schedule = schedule_of(check.body)
     return no_data_due(schedule, last_completed(connection, check, now), now, from_us(check.updated_at))

@@ -21,7 +21,7 @@ from app.base.db.packed import pack_figures
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Outcome, Percentile, RunStatus, Verdict
-from app.catalog.store import definitions
+from app.catalog import store as catalog
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
@@ -34,12 +34,13 @@ from app.records.store import queue, recording
 from app.records.store import results as ranking_rows
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
-from app.retrievers.domain.probe_failures import latency_summary
+from app.retrievers.domain.probes import latency_summary
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
 from app.runs.service import run_causes
 from app.runs.service.staging import Gathered, gather, with_names
 from app.scoring.evaluation import MISSING
+from app.scoring.matching import UNCHANGED, ChangedTexts, TextComparison
 from app.scoring.runs import (
     HistoryFacts,
     RunInputs,
@@ -49,7 +50,6 @@ from app.scoring.runs import (
     finds_nothing,
     score,
 )
-from app.scoring.text_changes import UNCHANGED, ChangedTexts, TextComparison
 
 logger = logging.getLogger("coalmine.runs")
 
@@ -153,7 +153,7 @@ def _end(
     summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
     figures, probes = pack_figures(outcome.vector.tobytes(), summary, aggregates.measured)
     with store.write() as connection:
-        definitions.lock_definition(connection, check_id)
+        catalog.lock_definition(connection, check_id)
         if not recording.finish_run(
             connection,
             run_id,
@@ -230,7 +230,7 @@ def fail(
     """
     now = clock()
     with store.write() as connection:
-        definitions.lock_definition(connection, claimed.check_id)
+        catalog.lock_definition(connection, claimed.check_id)
         if not recording.finish_run(
             connection,
             claimed.id,

@@ -22,26 +22,26 @@ from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
 from app.base.vault import Vault
+from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import config_hash, content_hash
-from app.catalog.domain.judgments import are_self_judged, retriever_source
+from app.catalog.domain import are_self_judged, retriever_source
 from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
-from app.catalog.store import definitions, suites
 from app.comparison.domain import Difference
 from app.comparison.service.compared_runs import expectation_digest, same_expectations
 from app.records import documents as shapes
 from app.records.domain import ReportDocument, ResultView
 from app.records.service.aggregates import run_body
-from app.retrievers.documents.embedding import ScorerDocument
-from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn
+from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind
 from app.retrievers.service import trials
 from app.scoring.drops import Column, alarm_since_report, drops, regression_rules, watches_whole_ranking
 from app.scoring.evaluation import unpack_reasons
+from app.scoring.matching import TextComparison
 from app.scoring.measures import MEASURES_VERSION
 from app.scoring.runs import (
     HistoryFacts,
@@ -55,7 +55,6 @@ from app.scoring.runs import (
     skipped_answer,
 )
 from app.scoring.suites import SuiteFloors, SuiteSnapshot, suite_hash
-from app.scoring.text_changes import TextComparison
 
 _SUSPECTS: Final = 50
 """Lost canaries that are asked again, at most."""
@@ -539,8 +538,8 @@ def try_canary(
         if check.archived_at is not None:
             raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
         suite_slug = str(check.body["suite"])
-        suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
-        row = next(iter(suites.list_canaries(connection, suite.id, keys=[key])), None)
+        suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+        row = next(iter(catalog.list_canaries(connection, suite.id, keys=[key])), None)
     if row is None:
         raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
     retriever = trials.stored_retriever(store, vault, str(check.body["retriever"]), {})

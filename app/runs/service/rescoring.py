@@ -17,9 +17,9 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.rate_control import SLOWED
 from app.base.texts import counted
 from app.base.values import Outcome, Ranking, RunStatus, Verdict
+from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
-from app.catalog.store import definitions, suites
 from app.detection import store as detectors
 from app.records.service.aggregates import embedder_finding
 from app.records.service.plans import save_layouts
@@ -29,13 +29,21 @@ from app.records.store import rescoring as rescored_runs
 from app.records.store import results as ranking_rows
 from app.records.store.queue import Failure
 from app.records.store.rescoring import BegunState, PendingRun, RescoredRun, Rescoring
-from app.retrievers.domain.probe_failures import ENDED_FIRST
+from app.retrievers.domain.probes import ENDED_FIRST
 from app.scoring.evaluation import NamedBy, Tally, judge, named_by, pack_reasons
 from app.scoring.measures import MEASURES_VERSION
-from app.scoring.runs import HistoryFacts, RunInputs, RunResponses, RunVersions, evaluate, finds_nothing, score
+from app.scoring.runs import (
+    HistoryFacts,
+    RescoringView,
+    RunInputs,
+    RunResponses,
+    RunVersions,
+    evaluate,
+    finds_nothing,
+    score,
+)
 from app.scoring.suites import UnusableSuiteError
 from app.scoring.verdicts import CACHED, LACKING, TOO_FEW_SCORED, UNSCORED
-from app.scoring.views import RescoringView
 
 BATCH_ROWS = 20_000
 """How many results of runs are judged at once, at most: what a sweep keeps in memory, and what a crash costs."""
@@ -104,7 +112,7 @@ class Sweep:
         self._store = store
         self._rescoring = rescoring
         with store.read() as connection:
-            canaries = len(suites.members_of(connection, rescoring.suite_version_id))
+            canaries = len(catalog.members_of(connection, rescoring.suite_version_id))
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, canaries)))
         """How many runs to judge at once."""
         self._walk = Walk(store, rescoring.check_id, page=min(_PAGE, batch_rows))
@@ -329,7 +337,7 @@ def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> in
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
     if suite is None or suite.archived_at is not None:
         raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
     suite_version_id = freeze_suite(store, suite.id, now)
@@ -507,13 +515,13 @@ def _save_runs(connection: Connection, job: Rescoring, batch: Batch) -> None:
 def _note(store: Store, job: Rescoring, left_out: int) -> str | None:
     """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
     with store.read() as connection:
-        now = dict(suites.members_of(connection, job.suite_version_id))
+        now = dict(catalog.members_of(connection, job.suite_version_id))
         versions = rescored_runs.suite_versions_of(connection, job.id)
-        then = {member for version in versions for member in suites.members_of(connection, version)}
+        then = {member for version in versions for member in catalog.members_of(connection, version)}
         gone = {canary for canary, _ in then if canary not in now}
         changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
         version_ids = {version for _, version in changed} | {now[canary] for canary, _ in changed}
-        queries = suites.queries_of(connection, version_ids)
+        queries = catalog.queries_of(connection, version_ids)
     other = {canary for canary, version in changed if queries[version] != queries[now[canary]]}
     notes = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
     if left_out:

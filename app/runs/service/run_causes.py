@@ -21,10 +21,10 @@ from app.records.service.plans import Plan
 from app.records.store import results
 from app.retrievers.domain.retrievers import ScorerKind
 from app.runs.service.staging import Gathered
+from app.scoring.matching import ChangedTexts
 from app.scoring.measures import Measure
 from app.scoring.rankings import ScoredRankings
 from app.scoring.runs import HistoryFacts, RunScores
-from app.scoring.text_changes import ChangedTexts
 
 MOST_COMPARED: Final = 200
 """Canaries; of larger suites that many are compared, spread evenly."""

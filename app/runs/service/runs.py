@@ -20,9 +20,8 @@ from app.base.values import Answer
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
 from app.records.store import queue
 from app.records.store.queue import ClaimedRun, ShardBody
-from app.retrievers.domain.embeddings import Embed
-from app.retrievers.domain.probe_failures import CircuitBreaker, ask_in_turn, fan_out, lane_count
-from app.retrievers.domain.retrievers import Lane, Probe
+from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, fan_out, lane_count
+from app.retrievers.domain.retrievers import Embed, Lane, Probe
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
 from app.retrievers.service.trials import SHARD_PATIENCE_SECONDS, reserve_rate

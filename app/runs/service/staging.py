@@ -13,7 +13,7 @@ from app.records.service.plans import Plan
 from app.records.store import recording, results
 from app.records.store.queue import Failure, ShardBody
 from app.records.store.recording import OpenState
-from app.retrievers.domain.probe_failures import ENDED_FIRST, CircuitBreaker
+from app.retrievers.domain.probes import ENDED_FIRST, CircuitBreaker
 from app.retrievers.domain.retrievers import missing_fields, present_fields
 from app.scoring.evaluation import named_by
 from app.scoring.rankings import Scores, round_ranking, scores_hold

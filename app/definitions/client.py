@@ -1,4 +1,7 @@
-"""Client of a Coalmine service for the command line: plan, apply, export and more over its REST API."""
+"""Client of a Coalmine service for the command line: plan, apply, export and more over its REST API.
+
+Whatever answers at an address need not be Coalmine, so answers are checked to have their shape.
+"""
 
 import json
 from collections.abc import Mapping
@@ -24,9 +27,73 @@ from app.base.errors import (
 from app.base.net.transfer import Request, Response, header_line
 from app.base.net.transport import send_one
 from app.comparison.views import ComparisonPage
-from app.definitions.client.trials import Trial
 from app.diagnosis.domain.views import QualityReport, ReanchorDecision, ReanchorView
 from app.traffic.domain import ReceivedTraffic, SuggestionView, TrafficView
+
+
+class TriedRequest(TypedDict):
+    """Request that was sent."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: str | None
+
+
+class TriedResponse(TypedDict):
+    """Response that was received."""
+
+    status: int | None
+    body: str | None
+    bytes: int
+
+
+class Hit(TypedDict):
+    """Hit as the mapping read it."""
+
+    rank: int
+    id: str
+    document: str | None
+    text: str | None
+    score: float | None
+    relevance: float | None
+    updated: str | None
+
+
+class Suggestion(TypedDict):
+    """Another mapping."""
+
+    hits: int
+    reasons: dict[str, str]
+    yaml: str
+
+
+class Scored(TypedDict):
+    """Source of relevance."""
+
+    kind: str
+    scale: NotRequired[str | None]
+
+
+class Trial(TypedDict):
+    """A trial; `remarks` came later than the rest."""
+
+    retriever: str
+    outcome: str
+    detail: str | None
+    http_status: int | None
+    latency_seconds: float | None
+    index_version: str | None
+    request: TriedRequest | None
+    response: TriedResponse | None
+    hits: list[Hit]
+    returned: int | None
+    scorer: Scored
+    top_score: float | None
+    unscored: str | None
+    suggestions: list[Suggestion]
+    remarks: NotRequired[list[str]]
+
 
 ANY_ADDRESS = AddressPolicy(name="server", deny_private=False)
 TIMEOUT_SECONDS = 120.0

@@ -6,7 +6,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
 from app.base.api.bodies import Content
-from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
+from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.keys import Scope
 from app.base.api.requests import PARSE_LIMITER, PROBE_LIMITER, expensive
 from app.base.api.schemas import TryRequest
@@ -14,8 +14,8 @@ from app.base.documents.validation_messages import parse_document
 from app.base.errors import ForbiddenError
 from app.definitions.api import body_schema
 from app.retrievers.documents.retrievers import RetrieverDocument
-from app.retrievers.domain.views import TrialView
-from app.retrievers.service import trials
+from app.retrievers.domain.probes import EmbedderView, TrialView
+from app.retrievers.service import embedders, trials
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -46,3 +46,19 @@ def run_trial(request: Request, document: RetrieverDocument, trial: TryRequest) 
     return trials.try_retriever(
         request.app.state.probe, document, trial.query, k=trial.k, run_id=f"try-{uuid4().hex}", suggests=trial.suggest
     )
+
+
+findings_router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
+
+
+@findings_router.get("/retrievers/{slug}/embedding")
+def get_embedding(store: StoreDep, slug: str) -> EmbedderView:
+    """Show what runs found of a retriever's embedder: its reference, the last finding and since when it holds."""
+    return embedders.embedder_view(store, slug)
+
+
+@findings_router.delete("/retrievers/{slug}/embedding", status_code=204)
+@needs(Scope.WRITE)
+def delete_embedding(store: StoreDep, slug: str) -> None:
+    """Accept the embedder as it is now: the next run learns its reference anew."""
+    embedders.reset_reference(store, slug)

@@ -1,1 +1,0 @@
-"""What it asks of others over the network."""
