@@ -48,7 +48,7 @@ STOPSIGNAL SIGTERM
 
 # The slim image has no curl. /livez answers even while every worker thread is busy; `work` touches a file instead.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-m", "app.operation.commands.health"]
+    CMD ["python", "-m", "app.operation.health"]
 
 ENTRYPOINT ["coalmine"]
 CMD ["serve", "--host", "0.0.0.0"]

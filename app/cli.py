@@ -72,7 +72,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Draft queries that texts of a corpus answer, where users have no log, and write them as CSV.",
     ),
     "try": ("app.retrievers.commands", "Send a retriever one query and show request, raw answer and mapped hits."),
-    "keys": ("app.operation.commands.keys", "Create, list and revoke API keys."),
+    "keys": ("app.operation.commands", "Create, list and revoke API keys."),
     "secrets": ("app.definitions.commands.secrets", "Change the key of stored secrets."),
 }
 """The module that has a command, and the first sentence of its help; in the order of the help."""

@@ -15,17 +15,16 @@ import typer
 
 from app import __version__, serving
 from app.base import terminal
-from app.base.command_files import file_source
 from app.base.commands import DataDir, examples, now
 from app.base.db.files import lock_for_serving, lock_for_work
 from app.base.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.base.net.transfer import raise_descriptor_limit, return_freed_memory
-from app.base.signals import Ending, stopped_by_signals
+from app.base.terminal import Ending, file_source, stopped_by_signals
 from app.config import Settings, load_settings, service_links
 from app.definitions.commands.resources import require_own_key
 from app.logs import logging_as
 from app.main import Service, create_app, create_worker_app, open_service
-from app.operation.commands.health import sign_of_life
+from app.operation.health import sign_of_life
 from app.traffic import demo_samples
 from app.wiring import expect_secret_key
 

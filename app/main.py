@@ -22,8 +22,7 @@ from starlette.routing import BaseRoute
 from app import __version__
 from app.base.addresses import LookUp
 from app.base.api import deps, keys
-from app.base.api.bodies import Gate
-from app.base.api.problems import install_problems
+from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db.engine import Store
 from app.base.documents.texts import canary_paths, canary_texts, read_secret
@@ -36,13 +35,11 @@ from app.catalog.service.vault import open_vault
 from app.config import Settings
 from app.definitions.service import applying
 from app.diagnosis.service.diagnoses import OnDemand
-from app.hooks.client.name_lookup import addresses_of
+from app.hooks.client.webhook import addresses_of
 from app.hooks.domain import Send
 from app.hooks.service.hooks import notes_on_hooks
-from app.operation.api import service
-from app.operation.api.openapi import install_openapi
-from app.operation.api.routes import ROUTERS
-from app.operation.service.self_monitor import report_store
+from app.operation.api import ROUTERS, install_openapi, probes
+from app.operation.service import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
 from app.probe_wiring import build_probe
@@ -174,7 +171,7 @@ def _give_access(app: FastAPI, service_: Service) -> None:
 @cache
 def _probe_routes() -> Sequence[BaseRoute]:
     routes = APIRouter(dependencies=[Depends(deps.authorise)])
-    routes.include_router(service.probes)
+    routes.include_router(probes)
     return routes.routes
 
 

@@ -16,13 +16,12 @@ from app.definitions.pages import canary_editor, check_editor, importing, suites
 from app.diagnosis import pages as diagnosis
 from app.experiments import pages as experiments
 from app.hooks import pages as hooks
-from app.records.documents import starter
+from app.records.documents import first_expected, not_returned, starter, why_degraded
 from app.reports.documents.report_measures import ERR_SCALE
-from app.reports.pages import badges, canaries, checks, overviews
+from app.reports.pages import checks, overviews
 from app.reports.pages.overviews import grave_issues
 from app.retrievers.pages import retrievers, wizard
-from app.runs.documents import first_expected, not_returned, why_degraded
-from app.runs.pages import rescorings, run_now
+from app.runs import pages as runs
 from app.traffic import pages as traffic
 
 PAGES = tuple(
@@ -31,11 +30,8 @@ PAGES = tuple(
         overviews,
         check_editor,
         checks,
-        badges,
-        canaries,
         diagnosis,
-        rescorings,
-        run_now,
+        runs,
         comparisons,
         alerts,
         hooks,

@@ -28,7 +28,7 @@ import uvicorn
 
 from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument

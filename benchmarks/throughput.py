@@ -36,7 +36,7 @@ import uvloop
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.db.files import migrate
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.values import Trigger
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument

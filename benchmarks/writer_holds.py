@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.db.files import migrate
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
@@ -36,7 +36,7 @@ from app.definitions.service import applying
 from app.hooks.documents import HookDocument
 from app.hooks.tables import reports
 from app.main import open_service
-from app.operation.service import retention
+from app.operation import service as retention
 from app.records.service.plans import Planner
 from app.records.store.results import RankingBody
 from app.reports.service import reports as scheduled_reports

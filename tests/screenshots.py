@@ -26,7 +26,7 @@ from app.base.values import Trigger
 from app.config import Settings
 from app.demo.server import create_demo
 from app.hooks.domain import Hook, HookKind, Mail, MailTls
-from app.hooks.notices.mail import email_body
+from app.hooks.notices import email_body
 from app.main import Service, create_app, open_service
 from app.records.service.plans import Planner
 from app.runs.service import due_checks, runs

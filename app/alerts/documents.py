@@ -37,6 +37,7 @@ from app.base.documents.fields import (
     CanaryKey,
     Document,
     Flag,
+    MaxLatency,
     Number,
     Place,
     RuleKey,
@@ -50,8 +51,7 @@ from app.base.documents.fields import (
     parse_seconds,
     repeated_positions,
 )
-from app.base.documents.schedule_documents import MaxLatency
-from app.base.documents.yaml_source import escape_dollars, read_yaml
+from app.base.documents.parsing import escape_dollars, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted, percent_text
 from app.base.values import ANSWER_MEASURES, ROUNDING, Bound, Category, Percentile, Rule, RuleKind, Severity

@@ -27,13 +27,12 @@ from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
 from app.base.api.schemas import AcknowledgeRequest
 from app.base.db.engine import Store, to_us
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.texts import LATENCY_NAMES, counted, outcome_word, seconds_text
 from app.base.values import Cause, RuleKind, Severity
 from app.base.web.forms import choice_problem, problems_by_field, read_form
-from app.base.web.rendering import render
-from app.base.web.wording import ABSENT, capitalize_first, evidence, score, seconds, spoken
+from app.base.web.rendering import ABSENT, capitalize_first, evidence, render, score, seconds, spoken
 from app.catalog.service import references
 from app.definitions.api import wake
 from app.hooks.domain import AlertDetail, AttemptView

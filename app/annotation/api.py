@@ -33,8 +33,8 @@ from app.base.api.keys import Identity, Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page, TextFiles
 from app.base.documents.fields import SLUG
+from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
-from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem, UnsupportedError
 from app.definitions.api import After, Limit, body_schema, sent_document, wake
 

@@ -19,7 +19,7 @@ from app.base.api.deps import StoreDep, needs
 from app.base.api.keys import Identity, Scope
 from app.base.api.requests import expensive, sub_path, takes_form
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.web.forms import Form, FormInput, follow_form, has_scope, parse_list, parse_number
 from app.base.web.rendering import render

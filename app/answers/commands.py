@@ -10,8 +10,8 @@ import typer
 from app.annotation.documents import read_corpus
 from app.answers.service.labels import draft_queries
 from app.base import terminal
-from app.base.command_files import file_source
 from app.base.commands import DataDir, examples, now
+from app.base.terminal import file_source
 from app.base.texts import counted
 from app.catalog.exchange.csv import escape_formula
 from app.catalog.service.vault import open_vault

@@ -21,7 +21,7 @@ from app.base.api.keys import Identity, Scope
 from app.base.api.schemas import COMPONENTS, Page, renamed, settings_name
 from app.base.documents.fields import Document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
-from app.base.documents.validation_messages import AnyDocument, parse_document
+from app.base.documents.parsing import AnyDocument, parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.documents import CheckDocument

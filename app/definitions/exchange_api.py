@@ -18,8 +18,8 @@ from app.base.api.requests import expensive
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
+from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
-from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, read_canary_files

@@ -14,7 +14,7 @@ from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import Before, Page, Proposals, ReanchorRequest
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import ReportProgress
 from app.definitions.api import Limit, body_schema

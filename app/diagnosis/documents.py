@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from app.base.documents.fields import parse_scalar
+from app.base.documents.parsing import escape_dollars
 from app.base.documents.texts import UNDEFINED, Table, plain, shorten, table_markdown
-from app.base.documents.yaml_source import escape_dollars
 from app.base.texts import counted, outcome_word, percent_text
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
 from app.diagnosis.domain.views import DiagnosisEvidence, Kind, Mark, QualityReport, QualitySection

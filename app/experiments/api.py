@@ -11,7 +11,7 @@ from app.base.api.keys import Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page
 from app.base.documents.fields import SLUG
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.definitions.api import After, Limit, body_schema, list_schema, sent_document, wake
 from app.experiments.documents import (
     MOST_ITEMS,

@@ -25,13 +25,13 @@ from app.experiments.service import shadows
 from app.hooks.domain import Send
 from app.hooks.service import hooks
 from app.hooks.service.deliveries import Ping
+from app.operation import service as retention
 from app.operation.job_threads import Do, Places
-from app.operation.service import retention
-from app.operation.service.self_monitor import Issue, WorkerClock
+from app.operation.service import Issue, WorkerClock
 from app.records.service.plans import Planner
 from app.records.store.queue import ClaimedRun
 from app.reports import metrics
-from app.reports.metrics.snapshot import SnapshotKeeper
+from app.reports.metrics import SnapshotKeeper
 from app.reports.service import reports
 from app.retrievers.domain.retrievers import Embed, Probe
 from app.runs.service import rescoring, runs

@@ -34,7 +34,7 @@ from app.base.api.schemas import (
 )
 from app.base.db.engine import to_us
 from app.base.documents.fields import Document
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
@@ -63,7 +63,7 @@ from app.records.domain import CanaryHistory, MeasureSeries, ReportView, ResultV
 from app.records.service import results as result_views
 from app.records.service import runs
 from app.reports.documents import reports
-from app.reports.documents.report_pages import page_policy, report_html
+from app.reports.documents.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
 from app.reports.service.overview import Kind, Topic

@@ -10,7 +10,7 @@ from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_paramete
 from app.base.api.keys import Scope
 from app.base.api.requests import PARSE_LIMITER, PROBE_LIMITER, expensive
 from app.base.api.schemas import TryRequest
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ForbiddenError
 from app.definitions.api import body_schema
 from app.retrievers.documents.retrievers import RetrieverDocument

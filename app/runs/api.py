@@ -25,7 +25,7 @@ from app.base.api.deps import StoreDep, refuse_unknown_parameters
 from app.base.api.keys import Identity
 from app.base.api.schemas import Before, Page, RescoringRequest
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import BusyError, StoreUnavailableError
 from app.definitions.api import Limit, body_schema, wake
 from app.records.documents import id_number

@@ -12,7 +12,7 @@ from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_paramete
 from app.base.api.keys import Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import Page
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.definitions.api import Limit, body_schema, wake
 from app.traffic import service as traffic
 from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest

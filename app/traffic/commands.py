@@ -9,11 +9,11 @@ from typing import Annotated, Final
 import typer
 
 from app.base import terminal
-from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.db.engine import Store
 from app.base.documents.texts import Source, Table, plain
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
+from app.base.terminal import file_source
 from app.base.texts import counted
 from app.catalog.service import references
 from app.definitions.client import Server

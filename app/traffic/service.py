@@ -21,8 +21,8 @@ from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
 from app.annotation.views import TaskDetail
 from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, blocks, cached, from_us, to_us
+from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
-from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob

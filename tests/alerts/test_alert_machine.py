@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from app.alerts.service import notifications
 from app.alerts.silences.documents import SilenceDocument
 from app.base.db.engine import Store, from_us
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.base.values import Outcome
 from app.catalog import store as catalog

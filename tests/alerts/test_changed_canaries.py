@@ -10,7 +10,7 @@ import pytest
 from app.alerts.service import explanations
 from app.base.db.engine import Store
 from app.hooks.domain import Notice
-from app.hooks.notices.notice_text import notice_text
+from app.hooks.notices import notice_text
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import Site
 from tests.support.watched import seen

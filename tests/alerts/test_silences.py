@@ -19,7 +19,7 @@ from app.alerts.silences import service
 from app.alerts.silences.documents import SilenceDocument
 from app.alerts.silences.domain import Silence, Subject, Window, active_until, find_silences, matches, next_change
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.schedules import Schedule, parse_schedule
 from app.base.values import Severity

@@ -14,7 +14,7 @@ from app.alerts.domain.telling import AlertFacts, alert_advice, alert_summary
 from app.alerts.service import explanations, transitions
 from app.alerts.service import explanations as alert_details
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Aggregates, Answer, Outcome, Rule, RuleKind, Severity
 from app.catalog.documents.documents import CheckDocument

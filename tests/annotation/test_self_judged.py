@@ -17,7 +17,7 @@ from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.catalog.service.snapshots import is_self_judged
 from app.cli import app
-from app.hooks.notices.notice_text import notice_text
+from app.hooks.notices import notice_text
 from tests.support.annotation_tasks import Desk
 from tests.support.api_service import Api, api
 

@@ -15,7 +15,7 @@ from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.jobs.jobs import at_hand
 from app.base.jobs.values import JobKind
-from app.reports.metrics.state import state_families
+from app.reports.metrics import state_families
 from app.reports.service.metrics_snapshot import read_state
 from tests.support.answered_world import JUDGE, answered_world, answers_page
 from tests.support.labelled_answers import KEYS, TASK, Labelled

@@ -18,8 +18,7 @@ from app.answers.domain.judges import (
     Question,
     build_prompt,
 )
-from app.base.addresses import retriever_policy
-from app.base.endpoints import Bearer, Endpoint
+from app.base.addresses import Bearer, Endpoint, retriever_policy
 from app.base.values import Outcome
 from app.config import load_settings
 from app.retrievers.client.credentials import EndpointClient, Keyring

@@ -8,15 +8,15 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import read_canary_files
+from app.records.documents import why_degraded
 from app.reports.documents.reports import report_junit
 from app.reports.service import charts
-from app.runs.documents import why_degraded
 from app.runs.service.gate import choose_targets, measure
 from app.scoring.evaluation import forbidden_ranks, newest_age
 from app.scoring.verdicts import judge_timing

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Connection, Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
 from app.base.vault import Vault

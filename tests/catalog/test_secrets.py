@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from app.base.db.engine import Store
 from app.base.db.files import lock_for_serving, lock_for_work
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConfigurationError, InvalidInputError
 from app.base.vault import Vault
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file

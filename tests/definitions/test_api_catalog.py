@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.vault import Vault
 from app.definitions.service import definitions
 from app.hooks.documents import HookDocument

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.service import references

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 import yaml
 
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.base.values import RunStatus
 from app.catalog.documents import canary_export

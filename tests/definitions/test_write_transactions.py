@@ -8,7 +8,7 @@ import pytest
 
 from app.alerts.service import transitions
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, NotFoundError
 from app.experiments.documents import ExperimentDocument, ExposureBatch, OutcomeBatch
 from app.experiments.domain import ExperimentState, assign_arm
@@ -19,7 +19,7 @@ from app.experiments.service import experiments
 from app.experiments.tables import experiment_units
 from app.experiments.tables import experiments as experiment_rows
 from app.experiments.views import ExperimentDetail, ReceivedExposures, ReceivedOutcomes
-from app.operation.service import retention
+from app.operation import service as retention
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -13,7 +13,7 @@ from app.annotation.service import results, tasks
 from app.annotation.store import PairItem
 from app.annotation.views import NextItem
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.catalog.service.references import API
 from app.definitions.service import applying

@@ -8,9 +8,9 @@ import pytest
 
 from app.alerts.service import views as alert_views
 from app.base.db.engine import Store, to_us
+from app.hooks import store as outbox
 from app.hooks.domain import OUT_OF_REACH, Receipt
 from app.hooks.service import deliveries
-from app.hooks.store import outbox
 from tests.hooks.test_deliveries import real_send
 from tests.support.fakes import DELIVERED, Crash, answered, hits
 from tests.support.http_servers import peer, reply

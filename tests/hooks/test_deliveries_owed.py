@@ -5,9 +5,9 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError
 from app.catalog import store as catalog
+from app.hooks import store as replays
 from app.hooks.domain import Receipt
 from app.hooks.service import deliveries, hooks
-from app.hooks.store import replays
 from tests.support.fakes import answered, hits
 from tests.support.present import present
 from tests.support.world import COVERAGE, World, canary, page

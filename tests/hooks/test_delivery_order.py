@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
 from app.catalog.service import references
+from app.hooks import store as outbox
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
 from app.hooks.service import hooks as dead_letters
-from app.hooks.store import outbox
 from app.hooks.tables import transitions
 from app.records.store import series
 from tests.support.fakes import DELIVERED, ActingSend

@@ -6,8 +6,8 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConflictError
+from app.hooks import store as outbox
 from app.hooks.service import deliveries, hooks
-from app.hooks.store import outbox
 from app.hooks.tables import deliveries as rows
 from app.hooks.tables import incidents
 from tests.support.blocking import overtaken

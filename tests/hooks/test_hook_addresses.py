@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from app.base.addresses import hook_policy, hook_warning, parse_allow
 from app.cli import app
 from app.config import Settings
-from app.hooks.client.name_lookup import addresses_of
-from app.hooks.client.webhook import Sender
+from app.hooks.client.webhook import Sender, addresses_of
 from app.hooks.domain import Hook, Message
 from app.hooks.service.hooks import hook_warnings
 from app.main import open_service

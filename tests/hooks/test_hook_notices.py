@@ -11,10 +11,7 @@ from typing import Any, cast
 import pytest
 
 from app.hooks.domain import Hook, HookKind, Mail, MailTls, Notice, NoticeData, NoticeLinks
-from app.hooks.notices import body_of, is_written_for
-from app.hooks.notices.mail import defused
-from app.hooks.notices.notice_text import clean, notice_text
-from app.hooks.notices.slack import escaped
+from app.hooks.notices import body_of, clean, defused, escaped, is_written_for, notice_text
 from tests.support.receivers import ROUTING_KEY, pagerduty_problem, slack_problem
 
 MAIL = Mail(

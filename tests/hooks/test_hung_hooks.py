@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from app.base.db.engine import Store
 from app.hooks.domain import Hook, Message, Receipt
 from app.hooks.service import deliveries
-from app.hooks.store.outbox import MOST_ATTEMPTS
+from app.hooks.store import MOST_ATTEMPTS
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics

@@ -20,7 +20,7 @@ from app import __version__
 from app.base.api import keys
 from app.cli import app
 from app.logs import JsonFormatter, TextFormatter
-from app.operation.commands import health
+from app.operation import health
 from tests.conftest import Databases
 from tests.support.http_servers import Reply, peer, reply
 from tests.support.living import coalmine, until

@@ -23,13 +23,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from app.base.addresses import retriever_policy
 from app.base.db.engine import Store
 from app.base.errors import LocalResourceError
-from app.base.net.connections import bounded_protocol
 from app.base.net.transfer import Request, are_exhausted, raise_descriptor_limit
 from app.base.net.transport import exchange
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.records.service import runs as run_views
 from app.reports import metrics
+from app.serving import bounded_protocol
 from tests.support.fakes import FakeProbe
 from tests.support.http_servers import peer, reply
 from tests.support.living import until

@@ -32,7 +32,7 @@ import yaml
 from app import __version__
 from app.base.addresses import hook_policy, parse_allow
 from app.config import load_settings
-from app.operation.commands import health
+from app.operation import health
 from tests.conftest import Databases
 from tests.support.living import until
 from tests.support.processes import free_ports
@@ -193,7 +193,7 @@ def test_the_image_is_slim_and_runs_as_nobody_in_particular() -> None:
     assert json.loads(_one("ENTRYPOINT")) == ["coalmine"]
     assert json.loads(_one("CMD")) == ["serve", "--host", "0.0.0.0"]  # noqa: S104 - inside a container
     assert "curl" not in _one("HEALTHCHECK")
-    assert json.loads(_one("HEALTHCHECK").partition("CMD ")[2]) == ["python", "-m", "app.operation.commands.health"]
+    assert json.loads(_one("HEALTHCHECK").partition("CMD ")[2]) == ["python", "-m", "app.operation.health"]
 
 
 def test_nothing_unhashed_or_compiled_gets_into_the_image() -> None:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from app.base.db.engine import Store
 from app.base.documents import texts
+from app.base.documents.parsing import NodeBudget, parse_document
 from app.base.documents.texts import Source
-from app.base.documents.validation_messages import parse_document
-from app.base.documents.yaml_source import NodeBudget
 from app.base.errors import InvalidInputError, StoreUnavailableError
 from app.base.texts import REQUEST_LIMITS, JsonLimits, excess_of
 from app.base.vault import Vault

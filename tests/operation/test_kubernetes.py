@@ -17,8 +17,8 @@ from app import __version__, serving
 from app.base.jobs.values import JobsWaiting
 from app.config import Settings, load_settings, service_links
 from app.main import create_app, create_worker_app, open_service
-from app.operation.commands import health
-from app.reports.metrics.state import state_families
+from app.operation import health
+from app.reports.metrics import state_families
 from app.reports.service.metrics_snapshot import State
 from tests.operation.test_readme import listed_commands
 from tests.support.kubernetes_manifests import FOLDER, Shape, container_of, documents, matching, of_kind, pods

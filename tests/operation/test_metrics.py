@@ -19,8 +19,7 @@ from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
 from app.base.values import Outcome
 from app.hooks.domain import Receipt
-from app.reports.metrics import Exposition
-from app.reports.metrics.snapshot import Snapshot
+from app.reports.metrics import Exposition, Snapshot
 from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, Api, api, bearer
 from tests.support.living import until
 

@@ -21,8 +21,7 @@ from app.hooks.client.receiver_answers import HookError
 from app.hooks.domain import Receipt
 from app.hooks.service.deliveries import BUG, SentDelivery
 from app.records.service.plans import config_hash
-from app.reports.metrics import Exposition
-from app.reports.metrics.state import state_families
+from app.reports.metrics import Exposition, state_families
 from app.reports.service import metrics_snapshot
 from app.reports.service.metrics_snapshot import CheckState, HookState, State
 from app.runs.service.finalising import EndedRun

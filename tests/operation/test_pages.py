@@ -7,7 +7,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.values import Outcome, Verdict
-from app.base.web.wording import ABSENT, score, spark_points, timed
+from app.base.web.rendering import ABSENT, score, spark_points, timed
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, HTML, Site, idle_worker, page, site

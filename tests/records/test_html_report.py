@@ -14,8 +14,7 @@ from app.base.documents.texts import UNDEFINED
 from app.base.values import Outcome
 from app.cli import app as command
 from app.records.service import results
-from app.reports.documents.report_pages import report_html
-from app.reports.documents.reports import report_markdown
+from app.reports.documents.reports import report_html, report_markdown
 from app.reports.service import reports
 from tests.support.browser import inaccessible, opened, served
 from tests.support.fakes import answered, failed, hits

@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import pytest
 
-from app.base.addresses import retriever_policy
-from app.base.endpoints import ApiKey, Auth, Basic, Bearer, SigV4, Tls
+from app.base.addresses import ApiKey, Auth, Basic, Bearer, SigV4, Tls, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.net.transfer import Failure, Request, RequestAuth, Response, header_line
 from app.base.net.transport import exchange, send_one

@@ -5,7 +5,7 @@ import pytest
 from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.values import Outcome
-from app.base.web.wording import ABSENT, brief, plainly
+from app.base.web.rendering import ABSENT, brief, plainly
 from app.detection.service import baselines
 from app.reports.service import check_details
 from tests.support.fakes import answered, failed, hits

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from app.base.api.keys import Scope
 from app.base.db.engine import Store, to_us
-from app.base.web.wording import ABSENT
+from app.base.web.rendering import ABSENT
 from app.hooks.domain import Receipt
 from app.records.tables import runs
 from app.reports.service import check_details, overview

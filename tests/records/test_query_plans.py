@@ -12,9 +12,10 @@ from sqlalchemy import Connection
 
 from app.alerts import store as alerts
 from app.base.db.engine import Store
+from app.hooks import store as outbox
+from app.hooks import store as replays
 from app.hooks.domain import OUT_OF_REACH
-from app.hooks.store import outbox, replays
-from app.records.store import probe_outcomes, pruning, queue, results, series
+from app.records.store import pruning, queue, results, series
 from app.reports import store as change_feed
 from tests.support.world import COVERAGE, World, canary, page
 
@@ -66,7 +67,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "evidence": lambda connection: series.evidence_rows(connection, 1, 1, 2, limit=2),
     "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),
     "kept_since": lambda connection: series.kept_since(connection, series.Source(check_id=1)),
-    "newest_probes": lambda connection: probe_outcomes.newest_probes(connection, 1, limit=60),
+    "newest_probes": lambda connection: series.newest_probes(connection, 1, limit=60),
     "series_of_runs": lambda connection: series.series_of_runs(connection, series.Source(check_id=1), "coverage", 1, 2),
     "values_learned": lambda connection: series.values_learned(
         connection, series.Source(check_id=1), "coverage", since=1, until=2, limit=3

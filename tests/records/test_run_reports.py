@@ -13,8 +13,7 @@ from app.comparison.domain import FEWEST_PAIRS, Change, mean_interval, paired_di
 from app.records.domain import FullReport
 from app.records.service import results
 from app.reports.documents.report_measures import ERR_SCALE, INTERVAL_NOTE
-from app.reports.documents.report_pages import report_html
-from app.reports.documents.reports import report_markdown
+from app.reports.documents.reports import report_html, report_markdown
 from app.reports.service import reports
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page

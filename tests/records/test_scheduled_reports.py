@@ -24,12 +24,12 @@ from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.service import references
 from app.definitions.service import definitions
+from app.hooks import store as outbox
 from app.hooks.domain import Hook, HookKind, Receipt
 from app.hooks.notices import body_of
 from app.hooks.service.deliveries import notice
-from app.hooks.store import outbox
 from app.hooks.tables import reports
-from app.operation.service import retention
+from app.operation import service as retention
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.reports import metrics

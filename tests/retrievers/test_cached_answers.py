@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.base.addresses import retriever_policy
+from app.base.addresses import cache_sign, retriever_policy
 from app.base.db.engine import Store
-from app.base.endpoints import cache_sign
 from app.base.values import Answer
 from app.catalog.documents.canary_files import read_canary_files
 from app.records.service import results

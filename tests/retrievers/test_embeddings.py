@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.base.addresses import AddressPolicy, hook_policy, retriever_policy
-from app.base.endpoints import ApiKey, Bearer, Endpoint
+from app.base.addresses import AddressPolicy, ApiKey, Bearer, Endpoint, hook_policy, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Outcome
 from app.retrievers.client.credentials import Keyring

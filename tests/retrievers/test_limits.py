@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.base.addresses import retriever_policy
-from app.base.endpoints import Endpoint
+from app.base.addresses import Endpoint, retriever_policy
 from app.base.net.limits import Limits, Peer, Share
 from app.base.values import Answer, Outcome
 from app.retrievers.client.async_lanes import query_in_lanes

@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.base.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
-from app.base.endpoints import Bearer, OAuth2
+from app.base.addresses import AddressPolicy, Bearer, OAuth2, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import Keyring

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from app.alerts.domain.telling import AlertFacts, alert_advice
-from app.base.addresses import retriever_policy
-from app.base.documents.validation_messages import parse_document
-from app.base.endpoints import Bearer
+from app.base.addresses import Bearer, retriever_policy
+from app.base.documents.parsing import parse_document
 from app.base.values import Answer, Outcome, RuleKind
 from app.retrievers.client.columns import MalformedError
 from app.retrievers.client.probe import RetrieverProbe, read_pasted

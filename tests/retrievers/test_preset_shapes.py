@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import Basic, SigV4
+from app.base.addresses import AddressPolicy, Basic, SigV4
 from app.base.net.transfer import Request, Response
 from app.base.values import Outcome
 from app.retrievers.client.credentials import Keyring

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.base.addresses import retriever_policy
-from app.base.endpoints import ApiKey, Bearer
+from app.base.addresses import ApiKey, Bearer, retriever_policy
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome, Step
 from app.retrievers.client.messages import Redaction

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.base.addresses import Proxy, hook_policy, parse_allow, parse_direct
-from app.base.endpoints import OAuth2, Tls
+from app.base.addresses import OAuth2, Proxy, Tls, hook_policy, parse_allow, parse_direct
 from app.base.values import Answer, Outcome
 from app.config import load_settings
 from app.hooks.client.receiver_answers import HookError

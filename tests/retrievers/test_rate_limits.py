@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from app.base import rate_control
-from app.base.addresses import retriever_policy
-from app.base.endpoints import Endpoint, OAuth2
+from app.base.addresses import Endpoint, OAuth2, retriever_policy
 from app.base.net.transport import POSTPONED_REFUSALS
 from app.base.rate_control import merge_slowings, slowing_text
 from app.base.values import Answer, Outcome

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.base.addresses import retriever_policy
-from app.base.endpoints import Bearer, Endpoint
+from app.base.addresses import Bearer, Endpoint, retriever_policy
 from app.retrievers.client.credentials import EndpointClient, Keyring
 from app.retrievers.client.embeddings import MAX_FAILURES, Embeddings, RelevanceScorer, ScorerBreaker
 from app.retrievers.domain.retrievers import Embedder, Scale, Scorer, ScorerKind

@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.base.addresses import hook_policy, parse_allow, retriever_policy
-from app.base.endpoints import Basic, Bearer, Endpoint, Tls
+from app.base.addresses import Basic, Bearer, Endpoint, Tls, hook_policy, parse_allow, retriever_policy
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Outcome
 from app.retrievers.client.messages import MASK

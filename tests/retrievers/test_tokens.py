@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, unquote_plus
 
 import pytest
 
-from app.base.addresses import AddressPolicy, hook_policy, retriever_policy
-from app.base.endpoints import OAuth2, Tls
+from app.base.addresses import AddressPolicy, OAuth2, Tls, hook_policy, retriever_policy
 from app.base.net.transfer import RequestAuth
 from app.base.values import Answer, Outcome
 from app.retrievers.client.credentials import BACKOFF_SECONDS, MAX_TOKENS, CredentialError, Keyring

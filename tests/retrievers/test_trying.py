@@ -11,8 +11,8 @@ import pytest
 
 from app.base.api import keys
 from app.base.api.keys import Scope
+from app.base.documents.parsing import parse_document
 from app.base.documents.texts import parse_cut, read_secret
-from app.base.documents.validation_messages import parse_document
 from app.base.errors import InvalidInputError
 from app.base.values import Answer, Exchange, Outcome
 from app.catalog.documents.canary_files import read_canary_files

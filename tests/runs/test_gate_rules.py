@@ -10,7 +10,7 @@ import yaml
 from app.base.values import Answer, Outcome
 from app.catalog.documents.canary_files import read_canary_files
 from app.retrievers.domain.retrievers import ProbeQuery
-from app.runs.commands.reports import show_reports
+from app.runs.commands.gate import show_reports
 from app.runs.service.gate import choose_targets, measure
 from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
 

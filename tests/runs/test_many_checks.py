@@ -15,7 +15,7 @@ from app.catalog import store as catalog
 from app.catalog.service import references
 from app.records.service.plans import Planner
 from app.records.store import queue
-from app.reports.metrics.snapshot import Snapshot
+from app.reports.metrics import Snapshot
 from app.reports.service import metrics_snapshot
 from app.runs.service import runs as runs_service
 from app.runs.service.due_checks import DueChecks

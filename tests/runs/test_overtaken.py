@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.base.vault import Vault
 from app.catalog import store as catalog

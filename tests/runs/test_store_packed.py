@@ -29,7 +29,7 @@ from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
 from app.detection import store as detectors
 from app.detection.tables import detections
-from app.records.service.aggregates import probe_summary
+from app.records.service.figures import probe_summary
 from app.records.store import recording, results, series
 from app.records.store.recording import HOUR, fill_rollups, unpack_bucket
 from app.records.tables import rollups, run_probes, runs

@@ -10,7 +10,7 @@ from app.annotation.service import tasks
 from app.annotation.store import ItemRow
 from app.annotation.views import NextItem, TaskDetail
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog.service.references import API
 from app.definitions.service import applying

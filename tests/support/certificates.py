@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from app.base.endpoints import Tls
+from app.base.addresses import Tls
 
 
 class Authority:

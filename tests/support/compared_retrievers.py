@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from scipy import sparse
 from typer.testing import CliRunner
 
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
 from app.catalog.documents.documents import CheckDocument

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.base.endpoints import Endpoint
+from app.base.addresses import Endpoint
 from app.retrievers.domain.retrievers import Embedder
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply
 

@@ -12,7 +12,7 @@ from app.answers import store as calibrations
 from app.answers.domain.trust import CalibrationBody
 from app.answers.service import labels
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.catalog import store as catalog
 from tests.support.answered_world import Answered, answered_world, answers_page
 from tests.support.present import present

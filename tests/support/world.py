@@ -14,17 +14,17 @@ from app.alerts.service import views as alert_views
 from app.alerts.service.views import Links
 from app.base.db.engine import Store, to_us
 from app.base.db.rows import metadata
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.values import Trigger
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, Source
 from app.catalog.service.references import FILE, Change
 from app.definitions.service import applying
+from app.hooks import store as outbox
 from app.hooks.domain import Send
 from app.hooks.service import deliveries
 from app.hooks.service.deliveries import SentDelivery
-from app.hooks.store import outbox
 from app.hooks.tables import deliveries as delivery_rows
 from app.records.service import results as result_views
 from app.records.service import runs as run_views

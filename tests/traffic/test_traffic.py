@@ -12,8 +12,8 @@ import pytest
 
 from app.annotation import store as task_rows
 from app.base.db.engine import RECEIVED_BEFORE, Store, to_us
+from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
-from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
@@ -22,7 +22,7 @@ from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.service import references
 from app.catalog.service.references import API
 from app.definitions.service import applying, definitions
-from app.operation.service import retention
+from app.operation import service as retention
 from app.records.store import results
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.traffic import service as traffic

@@ -37,11 +37,11 @@ from app.detection.domain.values import SIGNALS, Signal
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
-from app.records.service.score_details import without_relevance
-from app.records.store import probe_outcomes, pruning, results
-from app.records.store.probe_outcomes import Unmeasured
+from app.records.service.figures import without_relevance
+from app.records.store import pruning, results, series
 from app.records.store.pruning import DegradedRow
 from app.records.store.results import RunRow, StateRow
+from app.records.store.series import Unmeasured
 from app.retrievers.domain.probes import FailureSummary
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.matching import Match
@@ -328,7 +328,7 @@ def _read_changes(
     measured = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
     suites = load_suites(connection, [run.suite_version_id or 0 for run in measured.values()])
     members = {run.id: suites[run.suite_version_id or 0].members for run in measured.values()}
-    missing = probe_outcomes.unmeasured(connection, measured)
+    missing = series.unmeasured(connection, measured)
     degraded_canaries = {
         run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in measured.values()
     }

@@ -34,7 +34,7 @@ from app.detection.domain.values import Change
 from app.detection.service import baselines
 from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
-from app.records.service.aggregates import stored_aggregates
+from app.records.service.figures import stored_aggregates
 from app.records.store import pruning, results
 from app.records.store.results import RunRow
 from app.retrievers.domain.probes import FailedProbe, summarize_failures

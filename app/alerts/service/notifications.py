@@ -32,9 +32,10 @@ from app.base.values import DeliveryState, RuleKind, Severity
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.store import Definition
+from app.hooks import store as outbox
+from app.hooks import store as replays
 from app.hooks.domain import ACKNOWLEDGING
-from app.hooks.store import outbox, replays
-from app.hooks.store.outbox import DeliveryRow, NewDelivery
+from app.hooks.store import DeliveryRow, NewDelivery
 
 NEWS_PREFIX = "alert."
 """Of the types of deliveries of an incident, before that of the transition."""

@@ -28,9 +28,9 @@ from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
 from app.base.values import DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.catalog import store as catalog
+from app.hooks import store as outbox
 from app.hooks.domain import AlertDetail, DeliveryView, NoticeLinks
-from app.hooks.store import outbox
-from app.hooks.store.outbox import AttemptRow, DeliveryRow
+from app.hooks.store import AttemptRow, DeliveryRow
 from app.records import documents as shapes
 from app.records.store import results
 

@@ -13,7 +13,7 @@ from app.base.api.bodies import Content, OptionalContent, answers_with
 from app.base.api.deps import StoreDep, VaultDep, refuse_unknown_parameters
 from app.base.api.schemas import AcknowledgeRequest, Page
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.catalog.service import references
 from app.definitions.api import (
     After,

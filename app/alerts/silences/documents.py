@@ -17,6 +17,7 @@ from pydantic import (
 from app.alerts.silences.domain import Silence, Window, ever_ends
 from app.base.documents.fields import (
     Control,
+    Cron,
     Document,
     Flag,
     Place,
@@ -24,11 +25,13 @@ from app.base.documents.fields import (
     Slug,
     Text,
     Widget,
+    WindowLength,
+    Zone,
+    duration_of,
     field_error,
     field_errors,
     repeated_positions,
 )
-from app.base.documents.schedule_documents import Cron, WindowLength, Zone, duration_of
 from app.base.schedules import EPOCH, parse_schedule
 from app.base.values import Severity
 

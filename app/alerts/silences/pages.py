@@ -19,9 +19,8 @@ from app.alerts.silences.service import Preview
 from app.base.api.deps import StoreDep, VaultDep
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
-from app.base.documents.fields import Control
-from app.base.documents.schedule_documents import duration_of
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.fields import Control, duration_of
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.schedules import parse_schedule
 from app.base.values import Severity

@@ -41,7 +41,7 @@ from app.annotation.views import (
     RecallView,
 )
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError
 from app.base.texts import counted
 from app.catalog import store as catalog

@@ -12,7 +12,7 @@ from typing import Final, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
-from app.base.endpoints import Endpoint
+from app.base.addresses import Endpoint
 from app.base.values import ANSWER_MEASURES, GROUNDING, Outcome
 from app.diagnosis.domain.chunks import grams, words_of
 from app.retrievers.domain.retrievers import AnswerSource

@@ -60,7 +60,7 @@ from app.answers.store import (
     digest,
 )
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
 from app.base.vault import Vault

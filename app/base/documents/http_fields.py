@@ -18,18 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.base.documents.fields import (
-    Document,
-    Place,
-    Text,
-    Url,
-    Widget,
-    did_you_mean,
-    field_error,
-    field_errors,
-    widgets_of,
-)
-from app.base.endpoints import (
+from app.base.addresses import (
     HEADER_NAME,
     HEADER_VALUE,
     OWN_HEADERS,
@@ -41,6 +30,17 @@ from app.base.endpoints import (
     OAuth2,
     SigV4,
     Tls,
+)
+from app.base.documents.fields import (
+    Document,
+    Place,
+    Text,
+    Url,
+    Widget,
+    did_you_mean,
+    field_error,
+    field_errors,
+    widgets_of,
 )
 from app.base.values import EMPTY
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Final, NamedTuple
 
-from app.base.endpoints import Reserve
+from app.base.addresses import Reserve
 from app.base.rate_control import RateControl, Refusal, merge_slowings
 from app.base.values import Slowing
 

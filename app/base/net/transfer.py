@@ -25,8 +25,7 @@ from urllib.parse import quote, urlencode
 
 import pycurl
 
-from app.base.addresses import AddressPolicy, Proxy
-from app.base.endpoints import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, SigV4, Tls, cache_sign
+from app.base.addresses import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE, AddressPolicy, Proxy, SigV4, Tls, cache_sign
 from app.base.values import Outcome, Slowing
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

@@ -1,7 +1,10 @@
-"""Renders templates. Values are escaped; scripts get their data from the API."""
+"""Renders templates, and words numbers, times and names for them: what was not measured is a dash.
+
+Values are escaped; scripts get their data from the API.
+"""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -12,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from app import __version__
 from app.base.api.deps import csrf_token
@@ -20,7 +23,7 @@ from app.base.api.keys import Identity, Scope
 from app.base.api.requests import below, route_path, sub_path
 from app.base.documents.texts import shown_json
 from app.base.texts import counted
-from app.base.web import wording
+from app.base.values import Category, marked_name
 
 _HERE = Path(__file__).parent
 _APP = _HERE.parents[1]
@@ -109,18 +112,18 @@ def _environment(path: str = "") -> Environment:
     environment.globals.update(_GLOBALS)
     environment.filters["below"] = lambda address: Markup(below(path, address))  # noqa: S704 - escaped already
     environment.filters.update(
-        score=wording.score,
-        evidence=wording.evidence,
-        seconds=wording.seconds,
+        score=score,
+        evidence=evidence,
+        seconds=seconds,
         spoken=_spoken,
-        capitalize_first=wording.capitalize_first,
-        joined=wording.joined,
-        plainly=wording.plainly,
-        brief=wording.brief,
-        utc=wording.utc,
-        timed=wording.timed,
-        iso=wording.iso,
-        spark=wording.spark_points,
+        capitalize_first=capitalize_first,
+        joined=joined,
+        plainly=plainly,
+        brief=brief,
+        utc=utc,
+        timed=timed,
+        iso=iso,
+        spark=spark_points,
         counted=counted,
         shown_json=shown_json,
         **_FILTERS,
@@ -131,10 +134,124 @@ def _environment(path: str = "") -> Environment:
 @pass_context
 def _spoken(context: Context, word: str) -> str:
     """Return one of our names as words; a page says by `confirmed` which measures of its judge people confirmed."""
-    return wording.spoken(word, context.get("confirmed", ()))
+    return spoken(word, context.get("confirmed", ()))
 
 
 @lru_cache
 def _static_url(name: str) -> str:
     """Return the address of a static file with its version, so that browsers cache it until it changes."""
     return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
+
+
+ABSENT = "\N{EN DASH}"
+SPARK_WIDTH, SPARK_HEIGHT = 120, 28
+_MILLISECONDS_BELOW = 1.0
+_NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
+_OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
+_LABELS = {"duplicate_ratio": "duplicate ids", "utilisation": "lexical grounding"}
+"""Labels that differ from the name: near copies with other ids are no duplicates; what a model used nobody sees."""
+_GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
+_UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC")
+_WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
+
+
+def score(value: float | None) -> str:
+    """Format a share or a score with three digits: 0.974."""
+    return ABSENT if value is None else f"{value:.3f}"
+
+
+def evidence(value: float | None) -> str:
+    """Format the evidence of a detector, which grows without bound: 0.34, 1,250, 3.2e+14."""
+    if value is None:
+        return ABSENT
+    return f"{value:.2f}" if value < _WHOLE_FROM else f"{value:,.0f}" if value < _POWERS_FROM else f"{value:.1e}"
+
+
+def seconds(value: float | None) -> str:
+    """Format a duration: 12 ms, 1.50 s."""
+    if value is None:
+        return ABSENT
+    return f"{value * 1000:.0f} ms" if value < _MILLISECONDS_BELOW else f"{value:.2f} s"
+
+
+def spoken(word: str, confirmed: Collection[str] = ()) -> str:
+    """Return one of our names as words: `simple_factual` as simple factual.
+
+    What a judge says is marked as uncalibrated, unless it is among the measures that people `confirmed` of it.
+    """
+    return _LABELS.get(word) or marked_name(word, confirmed).replace("_", " ")
+
+
+def plainly(sentence: str) -> str:
+    """Return one of our sentences with names of measures, categories and groups as words: health_score, tag:legal.
+
+    Names given by users stay unchanged.
+    """
+    return _OURS.sub(lambda found: spoken(found[0]), _GROUPED.sub(r"\1 ", sentence))
+
+
+def brief(sentence: str) -> str:
+    """Return the first clause of one of our sentences, up to the semicolon."""
+    return sentence.partition("; ")[0]
+
+
+def joined(sentences: Iterable[str]) -> str:
+    """Return sentences without full stops joined by semicolons, each once; after a question mark by a space."""
+    text = ""
+    for sentence in dict.fromkeys(one.removesuffix(".") for one in sentences):
+        text += f" {capitalize_first(sentence)}" if text.endswith("?") else f"; {sentence}" if text else sentence
+    return text
+
+
+def capitalize_first(text: str) -> str:
+    """Return a text with its first letter in upper case, unless it begins with the name of a field."""
+    return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+
+
+def utc(moment: datetime | str | None) -> str:
+    """Format a time for a page without scripts: 2026-01-31 12:00:05 UTC."""
+    parsed = _moment(moment)
+    return ABSENT if parsed is None else f"{parsed:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def iso(moment: datetime | str | None) -> str:
+    """Format a time as RFC 3339."""
+    parsed = _moment(moment)
+    return "" if parsed is None else parsed.isoformat().replace("+00:00", "Z")
+
+
+def timed(text: str) -> Markup:
+    """Return a text in which each time in UTC with its date is an element that scripts show in the viewer's zone."""
+    pieces: list[Markup] = []
+    end = 0
+    for found in _UTC_TIME.finditer(text):
+        style = "minute" if found[2].count(":") == 1 else "clock"
+        element = Markup('<time datetime="{}T{}Z" data-when="{}">{}</time>').format(*found.groups(), style, found[0])
+        pieces += [escape(text[end : found.start()]), element]
+        end = found.end()
+    return Markup("").join([*pieces, escape(text[end:])])
+
+
+def spark_points(values: Sequence[float | None]) -> list[str]:
+    """Return the points of SVG polylines for values of 0 to 1, one per period without a gap.
+
+    The scale runs from 0.5, or the lowest value below it, to 1.
+    """
+    present = [value for value in values if value is not None]
+    least = min([0.5, *present])
+    step = (SPARK_WIDTH - 4) / max(len(values) - 1, 1)
+    lines: list[list[str]] = [[]]
+    for place, value in enumerate(values):
+        if value is None:
+            lines.append([])
+            continue
+        height = (SPARK_HEIGHT - 6) * (1 - (value - least) / ((1 - least) or 1))
+        lines[-1].append(f"{2 + place * step:.1f},{3 + height:.1f}")
+    # A single point is drawn as a short stroke, a polyline of one point not at all.
+    return [" ".join(line if len(line) > 1 else [*line, *line]) for line in lines if line]
+
+
+def _moment(moment: datetime | str | None) -> datetime | None:
+    if moment is None:
+        return None
+    return (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone(UTC)

@@ -29,6 +29,8 @@ from app.base.documents.fields import (
     Control,
     Document,
     Flag,
+    MaxAge,
+    MaxLatency,
     Name,
     Place,
     Share,
@@ -40,7 +42,6 @@ from app.base.documents.fields import (
     field_error,
     field_errors,
 )
-from app.base.documents.schedule_documents import MaxAge, MaxLatency
 from app.base.documents.texts import in_blocks
 from app.base.values import (
     DEFAULT_CATEGORY,

@@ -16,7 +16,7 @@ from app.alerts.documents import RuleDocument
 from app.answers.documents import JudgeDocument
 from app.base.documents.fields import INTEGER, NUMBER, Document, format_duration
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS, TLS_TEXTS
-from app.base.documents.yaml_source import escape_dollars
+from app.base.documents.parsing import escape_dollars
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents
 from app.catalog.documents.documents import CheckDocument

@@ -30,9 +30,8 @@ from app.base.documents.fields import (
     field_errors,
     one_line,
 )
+from app.base.documents.parsing import VARIABLE_UNSET, Located, NodeBudget, message_of, path_of, place_of, read_yaml
 from app.base.documents.texts import in_blocks
-from app.base.documents.validation_messages import message_of, path_of, place_of
-from app.base.documents.yaml_source import VARIABLE_UNSET, Located, NodeBudget, read_yaml
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument

@@ -19,15 +19,18 @@ from app.base.documents.fields import (
     Document,
     Flag,
     Number,
+    RemindAfter,
+    ReportScheduleDocument,
+    ScheduleDocument,
     Slug,
     Whole,
     Widget,
     did_you_mean,
+    duration_of,
     each_once,
     field_error,
     field_errors,
 )
-from app.base.documents.schedule_documents import RemindAfter, ReportScheduleDocument, ScheduleDocument, duration_of
 from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.catalog.documents.secret_fields import split_secrets, with_placeholders

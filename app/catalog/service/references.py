@@ -31,8 +31,9 @@ from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.secret_fields import content_hash, destinations, join_secrets, secret_names, split_secrets
 from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
 from app.catalog.store import CanaryHead, CanaryRow, Content, Definition
+from app.hooks import store as outbox
+from app.hooks import store as replays
 from app.hooks.documents import HookDocument, receivers
-from app.hooks.store import outbox, replays
 from app.records import documents as shapes
 from app.records.store import results
 from app.records.store.results import RunRow

@@ -12,7 +12,7 @@ from app.annotation import store as tasks
 from app.answers.domain.judges import answer_measures
 from app.base.db.engine import Connection, Store, all_cached, cached, to_us
 from app.base.documents.fields import Document
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError
 from app.base.rate_control import run_patience
 from app.base.schedules import first_interval

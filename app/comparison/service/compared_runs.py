@@ -39,7 +39,7 @@ from app.comparison.domain import (
 )
 from app.comparison.views import ComparedCategory, ComparedMeasure, ComparisonDecision, RecallLoss, RunOutline
 from app.records.documents import view_of
-from app.records.service import score_details
+from app.records.service import figures
 from app.records.store import results
 from app.records.store.queue import Failure
 from app.records.store.results import RunRow, StateRow
@@ -113,9 +113,9 @@ def read_run(connection: Connection, run_id: str, version: str | None = None) ->
         raise ConflictError(f"run '{row.id}' has not ended yet")
     if not row.aggregates:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
-    row, anew = score_details.load_version(connection, row, version)
-    inputs = score_details.inputs_of_run(connection, row, anew)
-    by_canary = score_details.states_of(connection, row, inputs, anew)
+    row, anew = figures.load_version(connection, row, version)
+    inputs = figures.inputs_of_run(connection, row, anew)
+    by_canary = figures.states_of(connection, row, inputs, anew)
     _, failures = results.probes_of(connection, row.id)
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = catalog.version_body(connection, row.check_version_id).body

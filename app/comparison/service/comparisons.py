@@ -39,7 +39,7 @@ from app.comparison.views import (
     Sides,
 )
 from app.records.documents import number, view_of
-from app.records.service.aggregates import stored_aggregates
+from app.records.service.figures import stored_aggregates
 from app.records.store import results
 from app.records.store.results import RunRow, StateRow
 from app.scoring.evaluation import unpack_reasons

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from app.base import terminal
-from app.base.command_files import file_source
 from app.base.commands import DataDir, ServerUrl, examples
 from app.base.documents.texts import plain
 from app.base.errors import InvalidInputError, Problem
+from app.base.terminal import file_source
 from app.base.texts import counted
 from app.catalog.documents.canary_export import import_pages, write_canary_file
 from app.catalog.documents.canary_files import Documents, suite_notes

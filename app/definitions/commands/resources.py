@@ -32,7 +32,7 @@ from app.definitions.client import Server
 from app.definitions.commands import canary_files
 from app.definitions.commands.canary_files import read_files
 from app.definitions.service import applying, definitions
-from app.hooks.client.name_lookup import addresses_of
+from app.hooks.client.webhook import addresses_of
 from app.hooks.service.hooks import notes_on_hooks
 from app.probe_wiring import USER_AGENT
 from app.records.documents import time_text

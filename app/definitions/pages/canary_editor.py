@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.base.api.deps import StoreDep, VaultDep
 from app.base.api.requests import LARGE_FORM, PROBE_LIMITER, takes_form
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.values import Category
 from app.base.vault import Vault

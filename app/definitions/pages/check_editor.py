@@ -16,7 +16,7 @@ from app.alerts.documents import RuleDocument, read_rules, rules_yaml
 from app.alerts.domain.rules import ALWAYS, is_silent_about_quality
 from app.base.api.deps import StoreDep, VaultDep
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import RuleKind, Trigger
 from app.base.vault import Vault

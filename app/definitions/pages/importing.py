@@ -19,8 +19,8 @@ from app.base.api.requests import LARGE_FORM, LONGEST_FIELD, expensive, read_for
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
+from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source, decode_text, not_utf_8
-from app.base.documents.validation_messages import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.vault import Vault
 from app.base.web.forms import Form, form_texts, label_problems, problems_by_field, refuse_other

@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.base.api.deps import StoreDep
 from app.base.api.requests import expensive
 from app.base.db.engine import Store
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.values import Category, Verdict
 from app.base.web.forms import Form, problems_by_field, read_form, refuse_other

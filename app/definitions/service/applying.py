@@ -62,8 +62,8 @@ from app.catalog.service.suites import (
 )
 from app.catalog.store import Content, Definition
 from app.definitions.service import definitions
+from app.hooks import store as replays
 from app.hooks.documents import HookDocument
-from app.hooks.store import replays
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import SuiteFloors
 

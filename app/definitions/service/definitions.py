@@ -17,7 +17,7 @@ from app.alerts.silences.documents import SilenceDocument
 from app.answers.documents import JudgeDocument
 from app.base.db.engine import Connection, Store, to_us
 from app.base.documents.fields import Document
-from app.base.documents.validation_messages import AnyDocument, parse_document
+from app.base.documents.parsing import AnyDocument, parse_document
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.base.vault import Vault
 from app.catalog import store as catalog
@@ -59,8 +59,8 @@ from app.catalog.service.suites import (
     write_suite_plan,
 )
 from app.catalog.store import Definition
+from app.hooks import store as replays
 from app.hooks.documents import HookDocument
-from app.hooks.store import replays
 from app.retrievers.documents.retrievers import RetrieverDocument
 
 

@@ -27,7 +27,7 @@ from app.diagnosis.domain.quality import (
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
 from app.diagnosis.domain.views import QualityExample, QualityReport, QualitySection
 from app.records import documents as shapes
-from app.records.service import score_details
+from app.records.service import figures
 from app.records.store import results, series
 from app.records.store.recording import DAY
 from app.records.store.results import RunRow, StateRow
@@ -117,7 +117,7 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     row = results.newest_ended(connection, check.id)
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
-    inputs = score_details.inputs_of_run(connection, row)
+    inputs = figures.inputs_of_run(connection, row)
     states = results.states_at(connection, check.id, row.id)
     measured = [
         (canary, state)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.base.db.engine import Connection, Store, to_us
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.values import Judgment, Ranking
 from app.catalog import store as catalog

@@ -7,25 +7,63 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
+from queue import Empty, SimpleQueue
+from threading import BoundedSemaphore, Thread
 from typing import Final
 from urllib.parse import urlsplit
 
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
-from app.base.addresses import AddressPolicy, LookUp, Proxy, hook_remedy
-from app.base.endpoints import Tls
+from app.base.addresses import AddressPolicy, LookUp, Proxy, Tls, hook_remedy
 from app.base.net.transfer import Request, RequestAuth, Response, blocked_text, header_line, parse_host
 from app.base.net.transport import send_one
 from app.hooks.client.apprise import send_apprise
 from app.hooks.client.mail import send_mail
-from app.hooks.client.name_lookup import addresses_of
 from app.hooks.client.receiver_answers import READ_BYTES, HookError, receipt_of, refusal_of_chat, stated_error
 from app.hooks.domain import Hook, HookKind, Message, Receipt
 from app.retrievers.client.messages import clean_message, masked
+
+SECONDS: Final = 1.0
+"""Longest wait for all names of a document together."""
+_MOST = 16
+_free = BoundedSemaphore(_MOST)  # a resolver that hangs may hold a thread for half a minute
+
+_Result = tuple[str, tuple[str, ...]]
+
+
+def addresses_of(hosts: Collection[str], *, seconds: float = SECONDS) -> Mapping[str, tuple[str, ...]]:
+    """Return the addresses of host names; a name that is not known, or not within these seconds, has none."""
+    results: SimpleQueue[_Result] = SimpleQueue()
+    until, started = time.monotonic() + seconds, 0
+    for host in dict.fromkeys(hosts):
+        if not _free.acquire(blocking=False):
+            break
+        Thread(target=_resolve, args=(host, results), name="name-lookup", daemon=True).start()
+        started += 1
+    answers: dict[str, tuple[str, ...]] = {}
+    while len(answers) < started:
+        try:
+            host, addresses = results.get(timeout=max(0.0, until - time.monotonic()))
+        except Empty:
+            break
+        answers[host] = addresses
+    return answers
+
+
+def _resolve(host: str, results: SimpleQueue[_Result]) -> None:
+    try:
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # not known, or no name at all
+        addresses = []
+    finally:
+        _free.release()
+    results.put((host, tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))))
 
 
 def send_webhook(

@@ -26,6 +26,8 @@ from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.secret_fields import join_secrets
 from app.catalog.store import Definition
+from app.hooks import store as outbox
+from app.hooks import store as replays
 from app.hooks.documents import HookDocument
 from app.hooks.domain import (
     OUT_OF_REACH,
@@ -40,9 +42,8 @@ from app.hooks.domain import (
     needs_resend,
 )
 from app.hooks.notices import body_of, is_written_for
-from app.hooks.store import outbox, replays
-from app.hooks.store.outbox import AttemptRow, DeliveryRow
-from app.operation.service.self_monitor import Issue, SelfMonitor
+from app.hooks.store import AttemptRow, DeliveryRow
+from app.operation.service import Issue, SelfMonitor
 from app.records import documents as shapes
 from app.records.store import results
 from app.reports import store as report_rows

@@ -19,6 +19,8 @@ from app.catalog import store as catalog
 from app.catalog.documents.secret_fields import hook_for_readers
 from app.catalog.service.references import require
 from app.catalog.store import Definition
+from app.hooks import store as outbox
+from app.hooks import store as replays
 from app.hooks.documents import PAGERDUTY_URL
 from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, HookReplay, Message, Receipt, Send, mail_port_hint
 from app.hooks.service.deliveries import (
@@ -33,8 +35,7 @@ from app.hooks.service.deliveries import (
     send_prepared,
     unreachable_reason,
 )
-from app.hooks.store import outbox, replays
-from app.hooks.store.outbox import DeliveryCounts, DeliveryRow
+from app.hooks.store import DeliveryCounts, DeliveryRow
 from app.records.store import series
 
 KIND = "hook"

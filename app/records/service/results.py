@@ -18,7 +18,7 @@ from app.detection import store as detectors
 from app.detection.service import baselines
 from app.records import documents as shapes
 from app.records.domain import ResultView, RunResults, RunView
-from app.records.service import score_details
+from app.records.service import figures
 from app.records.service.runs import run
 from app.records.store import results as result_rows
 from app.records.store.queue import Failure
@@ -156,12 +156,12 @@ def _load_results(
     connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool, only_degraded: bool = False
 ) -> _LoadedRun:
     """Load a run; with verdicts of all canaries, or with `only_degraded` of those alone: others are unknown."""
-    row, rescored = score_details.load_version(connection, row, version)
-    inputs = score_details.inputs_of_run(connection, row, rescored)
+    row, rescored = figures.load_version(connection, row, version)
+    inputs = figures.inputs_of_run(connection, row, rescored)
     latencies, failures = result_rows.probes_of(connection, row.id)
     states, reasons_by_canary = None, None
     if rescored is not None:
-        states = score_details.states_of(connection, row, inputs, rescored)
+        states = figures.states_of(connection, row, inputs, rescored)
         reasons_by_canary = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
         reasons_by_canary = result_rows.all_reasons_at(connection, row.check_id, row.id, only_degraded=only_degraded)
@@ -185,7 +185,7 @@ def _states(connection: Connection, judged: _LoadedRun, positions: Sequence[int]
     states = result_rows.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
     found = [states.get(member.canary_id) for member in members]
     return [
-        score_details.without_relevance(state) if state is not None and position in judged.unscored else state
+        figures.without_relevance(state) if state is not None and position in judged.unscored else state
         for position, state in zip(positions, found, strict=True)
     ]
 

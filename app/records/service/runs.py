@@ -16,8 +16,8 @@ from app.catalog.service.snapshots import is_self_judged, load_suite, load_suite
 from app.catalog.store import CanaryRow, Definition
 from app.records import documents as shapes
 from app.records.domain import PooledRecallView, RunDetails, RunDocument, RunProgress, RunView, SliceView
-from app.records.service import score_details
-from app.records.service.aggregates import run_body, slice_view, stored_aggregates, stored_probes
+from app.records.service import figures
+from app.records.service.figures import run_body, slice_view, stored_aggregates, stored_probes
 from app.records.service.plans import asked_in
 from app.records.store import queue, rescoring, results
 from app.records.store.queue import Failure
@@ -36,7 +36,7 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rescored = score_details.find_rescoring(connection, check.id, version)
+        rescored = figures.find_rescoring(connection, check.id, version)
         if rescored is not None:
             rescored_run = rescoring.newest_run(connection, rescored.id)
             if rescored_run is None:
@@ -59,13 +59,13 @@ def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
 
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Return a run in full; the details are stored for the newest run and computed for older ones."""
-    row, rescored = score_details.load_version(connection, row, version)
+    row, rescored = figures.load_version(connection, row, version)
     newest = results.latest_body(connection, row.check_id)
     if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
-        inputs = score_details.inputs_of_run(connection, row, rescored)
-        body = _recompute_body(connection, row, inputs, score_details.states_of(connection, row, inputs, rescored))
+        inputs = figures.inputs_of_run(connection, row, rescored)
+        body = _recompute_body(connection, row, inputs, figures.states_of(connection, row, inputs, rescored))
         row = row if rescored is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}
@@ -91,9 +91,9 @@ def list_runs(
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rescored = score_details.find_rescoring(connection, check.id, version)
+        rescored = figures.find_rescoring(connection, check.id, version)
         if rescored is not None:
-            rows = score_details.runs_in_version(connection, rescored, before=before, limit=limit)
+            rows = figures.runs_in_version(connection, rescored, before=before, limit=limit)
         else:
             rows = results.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []

@@ -1,6 +1,9 @@
-"""Numbers over time, read back: of single runs, hours or days; those of the day, or those of a re-scoring."""
+"""Numbers over time, read back: of single runs, hours or days, as of the day or of a re-scoring.
 
-from collections.abc import Mapping, Sequence
+Below them the outcomes of the newest probes of a canary.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -9,20 +12,20 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
-from app.base.db.engine import blocks, sql_literal
-from app.base.db.packed import number_at, vector_columns
+from app.base.db.engine import blocks, row_value, sql_literal
+from app.base.db.packed import number_at, unpacked_positions, vector_columns
 from app.catalog import store as catalog
 from app.catalog.tables import canaries, definitions
 from app.detection.tables import detections
-from app.hooks.store import outbox
+from app.hooks import store as outbox
 from app.hooks.tables import alerts, deliveries
 from app.records.documents import view_of
 from app.records.domain import SeriesAlert
 from app.records.store import queue, results
-from app.records.store.queue import due
+from app.records.store.queue import Failure, due
 from app.records.store.recording import HOUR, unpack_bucket
 from app.records.store.results import ENDED, RunRow, layout_names, newest_ended_of_all
-from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, runs, states
+from app.records.tables import latest, marks, rescored_rollups, rescored_runs, rollups, run_probes, runs, states
 
 _UNKNOWN = "unknown"
 
@@ -412,3 +415,54 @@ def _states_at(connection: Connection, run: RunRow, members: Sequence[int]) -> d
         )
         found.update((canary, (key, score)) for canary, key, score in connection.execute(statement))
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedRun:
+    """An ended run with its failed probes."""
+
+    id: int
+    finished_at: int
+    suite_version_id: int | None
+    failures: Mapping[int, Failure] | None
+    """By position; None = it ended without sending probes."""
+
+
+def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[ProbedRun]:
+    """Return the newest ended runs of a check with their failed probes, oldest first."""
+    statement = (
+        sa.select(runs.c.id, runs.c.finished_at, runs.c.suite_version_id, run_probes.c.run_id, run_probes.c.failures)
+        .outerjoin(run_probes, run_probes.c.run_id == runs.c.id)
+        .where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
+        .order_by(runs.c.id.desc())
+        .limit(limit)
+    )
+    return [
+        row_value(ProbedRun, row, failures=None if row.run_id is None else _failures(row.failures))
+        for row in reversed(connection.execute(statement).all())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """Missing measurements of a run, by position of the canary."""
+
+    failures: Mapping[int, Failure]
+    unscored: frozenset[int]
+    """Positions without a measured relevance; their states have that of an earlier run."""
+
+
+def unmeasured(connection: Connection, run_ids: Collection[int]) -> dict[int, Unmeasured]:
+    """Return the missing measurements of a few hundred runs at most."""
+    statement = sa.select(run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
+    rows = {row.run_id: row for row in connection.execute(statement.where(run_probes.c.run_id.in_(sorted(run_ids))))}
+    nothing = Unmeasured(failures={}, unscored=frozenset())
+    return {run_id: _unmeasured(rows[run_id]) if run_id in rows else nothing for run_id in run_ids}
+
+
+def _unmeasured(row: Any) -> Unmeasured:
+    return Unmeasured(failures=_failures(row.failures), unscored=frozenset(unpacked_positions(row.unscored)))
+
+
+def _failures(packed: bytes | None) -> dict[int, Failure]:
+    return msgspec.msgpack.decode(packed, type=dict[int, Failure]) if packed else {}

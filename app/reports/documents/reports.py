@@ -6,12 +6,20 @@ An undefined number is shown as a dash, never as 0.
 
 import json
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app.base.documents import texts
 from app.base.documents.texts import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import change_text, counted, outcome_word
@@ -19,7 +27,10 @@ from app.base.values import Category, Outcome, Reason, Verdict
 from app.comparison.documents import BEFORE_AND_NOW, claim_text
 from app.comparison.domain import Change, Claim, Side
 from app.comparison.views import ComparisonDecision, Sides
+from app.records import documents as shapes
+from app.records.documents import not_returned, why_degraded
 from app.records.domain import ReportComparison
+from app.reports.documents import report_measures
 from app.reports.documents.report_measures import (
     category_cutoff_tables,
     composition_table,
@@ -28,7 +39,6 @@ from app.reports.documents.report_measures import (
     pooled_recall_lines,
     recall_lines,
 )
-from app.runs.documents import not_returned, why_degraded
 
 _SHOWN_FAILURES = 5
 _NOT_WAITED_FOR = " (not sent, or aborted)"
@@ -501,3 +511,71 @@ def _paired(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[tuple[st
 def _sides(before: float | None, now: float | None) -> Sides:
     difference = None if before is None or now is None else round(now - before, 6)
     return {"before": before, "now": now, "difference": difference}
+
+
+_HERE: Final = Path(__file__).parents[1] / "templates"
+
+
+def report_html(*reports_given: Mapping[str, Any]) -> str:
+    """Return reports as one HTML page, a section each: verdict, reasons, failures, counts, tables.
+
+    Unlike the other formats it has the measures of each category at every cut-off.
+    """
+    template = _environment().get_template("report_page.html")
+    sections = [_section(report) for report in reports_given]
+    return template.render(policy=page_policy(), style=_style(), reports=sections).lstrip()
+
+
+def page_policy() -> str:
+    """Return the content security policy of the page, which allows only its own style."""
+    digest = b64encode(sha256(_style().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _section(report: Mapping[str, Any]) -> dict[str, object]:
+    run = report["run"]
+    comparison = report.get("comparison")
+    return {
+        "run": run,
+        "starter": shapes.starter(run["trigger"]),
+        "headline": headline(run),
+        "started_at": _when(run.get("started_at")),
+        "finished_at": _when(run.get("finished_at")),
+        "reasons": [texts.plain(str(reason)) for reason in run.get("reasons") or ()],
+        "notes": [texts.plain(line) for line in (*failure_lines(report), *note_lines(report))],
+        "counts": counts_line(run),
+        "tables": report_tables(report),
+        "guide": report.get("guide"),
+        "lead": report_measures.lead_numbers(report),
+        "categories": report_measures.category_cutoff_tables(report),
+        "compared": [
+            *change_lines(report),
+            *([] if comparison is None else comparison_lines(comparison)),
+        ],
+        "moved": [
+            *change_tables(report),
+            *([] if comparison is None else comparison_tables(comparison)),
+        ],
+    }
+
+
+def _when(moment: str | None) -> str | None:
+    """Return a time of the API in readable form, to the second."""
+    return None if moment is None else f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@lru_cache
+def _style() -> str:
+    return (_HERE / "report_page.css").read_text(encoding="utf-8")
+
+
+@lru_cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )

@@ -18,11 +18,11 @@ from app.catalog.service.snapshots import load_yardstick
 from app.catalog.store import CanaryRow, Definition
 from app.records import documents as shapes
 from app.records.domain import CanaryState, HitView, JudgmentView
-from app.records.service import score_details
+from app.records.service import figures
 from app.records.store import pruning, results
-from app.records.store.probe_outcomes import ProbedRun, newest_probes
 from app.records.store.queue import Failure
 from app.records.store.results import StateRow
+from app.records.store.series import ProbedRun, newest_probes
 from app.reports.service import charts
 from app.retrievers.domain.retrievers import Scorer, measures_relevance
 from app.scoring.evaluation import WRONG_FIELDS, forbidden_ranks, named_by, unpack_reasons
@@ -147,7 +147,7 @@ def load_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         states_by_side = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in results.unscored_at(connection, newest):
-            states_by_side["now"] = score_details.without_relevance(now)
+            states_by_side["now"] = figures.without_relevance(now)
         rankings = results.load_rankings(connection, [state.ranking_id for state in states_by_side.values()])
         evidence = {
             name: _StateEvidence(

@@ -27,9 +27,9 @@ from app.catalog.store import Definition
 from app.diagnosis.domain.chunk_causes import is_overcome
 from app.diagnosis.store import DiagnosisRow
 from app.records.domain import ResultView, RunView
+from app.records.service import figures
 from app.records.service import results as result_views
 from app.records.service import runs as run_views
-from app.records.service import score_details
 from app.records.store import pruning, rescoring, results, series
 from app.records.store.rescoring import Rescoring
 from app.records.store.results import RunRow
@@ -214,10 +214,10 @@ def keys_judged_by_relevance(
 ) -> frozenset[str]:
     """Return those of these canaries of a run that the relevance of their first hit can degrade."""
     with store.read() as connection:
-        row, rescored = score_details.load_version(connection, references.find_run(connection, run_id), version)
+        row, rescored = figures.load_version(connection, references.find_run(connection, run_id), version)
         if row.versions is None:
             return frozenset()
-        inputs = score_details.inputs_of_run(connection, row, rescored)
+        inputs = figures.inputs_of_run(connection, row, rescored)
     measured = measures_relevance(inputs.yardstick.scorer)
     by_key = inputs.suite.by_key
     return frozenset(key for key in keys if is_relevance_judged(by_key[key], scorer_measures_relevance=measured))

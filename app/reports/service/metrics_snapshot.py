@@ -19,7 +19,7 @@ from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.service.snapshots import is_self_judged
 from app.detection.store import DetectionRow
-from app.hooks.store import outbox
+from app.hooks import store as outbox
 from app.records.store import results, series
 from app.reports import store as metric_rows
 from app.reports.store import CheckRows, NumbersVersion

@@ -22,8 +22,8 @@ from app.catalog import store as catalog
 from app.catalog.service.references import schedule_of
 from app.catalog.store import Definition
 from app.records import documents as shapes
+from app.records.service.figures import rescoring_shape
 from app.records.service.plans import asked_in
-from app.records.service.score_details import rescoring_shape
 from app.records.store import rescoring, series
 from app.records.store.series import Newest, Part, RecentRun
 from app.reports import store as change_feed

@@ -23,19 +23,25 @@ from app.catalog.store import Definition
 from app.comparison.domain import Change
 from app.comparison.service import comparisons
 from app.comparison.views import CanaryDifference
+from app.hooks import store as outbox
 from app.hooks.domain import NoticeData
-from app.hooks.store import outbox
-from app.hooks.store.outbox import NewDelivery
+from app.hooks.store import NewDelivery
 from app.records import documents as shapes
-from app.records.domain import FullReport, ReportedOutcome, ResultView, RunView, ScoreColumns
+from app.records.domain import (
+    FullReport,
+    ReportChange,
+    ReportedCanary,
+    ReportedOutcome,
+    ResultView,
+    RunView,
+    ScoreColumns,
+)
 from app.records.service import results as result_views
 from app.records.service.runs import load_recalls
 from app.records.store import results
 from app.reports import store as report_rows
 from app.reports.documents import reports
-from app.reports.documents.report_pages import report_html
-from app.reports.documents.reports import change_lines
-from app.reports.domain import ReportChange, ReportedCanary
+from app.reports.documents.reports import change_lines, report_html
 from app.reports.store import CheckVersion, ReportRow
 
 _CHANGED: Final = 50

@@ -19,8 +19,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
+from app.base.addresses import AddressPolicy, ApiKey, Auth, Basic, Bearer, Endpoint, OAuth2, SigV4, Tls
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.limits import Limits, Peer
 from app.base.net.transfer import NO_HEADERS, OUTCOMES, NoAnswerError, Request, RequestAuth, Response, header_line

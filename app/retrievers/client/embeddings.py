@@ -16,8 +16,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import Endpoint
+from app.base.addresses import AddressPolicy, Endpoint
 from app.base.net.limits import Limits
 from app.base.values import Outcome
 from app.retrievers.client.credentials import (

@@ -9,8 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from http import HTTPStatus
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import OAuth2
+from app.base.addresses import AddressPolicy, OAuth2
 from app.base.net.limits import Limits
 from app.base.net.transfer import NO_AUTH, NoAnswerError, Request, RequestAuth, Response
 from app.base.net.transport import exchange

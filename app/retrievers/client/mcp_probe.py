@@ -16,8 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import OAuth2
+from app.base.addresses import AddressPolicy, OAuth2
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.net.limits import Limits
 from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, RequestAuth, Response, header_line

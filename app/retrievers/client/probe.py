@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import OAuth2
+from app.base.addresses import AddressPolicy, OAuth2
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.limits import Limits
 from app.base.net.transfer import Response

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from jmespath.exceptions import JMESPathError
 
-from app.base.endpoints import OWN_HEADERS
+from app.base.addresses import OWN_HEADERS
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import Request, header_line
 from app.base.times import parse_timestamp

@@ -29,8 +29,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from app.base.addresses import AddressPolicy
-from app.base.endpoints import Basic, Tls
+from app.base.addresses import AddressPolicy, Basic, Tls
 from app.base.errors import InvalidInputError, LocalResourceError, Problem
 from app.base.net.limits import Limits
 from app.base.net.transfer import CONNECT_SECONDS, NoAnswerError, RequestAuth, Response, are_exhausted, blocked_text

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.base.addresses import HEADER_NAME
 from app.base.documents.fields import (
     Control,
     Document,
@@ -36,7 +37,6 @@ from app.base.documents.fields import (
     texts_in,
 )
 from app.base.documents.http_fields import Headers, apply_style, has_header, nothing_required, origin_of
-from app.base.endpoints import HEADER_NAME
 from app.retrievers.domain.retrievers import (
     PLACEHOLDER,
     TOO_DEEP,

@@ -59,8 +59,7 @@ from app.base.documents.http_fields import (
     origin_of,
     tls_value,
 )
-from app.base.documents.validation_messages import parse_document
-from app.base.documents.yaml_source import escape_dollars
+from app.base.documents.parsing import escape_dollars, parse_document
 from app.retrievers.documents.requests import (
     COMMON_NAMES,
     QUERY_NAMES,

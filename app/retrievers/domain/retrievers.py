@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.base.endpoints import Auth, Endpoint, Reserve, Tls
+from app.base.addresses import Auth, Endpoint, Reserve, Tls
 from app.base.rate_control import LEAST_PATIENCE_SECONDS
 from app.base.values import EMPTY, Answer, EmbedderChange, Outcome, Ranking
 

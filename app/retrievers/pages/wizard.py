@@ -26,7 +26,7 @@ from app.base.api.requests import LARGE_FORM, PARSE_LIMITER, PROBE_LIMITER, expe
 from app.base.db.engine import Store
 from app.base.documents.fields import Control
 from app.base.documents.http_fields import AUTH_KINDS, KEY_IN_ONE_PLACE
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
 from app.base.texts import counted
 from app.base.vault import Vault
@@ -48,8 +48,7 @@ from app.base.web.forms import (
     refuse_other,
     with_revision,
 )
-from app.base.web.rendering import render
-from app.base.web.wording import capitalize_first
+from app.base.web.rendering import capitalize_first, render
 from app.catalog.documents.canary_documents import CanaryDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents

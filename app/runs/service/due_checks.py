@@ -23,7 +23,7 @@ from app.base.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last
 from app.base.values import Trigger
 from app.catalog import store as catalog
 from app.catalog.service.references import last_completed, schedule_of
-from app.hooks.store import outbox
+from app.hooks import store as outbox
 from app.records.store import queue, rescoring
 from app.runs import store as due_checks
 from app.runs.store import BLOCK, CheckRow, DueCheck, NewRun

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,6 +10,8 @@ from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Final
+
+import numpy as np
 
 from app.alerts.domain.rules import NO_FACTS, RepeatedFailures
 from app.alerts.service import transitions
@@ -20,27 +22,33 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.db.packed import pack_figures
 from app.base.jobs.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
-from app.base.values import Outcome, Percentile, RunStatus, Verdict
+from app.base.values import EmbedderChange, Outcome, Percentile, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog
+from app.detection import store as detectors
 from app.detection.service import detector_step
 from app.detection.service.detector_step import DetectorStep, OvertakenError
 from app.detection.service.detectors import EndingRun
+from app.detection.store import DetectionRow
+from app.diagnosis import store as stored
 from app.diagnosis import store as stored_causes
-from app.diagnosis.domain.run_causes import RENAMING, RunCause
+from app.diagnosis.domain.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, find_run_cause
+from app.diagnosis.domain.run_causes import read_run_cause as read
 from app.diagnosis.service.reanchoring import outdate_returned
-from app.records.service.aggregates import embedder_finding, probe_summary, run_body
+from app.records.service.figures import embedder_finding, probe_summary, run_body
 from app.records.service.plans import Plan
-from app.records.store import queue, recording
+from app.records.store import queue, recording, results
 from app.records.store import results as ranking_rows
 from app.records.store.queue import ClaimedRun, ShardBody
 from app.records.store.recording import NewState
 from app.retrievers.domain.probes import latency_summary
+from app.retrievers.domain.retrievers import ScorerKind
 from app.retrievers.service import embedders
 from app.retrievers.service.embedders import EmbedderRecord
-from app.runs.service import run_causes
 from app.runs.service.staging import Gathered, gather, with_names
 from app.scoring.evaluation import MISSING
 from app.scoring.matching import UNCHANGED, ChangedTexts, TextComparison
+from app.scoring.measures import Measure
+from app.scoring.rankings import ScoredRankings
 from app.scoring.runs import (
     HistoryFacts,
     RunInputs,
@@ -141,7 +149,7 @@ def _end(
     with store.read() as connection:
         detection = _run_detector(connection, plan, gathered, scores)
         facts = _facts(detection, embedder, _repeated(connection, plan, gathered))
-        cause = run_causes.find_cause(connection, plan, gathered, scores, detection, facts)
+        cause = find_cause(connection, plan, gathered, scores, detection, facts)
     if cause is not None and cause.is_reportable(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
     outcome = evaluate(inputs, responses, facts, scores)
@@ -416,3 +424,175 @@ def _references(store: Store, plan: Plan, places: Sequence[int]) -> dict[int, in
             if version_id == plan.inputs.version_ids[missing[canary_id]]
         }
     return references
+
+
+MOST_COMPARED: Final = 200
+"""Canaries; of larger suites that many are compared, spread evenly."""
+QUIET_RUNS: Final = 20
+"""After so many runs a cause that did no harm is how things are."""
+_EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
+
+
+def find_cause(
+    connection: Connection,
+    plan: Plan,
+    gathered: Gathered,
+    scores: RunScores,
+    detection: DetectorStep | None,
+    facts: HistoryFacts,
+) -> RunCause | None:
+    """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
+
+    A run is compared with the one before and, once a cause stands, with the run before that cause: it stands until
+    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. An index cut anew explains
+    more than its chunks' texts do.
+    """
+    changed = scores.results
+    if detection is None:
+        return None
+    before_run = results.newest_known_id(connection, plan.run.check_id)
+    if before_run is None:
+        return None
+    standing = _standing(connection, plan, before_run)
+    if standing is not None and standing.kind not in {RunCauseKind.EMBEDDER_CHANGED, RunCauseKind.TEXTS_CHANGED}:
+        compared = _compared(connection, plan, gathered, standing) if changed else standing
+    elif _is_worth_comparing(plan, changed):
+        compared = _compared(connection, plan, gathered, before_run)
+    elif changed:
+        compared = _since_alarm(connection, plan, gathered, detection.row)
+    else:
+        compared = None
+    cause = compared or _embedder_cause(facts, standing, plan.run.id, before_run)
+    of_texts = _texts_cause(plan, scores, standing, before_run)
+    if of_texts is not None and (cause is None or _explains_more(of_texts, scores.texts, cause)):
+        cause = of_texts
+    return None if cause is None else _counted_on(cause, detection.row)
+
+
+def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
+    """Read the cause that stood at the run before, unless people have accepted things as they are since."""
+    body = stored.run_causes_of(connection, [before_run]).get(before_run)
+    if body is None:
+        return None
+    cause = read(body)
+    choice = detectors.newest_choice(connection, plan.run.check_id)
+    return None if choice is not None and choice.after_run >= cause.since_run else cause
+
+
+def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
+    """Count a run in which nothing fell; None where it was one too many."""
+    harmful = cause.is_harmful or detection.open
+    quiet = 0 if harmful else cause.quiet_runs + 1
+    return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
+
+
+def _is_worth_comparing(plan: Plan, changed: ScoredRankings) -> bool:
+    """Whether a tenth of the canaries find less than they did, or half of them find something else."""
+    expecting = [
+        place for place in changed if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
+    ]
+    total = int(plan.inputs.panel.expects.sum())
+    if len(expecting) < FEWEST:
+        return False
+    return len(expecting) >= HALF * total or _fallen(plan, changed, expecting) >= max(FEWEST, SHARE * total)
+
+
+def _fallen(plan: Plan, changed: ScoredRankings, places: Sequence[int]) -> int:
+    """Count the canaries whose recall, or recall by id, is lower than it was."""
+    deepest = max(
+        measure.k or 0
+        for measure in plan.inputs.yardstick.measures
+        if (measure.k or 0) <= plan.inputs.yardstick.fetch_k
+    )
+    columns = [
+        place
+        for place, measure in enumerate(plan.inputs.yardstick.measures)
+        if measure in {Measure("R", deepest), Measure("R_id", deepest)}
+    ]
+    fell = 0
+    for place in places:
+        held = plan.held[plan.inputs.canary_ids[place]]
+        if held.layout_id != plan.layout_id:
+            continue
+        before, now = np.frombuffer(held.vector)[columns], changed.vector(place)[columns]
+        fell += bool((now < before).any())
+    return fell
+
+
+def _since_alarm(connection: Connection, plan: Plan, gathered: Gathered, row: DetectionRow) -> RunCause | None:
+    """Compare with the run before the alarm that stands: an index may be made anew over several runs."""
+    if not row.open or row.since_run is None:
+        return None
+    if row.body.get("culprits", {}).get("total", 0) < FEWEST:
+        return None
+    before_run = results.newest_known_id(connection, plan.run.check_id, before=row.since_run)
+    return None if before_run is None else _compared(connection, plan, gathered, before_run)
+
+
+def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: RunCause | int) -> RunCause | None:
+    """Compare what canaries retrieve with what they retrieved in a run, or in the one before a cause that stands."""
+    before_run, since_run = (before, plan.run.id) if isinstance(before, int) else (before.before_run, before.since_run)
+    places = [
+        place
+        for place, ranking_id in enumerate(gathered.ranking_ids)
+        if ranking_id is not None and plan.inputs.panel.expects[place]
+    ]
+    places = places[:: -(-len(places) // MOST_COMPARED) or 1]
+    then = results.rankings_at(
+        connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
+    )
+    both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
+    now = {place: one for place in both if (one := gathered.ranking_ids[place]) is not None}
+    rankings = _rankings(connection, plan, {*both.values(), *now.values()})
+    pairs = [
+        Pair(canary=plan.inputs.canaries[place], before=rankings[both[place]], now=rankings[now[place]])
+        for place in now
+    ]
+    scorer = plan.inputs.retriever.scorer
+    scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
+    cause = find_run_cause(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+    quiet = 0 if isinstance(before, int) else before.quiet_runs
+    return None if cause is None else replace(cause, quiet_runs=quiet)
+
+
+def _rankings(connection: Connection, plan: Plan, ranking_ids: Iterable[int]) -> Mapping[int, Ranking]:
+    ids = set(ranking_ids)
+    in_memory = {ranking_id: plan.rankings[ranking_id] for ranking_id in ids if ranking_id in plan.rankings}
+    return in_memory | results.load_rankings(connection, list(ids - in_memory.keys()))
+
+
+def _texts_cause(plan: Plan, scores: RunScores, standing: RunCause | None, before_run: int) -> RunCause | None:
+    """Return that texts changed, in this run or since an earlier one whose loss still stands; else None."""
+    texts = scores.texts
+    lost = int(scores.tally.lost_texts.sum())
+    found = RunCause(
+        kind=RunCauseKind.TEXTS_CHANGED,
+        since_run=plan.run.id,
+        before_run=before_run,
+        canaries=len(plan.inputs.panel.watched),
+        affected=lost,
+        detail=str(texts),
+    )
+    if lost and standing is not None and standing.kind is RunCauseKind.TEXTS_CHANGED and standing.affected:
+        return replace(standing, affected=lost, detail=str(texts) if texts.lost else standing.detail)
+    return found if texts.lost or str(texts) else None
+
+
+def _explains_more(of_texts: RunCause, texts: ChangedTexts, cause: RunCause) -> bool:
+    """Whether lost texts explain a run better: not an index cut anew, in which texts are under ids never seen."""
+    if not of_texts.affected or cause.kind is RunCauseKind.EMBEDDER_CHANGED:
+        return False
+    is_recut = cause.kind in RENAMING and (cause.unseen_ids or 0.0) >= SHARE
+    return not is_recut and (not texts.compared or texts.damaged >= HALF)
+
+
+def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
+    if facts.embedder not in _EMBEDDER:
+        return None
+    same = standing is not None and standing.kind is RunCauseKind.EMBEDDER_CHANGED
+    return RunCause(
+        kind=RunCauseKind.EMBEDDER_CHANGED,
+        since_run=standing.since_run if same and standing is not None else run_id,
+        before_run=standing.before_run if same and standing is not None else before_run,
+        detail=facts.embedder_reason,
+    )

@@ -17,7 +17,7 @@ from app.alerts.documents import gate_rules
 from app.alerts.domain.rules import Alarm, RunFacts, has_kind
 from app.base.db.engine import Store
 from app.base.documents.fields import did_you_mean
-from app.base.documents.validation_messages import parse_document
+from app.base.documents.parsing import parse_document
 from app.base.errors import ConflictError, InvalidInputError, Problem
 from app.base.texts import counted
 from app.base.values import Answer, Ranking, RuleKind, RunStatus, Trigger
@@ -34,7 +34,7 @@ from app.comparison.domain import Difference
 from app.comparison.service.compared_runs import expectation_digest, same_expectations
 from app.records import documents as shapes
 from app.records.domain import ReportDocument, ResultView
-from app.records.service.aggregates import run_body
+from app.records.service.figures import run_body
 from app.retrievers.documents.retrievers import RetrieverDocument, ScorerDocument
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ScorerKind

@@ -21,9 +21,8 @@ from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.detection import store as detectors
-from app.records.service.aggregates import embedder_finding
+from app.records.service.figures import embedder_finding, rescoring_shape
 from app.records.service.plans import save_layouts
-from app.records.service.score_details import rescoring_shape
 from app.records.store import recording, rescoring, results
 from app.records.store import rescoring as rescored_runs
 from app.records.store import results as ranking_rows

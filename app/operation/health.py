@@ -1,4 +1,4 @@
-"""The health check of the image, `python -m app.operation.commands.health`: a worker's heartbeat file, else `/livez`.
+"""The health check of the image, `python -m app.operation.health`: a worker's heartbeat file, else `/livez`.
 
 A worker alone listens nowhere, so it touches a file of its own in the data folder; the name has the host's, since
 containers may share the folder. Standard library alone: an engine starts this every few seconds.

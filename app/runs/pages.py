@@ -1,4 +1,4 @@
-"""The page of a re-scoring: start, retry, progress and result."""
+"""Runs asked for on pages: one of a check at once, and re-scorings of past ones."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,11 +10,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.base.api.deps import StoreDep
 from app.base.api.requests import takes_form
+from app.base.values import Trigger
 from app.base.web.forms import read_form, refuse_other
 from app.base.web.rendering import render
 from app.definitions.api import wake
 from app.records.documents import id_number
-from app.runs.service import rescoring
+from app.runs.service import due_checks, rescoring
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -57,3 +58,13 @@ def show_rescoring(request: Request, store: StoreDep, rescoring_id: str) -> HTML
     """Show a re-scoring: its progress and, once it has finished, its result."""
     view = rescoring.show(store, id_number(rescoring_id, "re-scoring"))
     return render(request, "runs/rescoring.html", view=view)
+
+
+@router.post("/checks/{slug}/runs")
+def run_now(request: Request, store: StoreDep, slug: str) -> RedirectResponse:
+    """Queue a run, or use the queued one, and redirect to its page."""
+    run_id, _ = due_checks.run_now(
+        store, slug, trigger=Trigger.PAGE, index_version=None, idempotency_key=None, now=datetime.now(UTC)
+    )
+    wake(request)
+    return RedirectResponse(f"/runs/{quote(str(run_id))}", status_code=303)
