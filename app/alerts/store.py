@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.alerts.domain.evidence import StoredEvidence
-from app.base.db.engine import insert_one, sql_literal
+from app.base.db.engine import insert_one, row_value, sql_literal
 from app.catalog.tables import definitions
 from app.hooks.tables import alerts, deliveries, incidents, transitions
 
@@ -239,13 +239,11 @@ def _packed(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _alert(row: Any) -> AlertRow:
-    values = {name: getattr(row, name) for name in AlertRow.__dataclass_fields__ if name != "evidence"}
-    return AlertRow(evidence=json.loads(row.evidence), **values)
+    return row_value(AlertRow, row, evidence=json.loads(row.evidence))
 
 
 def _transition(row: Any) -> TransitionRow:
-    values = {name: getattr(row, name) for name in TransitionRow.__dataclass_fields__ if name != "evidence"}
-    return TransitionRow(evidence=json.loads(row.evidence), **values)
+    return row_value(TransitionRow, row, evidence=json.loads(row.evidence))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +266,9 @@ def open_incidents(connection: Connection, check_id: int, *, hold: bool) -> list
     """Read the unresolved incidents of a check, oldest first; with `hold` their rows stay locked."""
     statement = sa.select(incidents).where(incidents.c.check_id == check_id, incidents.c.resolved_at.is_(None))
     statement = statement.order_by(incidents.c.id)
-    return [_incident(row) for row in connection.execute(statement.with_for_update() if hold else statement)]
+    return [
+        row_value(IncidentRow, row) for row in connection.execute(statement.with_for_update() if hold else statement)
+    ]
 
 
 def find_incident(connection: Connection, incident_id: int) -> IncidentRow | None:
@@ -279,7 +279,7 @@ def find_incident(connection: Connection, incident_id: int) -> IncidentRow | Non
 def find_incidents(connection: Connection, incident_ids: Iterable[int]) -> dict[int, IncidentRow]:
     """Read incidents by their ids."""
     rows = connection.execute(sa.select(incidents).where(incidents.c.id.in_(sorted(set(incident_ids)))))
-    return {row.id: _incident(row) for row in rows}
+    return {row.id: row_value(IncidentRow, row) for row in rows}
 
 
 def open_incident(connection: Connection, **values: Any) -> int | None:
@@ -342,7 +342,3 @@ def share_acknowledgement(connection: Connection, incident_id: int, joined: Sequ
     if before and all(one.acknowledged_at is not None for one in before):
         change = sa.update(alerts).where(alerts.c.id.in_(list(joined)), alerts.c.acknowledged_at.is_(None))
         connection.execute(change.values(**before[0]._mapping))  # noqa: SLF001 - the public name of it
-
-
-def _incident(row: Any) -> IncidentRow:
-    return IncidentRow(**{name: getattr(row, name) for name in IncidentRow.__dataclass_fields__})

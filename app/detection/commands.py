@@ -3,9 +3,8 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,12 +23,7 @@ _SHOWN = 120
 
 app = typer.Typer(rich_markup_mode=None)
 
-
-class Format(StrEnum):
-    """Format of the output."""
-
-    TABLE = "table"
-    JSON = "json"
+Format = Literal["table", "json"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +70,7 @@ def replay_(
     file: Annotated[Path | None, typer.Argument(metavar="FILE.npz", help="Traces, as numpy.savez writes them.")] = None,
     *,
     check: Annotated[str | None, typer.Option(metavar="SLUG", help="Or a check, whose own history is taken.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to write what came of it.")] = Format.TABLE,
+    form: Annotated[Format, typer.Option("--format", help="How to write what came of it.")] = "table",
     data_dir: DataDir = None,
 ) -> None:
     """Run the detector over recorded runs, and print its alarms and the canaries they name.
@@ -106,9 +100,9 @@ def _replay_file(file: Path, form: Format) -> None:
             for one in traces.read():
                 result = _replayed(one, bar(0))
                 results.append(result)
-                if form is Format.JSON:
+                if form == "json":
                     _write_json_line({"key": result.key, **_result_json(result)})
-    if form is Format.TABLE:
+    if form == "table":
         rows = [
             (
                 plain(one.key),
@@ -152,14 +146,14 @@ def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
             warming.add(number, one.reading, one.culprits)
     warming.end()
     after.end()
-    if form is Format.JSON:
+    if form == "json":
         _write_json_line({"key": slug, **_result_json(after), "runs": len(runs), "warm_up": _result_json(warming)})
         return
     columns = ("run", "alarm", "severity", "since", "culprits", "why")
     terminal.show_table(Table(title="", columns=columns, rows=tuple(_change_rows(runs))))
     learned = f"the first baseline was learned after {first:,}" if first else "no baseline was learned yet"
     typer.echo(f"{counted(len(runs), 'measured run')}; {learned}.")
-    if differing := _count_differing(runs):
+    if differing := sum(one.stored is not None and one.reading.evidence != one.stored.evidence for one in runs):
         terminal.note(
             f"Note: the evidence of {counted(differing, 'run')} differs from what was stored when it ended; older runs "
             "were pruned, or the suite was changed in the meantime."
@@ -180,11 +174,6 @@ def _change_rows(runs: Sequence[ReplayedRun]) -> Iterator[tuple[str, ...]]:
                 shorten(plain(", ".join(one.culprits)), _SHOWN),
                 plain(one.reading.reason),
             )
-
-
-def _count_differing(runs: Sequence[ReplayedRun]) -> int:
-    pairs = [(one.reading.evidence, one.stored.evidence) for one in runs if one.stored is not None]
-    return sum(now != then for now, then in pairs)
 
 
 def _result_json(result: ReplayResult) -> dict[str, object]:

@@ -1,10 +1,9 @@
 """Pages of why a canary degraded, of proposals to re-anchor judgments, and of retrieval quality."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
@@ -101,20 +100,12 @@ def _reanchors(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitTexts:
-    """Texts as parts, each with whether the other side has it."""
-
-    old: Sequence[tuple[str, bool]]
-    new: Sequence[Sequence[tuple[str, bool]]]
-
-
-def _sides(proposal: ReanchorView) -> SplitTexts | None:
-    """Split the old and the new texts into common parts and others; None where they were not stored."""
+def _sides(proposal: ReanchorView) -> dict[str, Any] | None:
+    """Old and new texts as parts, each with whether the other side has it; None where they were not stored."""
     old, new = proposal["old_text"], proposal["new_texts"]
     if old is None or new is None:
         return None
-    return SplitTexts(old=split_by_overlap(old, "\n".join(new)), new=[split_by_overlap(text, old) for text in new])
+    return {"old": split_by_overlap(old, "\n".join(new)), "new": [split_by_overlap(text, old) for text in new]}
 
 
 @router.get("/checks/{slug}/quality")
@@ -159,39 +150,11 @@ WIDTH: Final = 600
 HEIGHT: Final = 130
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A bar of a histogram, in the units of the drawing."""
+def histogram(section: QualitySection) -> dict[str, Any] | None:
+    """Histogram of the scores of relevant hits and of all others, as shares of each kind; None where there are none.
 
-    kind: str
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """Distribution of the scores of two kinds of hits, each as shares of its kind."""
-
-    bars: Sequence[Bar]
-    least: float
-    most: float
-    label: str
-    """The same in words, for screen readers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Depths:
-    """Share of canaries that found what they expect by depth, for all and for each category."""
-
-    depths: Sequence[str]
-    rows: Sequence[tuple[str, int, Sequence[float]]]
-    """Name, number of canaries, and the shares."""
-
-
-def histogram(section: QualitySection) -> Histogram | None:
-    """Histogram of the scores of relevant hits and of all others; None where there are none."""
+    Bars are in the units of the drawing; `label` says the same in words, for screen readers.
+    """
     found = section.get("histogram")
     if found is None:
         return None
@@ -200,13 +163,13 @@ def histogram(section: QualitySection) -> Histogram | None:
     shares = {kind: [count / (sum(counts) or 1) for count in counts] for kind, counts in found["counts"].items()}
     most = max(max(values) for values in shares.values()) or 1.0
     bars = [
-        Bar(
-            kind=kind,
-            x=round(place * step + which * step * 0.42 + step * 0.08, 2),
-            y=round(HEIGHT * (1 - share / most), 2),
-            width=round(step * 0.42, 2),
-            height=round(HEIGHT * share / most, 2),
-        )
+        {
+            "kind": kind,
+            "x": round(place * step + which * step * 0.42 + step * 0.08, 2),
+            "y": round(HEIGHT * (1 - share / most), 2),
+            "width": round(step * 0.42, 2),
+            "height": round(HEIGHT * share / most, 2),
+        }
         for which, kind in enumerate(kinds)
         for place, share in enumerate(shares[kind])
         if share
@@ -216,19 +179,22 @@ def histogram(section: QualitySection) -> Histogram | None:
         f"Scores from {edges[0]:.3g} to {edges[-1]:.3g}: relevant hits have a median of "
         f"{numbers['relevant_median']:.3g}, all others of {numbers['other_median']:.3g}"
     )
-    return Histogram(bars=bars, least=edges[0] or 0.0, most=edges[-1] or 0.0, label=label)
+    return {"bars": bars, "least": edges[0] or 0.0, "most": edges[-1] or 0.0, "label": label}
 
 
-def depths(section: QualitySection) -> Depths | None:
-    """Shares of canaries that found what they expect, by depth; None where nothing was expected."""
+def depths(section: QualitySection) -> dict[str, Any] | None:
+    """Shares of canaries that found what they expect, by depth; None where nothing was expected.
+
+    A row for all and for each category: its name, the number of canaries, and the shares.
+    """
     names = [name for name in section["numbers"] if name.startswith("found@")]
     if not names:
         return None
     rows = [("all canaries", section["numbers"])]
     rows += [(name, numbers) for name, numbers in section["groups"].items()] if len(section["groups"]) > 1 else []
-    return Depths(
-        depths=[name.partition("@")[2] for name in names],
-        rows=[
+    return {
+        "depths": [name.partition("@")[2] for name in names],
+        "rows": [
             (name, int(numbers["canaries"] or 0), [numbers[depth] or 0.0 for depth in names]) for name, numbers in rows
         ],
-    )
+    }

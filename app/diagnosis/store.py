@@ -75,9 +75,8 @@ def last_diagnosis(connection: Connection, check_id: int, canary_id: int) -> Dia
 
 def newest_diagnoses(connection: Connection, check_id: int, canary_ids: Collection[int]) -> dict[int, DiagnosisRow]:
     """Read the newest diagnosis of each of these canaries, by canary id."""
-    ids = sorted(set(canary_ids))
     found: dict[int, DiagnosisRow] = {}
-    for block in blocks(ids):
+    for block in blocks(sorted(set(canary_ids))):
         mine = sa.and_(diagnoses.c.check_id == check_id, diagnoses.c.canary_id.in_(block))
         newest = sa.select(sa.func.max(diagnoses.c.id)).where(mine).group_by(diagnoses.c.canary_id)
         for row in connection.execute(sa.select(diagnoses).where(diagnoses.c.id.in_(newest))):
@@ -97,9 +96,8 @@ def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int
 
 def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
     """Return retriever of each of these runs, by run id: the definition, of any version."""
-    ids = sorted(set(run_ids))
     found: dict[int, int] = {}
-    for block in blocks(ids):
+    for block in blocks(sorted(set(run_ids))):
         statement = (
             sa.select(runs.c.id, definition_versions.c.definition_id)
             .join(definition_versions, definition_versions.c.id == runs.c.retriever_version_id)
@@ -139,14 +137,7 @@ def marks_before(connection: Connection, run_ids: Collection[int]) -> dict[int, 
         version.limit(1).offset(1).scalar_subquery().label("index_version_before"),
         sa.select(sa.func.count()).select_from(between).where(behind, ended).scalar_subquery().label("runs_after"),
     ).where(runs.c.id.in_(sorted(set(run_ids))))
-    return {
-        row.id: MarkRow(**{name: getattr(row, name) for name in MarkRow.__dataclass_fields__})
-        for row in connection.execute(statement)
-        if row.run_id is not None
-    }
-
-
-# --- proposals -----------------------------------------------------------------------------------------------
+    return {row.id: row_value(MarkRow, row) for row in connection.execute(statement) if row.run_id is not None}
 
 
 _REANCHOR = sa.select(reanchors, canaries.c.key).join(canaries, canaries.c.id == reanchors.c.canary_id)
@@ -162,12 +153,10 @@ def propose(connection: Connection, **values: Any) -> int | None:
 
 def find_reanchors(connection: Connection, check_id: int, ids: Collection[int]) -> list[ReanchorRow]:
     """Read these proposals of a check, oldest first."""
-    distinct = sorted(set(ids))
     found: list[ReanchorRow] = []
-    for block in blocks(distinct):
+    for block in blocks(sorted(set(ids))):
         statement = _REANCHOR.where(reanchors.c.check_id == check_id, reanchors.c.id.in_(block))
-        rows = connection.execute(statement.order_by(reanchors.c.id))
-        found += [_reanchor(row) for row in rows]
+        found += map(_reanchor, connection.execute(statement.order_by(reanchors.c.id)))
     return found
 
 
@@ -185,12 +174,11 @@ def list_reanchors(
 
 def proposals_of(connection: Connection, canary_ids: Collection[int], states_: Sequence[str]) -> list[ReanchorRow]:
     """Read the proposals of these canaries that are in one of these states, of whichever check, oldest first."""
-    ids = sorted(set(canary_ids))
     found: list[ReanchorRow] = []
-    for block in blocks(ids):
+    for block in blocks(sorted(set(canary_ids))):
         mine = reanchors.c.canary_id.in_(block)
         statement = _REANCHOR.where(mine, reanchors.c.state.in_(list(states_))).order_by(reanchors.c.id)
-        found += [_reanchor(row) for row in connection.execute(statement)]
+        found += map(_reanchor, connection.execute(statement))
     return found
 
 
@@ -214,9 +202,6 @@ def drop_diagnoses(connection: Connection, old: Sequence[int]) -> int:
     """Delete diagnoses with their proposals."""
     connection.execute(sa.delete(reanchors).where(reanchors.c.diagnosis_id.in_(old)))
     return connection.execute(sa.delete(diagnoses).where(diagnoses.c.id.in_(old))).rowcount
-
-
-# --- deliveries that wait for names --------------------------------------------------------------------------
 
 
 def release_deliveries(connection: Connection, run_id: int, now: int) -> int:

@@ -61,7 +61,7 @@ def time_text(moment: Moment | None) -> TimeText | None:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def view_of(kind: type[ViewT], *sources: Any, rounding: bool = False, **given: Any) -> ViewT:
+def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given: Any) -> ViewT:
     """Return a view: a field that is not given is that of its name of the first source that has one.
 
     Sources are values and other views. What lies within becomes a view likewise, microseconds where a text belongs a
@@ -113,6 +113,11 @@ def id_number(opaque: str, kind: str) -> int:
     if not _ID.fullmatch(opaque):
         raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
     return int(opaque)
+
+
+def id_text(number: int | None) -> str | None:
+    """Return an id as its text."""
+    return None if number is None else str(number)
 
 
 def number(value: float | None) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,8 @@ from app.alerts.domain.rules import condition
 from app.alerts.domain.state import (
     AlertState,
     Decision,
+    Member,
     Observation,
-    OpenAlert,
     Retirement,
     TransitionType,
     decide,
@@ -67,12 +68,16 @@ def observation(rule: Rule, number: int, letter: str) -> Observation:
     return Observation(run_id=number, at=at, condition=condition(rule, run, unknown=unknown))
 
 
-def after(alert: OpenAlert | None, decision: Decision, run_id: int) -> OpenAlert | None:
+def open_alert(state: AlertState, severity: Severity, **stored: Any) -> Member:
+    return Member(alert_id=1, rule="rule", kind=RuleKind.THRESHOLD, state=state, severity=severity, **stored)
+
+
+def after(alert: Member | None, decision: Decision, run_id: int) -> Member | None:
     """Do to the alert's row what the decision says."""
     if decision.state in {AlertState.OK, AlertState.RESOLVED}:
         return None
     assert decision.severity is not None
-    row = alert or OpenAlert(state=decision.state, severity=decision.severity)
+    row = alert or open_alert(decision.state, decision.severity)
     row = replace(row, state=decision.state, severity=decision.severity)
     if OPENED in decision.transitions:
         row = replace(row, opened_at=decision.at, opened_run_id=run_id)
@@ -81,7 +86,7 @@ def after(alert: OpenAlert | None, decision: Decision, run_id: int) -> OpenAlert
 
 def play(rule: Rule, story: str, *, all_rows: bool = False) -> list[Decision]:
     """Decide run after run from rows alone; `all_rows` shows `decide` more history than it needs."""
-    alert: OpenAlert | None = None
+    alert: Member | None = None
     seen: list[Observation] = []
     decisions = []
     for number, letter in enumerate(story):
@@ -224,7 +229,7 @@ def test_the_evidence_is_json_and_holds_the_window() -> None:
 
 
 def test_a_changed_bound_keeps_the_alert_and_judges_the_past_anew() -> None:
-    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=START, opened_run_id=0)
+    alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=START, opened_run_id=0)
     strict = [observation(threshold(), number, "W") for number in range(3)]
     assert decide(threshold(), strict, alert, START).state is AlertState.FIRING
     lenient = replace(threshold(), warning=None, critical=Bound(below=0.8))
@@ -244,7 +249,7 @@ def test_an_unknown_run_does_not_open_on_what_came_before_it() -> None:
 
 def test_an_alert_that_no_run_opened_counts_the_runs_that_ended_later() -> None:
     opened = START + timedelta(minutes=5)
-    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=opened)
+    alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=opened)
     good = [observation(threshold(), number, "g") for number in range(3)]
     assert decide(threshold(), good[:2], alert, START).state is AlertState.FIRING
     assert decide(threshold(), good[:3], alert, START).state is AlertState.RECOVERING
@@ -252,7 +257,7 @@ def test_an_alert_that_no_run_opened_counts_the_runs_that_ended_later() -> None:
 
 def test_runs_after_the_opening_one_count_whatever_the_clocks_said() -> None:
     ahead = START + timedelta(days=1)
-    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=ahead, opened_run_id=0)
+    alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=ahead, opened_run_id=0)
     good = [observation(threshold(), number, "g") for number in range(1, 3)]
     assert decide(threshold(), good, alert, START).state is AlertState.RESOLVED
 
@@ -266,7 +271,7 @@ def test_deciding_twice_about_the_same_run_changes_nothing_more() -> None:
 
 @pytest.mark.parametrize("cause", Retirement)
 def test_an_alert_of_a_rule_that_is_gone_resolves_and_says_why(cause: Retirement) -> None:
-    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.WARNING, opened_at=START, opened_run_id=1)
+    alert = open_alert(AlertState.FIRING, Severity.WARNING, opened_at=START, opened_run_id=1)
     decision = retire(alert, cause, START)
     assert (decision.state, decision.transitions) == (AlertState.RESOLVED, (RESOLVED,))
     assert decision.reason.startswith(f"{cause}: ")
@@ -274,7 +279,7 @@ def test_an_alert_of_a_rule_that_is_gone_resolves_and_says_why(cause: Retirement
 
 
 def test_what_never_opened_does_not_resolve() -> None:
-    pending = OpenAlert(state=AlertState.PENDING, severity=Severity.WARNING)
+    pending = open_alert(AlertState.PENDING, Severity.WARNING)
     decision = retire(pending, Retirement.RULE_REMOVED, START)
     assert (decision.state, decision.transitions) == (AlertState.OK, ())
 
@@ -428,7 +433,7 @@ def test_no_data_opens_at_once_and_resolves_with_the_next_run() -> None:
         "2026-05-04 10:10:00 UTC."
     )
     assert json.loads(json.dumps(opened.evidence)) == opened.evidence
-    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=START)
+    alert = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=START)
     assert decide_no_data(overdue, alert, START).transitions == ()
     resolved = decide_no_data(None, alert, START)
     assert (resolved.state, resolved.transitions) == (AlertState.RESOLVED, (RESOLVED,))

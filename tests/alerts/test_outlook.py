@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.alerts.domain.state import OPEN, AlertState, OpenAlert, decide, outlook, recovery_state, recovery_text
+from app.alerts.domain.state import OPEN, AlertState, decide, outlook, recovery_state, recovery_text
 from app.base.values import Rule, RuleKind, Severity
-from tests.alerts.test_alerting import observation, threshold
+from tests.alerts.test_alerting import observation, open_alert, threshold
 from tests.support.fakes import START
 
-OPENED = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=START, opened_run_id=0)
+OPENED = open_alert(AlertState.FIRING, Severity.CRITICAL, opened_at=START, opened_run_id=0)
 PLANS = st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(1, 4)).map(
     lambda told: threshold(bad=told[0], of=told[0] + told[1], close=told[2])
 )

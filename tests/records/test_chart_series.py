@@ -276,9 +276,9 @@ def test_scores_of_relevant_and_other_hits_are_counted_in_bins_that_hold_all_of_
     assert (len(found["edges"]), found["edges"][0], found["edges"][-1]) == (21, 0.89, 0.9)
     drawn = quality_charts.histogram(section)
     assert drawn is not None
-    assert {bar.kind for bar in drawn.bars} == {"relevant", "other"}
-    assert all(0 <= bar.x <= bar.x + bar.width <= quality_charts.WIDTH for bar in drawn.bars)
-    assert max(bar.height for bar in drawn.bars) == quality_charts.HEIGHT
+    assert {bar["kind"] for bar in drawn["bars"]} == {"relevant", "other"}
+    assert all(0 <= bar["x"] <= bar["x"] + bar["width"] <= quality_charts.WIDTH for bar in drawn["bars"])
+    assert max(bar["height"] for bar in drawn["bars"]) == quality_charts.HEIGHT
 
 
 def test_what_has_no_distribution_has_no_picture(alone: World) -> None:
@@ -288,8 +288,8 @@ def test_what_has_no_distribution_has_no_picture(alone: World) -> None:
     assert quality_charts.histogram(sections["precision"]) is None
     depths = quality_charts.depths(sections["recall"])
     assert depths is not None
-    assert depths.depths == ["1", "3", "5", "10"]
-    assert [(name, count) for name, count, _ in depths.rows] == [
+    assert depths["depths"] == ["1", "3", "5", "10"]
+    assert [(name, count) for name, count, _ in depths["rows"]] == [
         ("all canaries", 3),
         ("procedural", 1),
         ("simple_factual", 2),

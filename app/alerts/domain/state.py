@@ -77,16 +77,45 @@ class Observation:
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAlert:
-    """The stored state of an unresolved alert."""
+class Suppression(StrEnum):
+    """Why a change of an alert has no notification of its own."""
 
-    state: AlertState
+    SILENCED = "silenced"
+    INCIDENT_OPEN = "incident_open"
+    """Its incident was open already, and the change does not justify another message."""
+    RECENT_UPDATE = "recent_update"
+    """The incident was updated within the hour; the next notification carries it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """An unresolved alert of the check as it is stored or after a decision, or one just resolved."""
+
+    alert_id: int
+    rule: str
+    kind: RuleKind
     severity: Severity
+    state: AlertState
     opened_at: datetime | None = None
     """None while pending."""
     opened_run_id: int | None = None
-    """The run that opened it; runs have ids in the order they were carried out."""
+    """The run that opened it, for a decision; runs have ids in the order they were carried out."""
+    change: TransitionType | None = None
+    """What just happened to it, None = no change."""
+    transition_id: int | None = None
+    """The transition of that."""
+    suppression: Suppression | None = None
+    """Why its newest notification was not sent, by the transition's row."""
+    acknowledged: bool = False
+    silence: str | None = None
+    """The slug of the silence that matches it now."""
+    incident_id: int | None = None
+    """The incident it entered."""
+
+    @property
+    def is_notifiable(self) -> bool:
+        """Whether it fires and is not silenced."""
+        return self.state is AlertState.FIRING and self.silence is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +133,7 @@ class Decision:
     at: datetime
 
 
-def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, now: datetime) -> Decision:
+def decide(rule: Rule, window: Sequence[Observation], alert: Member | None, now: datetime) -> Decision:
     """Return the new state of a rule's alert after a run has ended.
 
     `window`: ended runs of the check, oldest first, all judged by the rule as it is now, the run that just ended
@@ -151,7 +180,7 @@ def first_bad_run(window: Sequence[Observation], run_id: int) -> tuple[int, bool
     return (in_a_row[-1].run_id if in_a_row else run_id), len(in_a_row) < len(earlier)
 
 
-def good_runs(alert: OpenAlert, window: Sequence[Observation]) -> int:
+def good_runs(alert: Member, window: Sequence[Observation]) -> int:
     """Return the number of good runs in a row at the end of the window, since the alert opened."""
     measured = [one.condition for one in _runs_after_opening(alert, window) if one.condition.measured]
     return sum(1 for _ in takewhile(lambda one: one.good_beyond_margin, reversed(measured)))
@@ -162,7 +191,7 @@ def window_length(rule: Rule) -> int:
     return max(rule.open_of, rule.close)
 
 
-def retire(alert: OpenAlert, why: Retirement, now: datetime) -> Decision:
+def retire(alert: Member, why: Retirement, now: datetime) -> Decision:
     """Return resolved, for an alert whose rule or check is gone; `ok` for one that is only pending."""
     opened = alert.state in OPEN
     return Decision(
@@ -214,7 +243,7 @@ def no_data_expected(schedule: Schedule, last_completed: datetime | None, create
     return Overdue(since=since, deadline=deadline, ever=last_completed is not None)
 
 
-def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: datetime) -> Decision:
+def decide_no_data(overdue: Overdue | None, alert: Member | None, now: datetime) -> Decision:
     """Return the new state of the `no_data` alert at a tick, or (with None) when a run completes.
 
     It opens at once and resolves at once: the two scheduled instants are its window, so N of M does not apply.
@@ -265,7 +294,7 @@ def _decide_unopened(
     return AlertState.FIRING, worst, (TransitionType.OPENED,), why
 
 
-def _decide_open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severity | None, good: int) -> _Step:
+def _decide_open(rule: Rule, alert: Member, current: Condition | None, worst: Severity | None, good: int) -> _Step:
     if current is None:
         return alert.state, alert.severity, (), f"this run changes nothing, the alert is {alert.state}"
     if current.severity is not None:
@@ -292,7 +321,7 @@ def _worst_reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
     return Severity.WARNING if at_once or bad >= rule.open_bad else None
 
 
-def _runs_after_opening(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observation]:
+def _runs_after_opening(alert: Member, window: Sequence[Observation]) -> Sequence[Observation]:
     """Return the runs after the one that opened the alert, by id: the clocks of replicas may differ."""
     if alert.opened_run_id is not None:
         return [one for one in window if one.run_id > alert.opened_run_id]
@@ -400,16 +429,6 @@ def dedupe_keys(check: str, incident_class: IncidentClass) -> tuple[str, str]:
     return key, f"{key}/2"
 
 
-class Suppression(StrEnum):
-    """Why a change of an alert has no notification of its own."""
-
-    SILENCED = "silenced"
-    INCIDENT_OPEN = "incident_open"
-    """Its incident was open already, and the change does not justify another message."""
-    RECENT_UPDATE = "recent_update"
-    """The incident was updated within the hour; the next notification carries it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastDelivery:
     """A delivery written for an incident before."""
@@ -421,33 +440,6 @@ class PastDelivery:
     attempts: int
     """Attempts begun: one under way counts, the receiver may have taken it."""
     written_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """An unresolved alert of the check after a decision, or one just resolved."""
-
-    alert_id: int
-    rule: str
-    kind: RuleKind
-    severity: Severity
-    state: AlertState
-    change: TransitionType | None = None
-    """What just happened to it, None = no change."""
-    transition_id: int | None = None
-    """The transition of that."""
-    suppression: Suppression | None = None
-    """Why its newest notification was not sent, by the transition's row."""
-    acknowledged: bool = False
-    silence: str | None = None
-    """The slug of the silence that matches it now."""
-    incident_id: int | None = None
-    """The incident it entered."""
-
-    @property
-    def is_notifiable(self) -> bool:
-        """Whether it fires and is not silenced."""
-        return self.state is AlertState.FIRING and self.silence is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,9 +492,7 @@ class Outlook:
     good_runs_to_close: int | None = None
 
 
-def outlook(
-    rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, unmeasured: Sequence[str] = ()
-) -> Outlook:
+def outlook(rule: Rule, window: Sequence[Observation], alert: Member | None, unmeasured: Sequence[str] = ()) -> Outlook:
     """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`.
 
     `unmeasured`: keys of the canaries, degraded when it opened, that the newest run did not measure: no run that leaves
@@ -542,7 +532,7 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     )
 
 
-def _closing(rule: Rule, window: Sequence[Observation], alert: OpenAlert) -> Outlook:
+def _closing(rule: Rule, window: Sequence[Observation], alert: Member) -> Outlook:
     if rule.kind is RuleKind.NO_DATA:
         return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
     if rule.kind is RuleKind.REGRESSION:

@@ -20,8 +20,8 @@ from app.alerts.domain.state import (
     TRIGGERS,
     AlertState,
     Decision,
+    Member,
     Observation,
-    OpenAlert,
     Overdue,
     Suppression,
     TransitionType,
@@ -36,7 +36,7 @@ from app.alerts.service import views as alert_views
 from app.alerts.service.evidence import explain, list_changed
 from app.alerts.service.facts import with_confirmed
 from app.alerts.service.notifications import load_context, member_of
-from app.alerts.service.transitions import TransitionEvidence, as_open, scope_of
+from app.alerts.service.transitions import TransitionEvidence, scope_of
 from app.alerts.service.views import Links, explained_by_alert, filled_links, recovery_summary, standing_facts
 from app.alerts.silences import service as silencing
 from app.alerts.silences.domain import Silence, SilenceOutlook, active_until, matches, next_change
@@ -60,6 +60,7 @@ from app.scoring.measures import Measure, mean_name
 
 UNKNOWN: Final = "unknown"
 """The state of a rule that was never measured on a run."""
+_NO_ALERT: Final = dict.fromkeys(("severity", "opened_at", "acknowledged_at", "acknowledged_by"))
 _SUPPRESSED: Final = "A silence suppresses it; what still fires at its end is notified then."
 
 
@@ -122,19 +123,20 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
         rules = with_confirmed(connection, document, rules_in_force(document.rules))
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         facts = rule_facts.load_facts(connection, check.id, rules, unresolved=rows.keys())
-        in_progress = {row.id: member_of(row) for row in rows.values()}
+        opened_by = alerts.opening_runs(connection, [row.id for row in rows.values()])
+        in_progress = {row.id: member_of(row, opened_by.get(row.id)) for row in rows.values()}
         context = load_context(connection, check, in_progress, now=now, hold=False)
-        opened_by = alerts.opening_runs(connection, list(in_progress))
+        newest = facts.newest
         silences = silencing.in_force(connection)
-        evidence = TransitionEvidence(connection, check, facts.newest.id if facts.newest is not None else None)
+        evidence = TransitionEvidence(connection, check, newest.id if newest is not None else None)
         rules_explained: list[RuleExplanation] = []
         for rule in rules:
             row = rows.get(rule.key)
-            opening = opened_by.get(row.id) if row is not None else None
-            alert = as_open(row, opening) if row is not None else None
+            alert = in_progress[row.id] if row is not None else None
             is_open = alert is not None and alert.state in OPEN
+            opening = alert.opened_run_id if alert is not None and is_open else None
             window = facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
-            unmeasured = evidence.awaited(rule, opening if is_open else None, facts.newest)
+            unmeasured = evidence.awaited(rule, opening, newest)
             overdue = _deadline(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
             ahead = outlook(rule, window, alert, unmeasured)
             decision = _decide(rule, window, overdue, alert, now)
@@ -143,43 +145,36 @@ def explain_rules(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
             is_silenced = row is not None and is_open and context.member(row.id).silence is not None
             due = context.reminder_due(row.id) if row is not None and is_open and not is_silenced else None
             rules_explained.append(
-                {
-                    "rule": rule.key,
-                    "kind": rule.kind,
-                    "scope": scope_of(rule),
+                shapes.view_of(
+                    RuleExplanation,
+                    ahead,
+                    _NO_ALERT if row is None else row,
+                    rule=rule.key,
+                    kind=rule.kind,
+                    scope=scope_of(rule),
                     # Unknown, never ok, where it has no data.
-                    "state": alert.state if alert is not None else AlertState.OK if has_data else UNKNOWN,
-                    "severity": alert.severity if alert is not None else None,
-                    "alert_id": str(row.id) if row is not None else None,
-                    "incident_id": str(row.incident_id) if row is not None and row.incident_id is not None else None,
-                    "opened_at": shapes.time_text(row.opened_at) if row is not None else None,
-                    "acknowledged_at": shapes.time_text(row.acknowledged_at) if row is not None else None,
-                    "acknowledged_by": row.acknowledged_by if row is not None else None,
-                    "reason": row.reason
+                    state=alert.state if alert is not None else AlertState.OK if has_data else UNKNOWN,
+                    alert_id=shapes.id_text(None if row is None else row.id),
+                    incident_id=shapes.id_text(None if row is None else row.incident_id),
+                    reason=row.reason
                     if row is not None
                     else decision.reason
                     if decision is not None
                     else _reason_without_runs(rule, has_data=has_data),
-                    "evidence": alert_views.evidence(decision.evidence if decision is not None else {}),
-                    "to_open": ahead.to_open,
-                    "to_close": ahead.to_close,
-                    "bad_runs_to_open": ahead.bad_runs_to_open,
-                    "good_runs_to_close": ahead.good_runs_to_close,
-                    "unmeasured": unmeasured,
-                    "deadline": shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
-                    "held_back": str(Suppression.SILENCED) if is_silenced else None,
-                    "held_back_reason": _SUPPRESSED if is_silenced else None,
-                    "silences": _matching(silences, check, rule, severity, now),
-                    "next_reminder_at": shapes.time_text(due),
-                }
+                    evidence=alert_views.evidence(decision.evidence if decision is not None else {}),
+                    unmeasured=unmeasured,
+                    deadline=shapes.time_text(overdue.deadline) if overdue is not None and ahead.to_open else None,
+                    held_back=str(Suppression.SILENCED) if is_silenced else None,
+                    held_back_reason=_SUPPRESSED if is_silenced else None,
+                    silences=_matching(silences, check, rule, severity, now),
+                    next_reminder_at=shapes.time_text(due),
+                )
             )
         return {
             "check": slug,
             "enabled": document.enabled,
-            "newest_run": str(facts.newest.id) if facts.newest is not None else None,
-            "verdict": Verdict(facts.newest.verdict)
-            if facts.newest is not None and facts.newest.verdict is not None
-            else None,
+            "newest_run": None if newest is None else str(newest.id),
+            "verdict": Verdict(newest.verdict) if newest is not None and newest.verdict is not None else None,
             "rules": rules_explained,
             "disabled_rules": [str(rule.key) for rule in document.rules if not rule.enabled],
             "hooks": [
@@ -197,7 +192,7 @@ def _deadline(connection: Connection, check: Definition, now: datetime) -> Overd
 
 
 def _decide(
-    rule: Rule, window: Sequence[Observation], overdue: Overdue | None, alert: OpenAlert | None, now: datetime
+    rule: Rule, window: Sequence[Observation], overdue: Overdue | None, alert: Member | None, now: datetime
 ) -> Decision | None:
     """Decision as after the newest run; None where there is no run yet."""
     if overdue is not None:
@@ -430,7 +425,7 @@ def latency_curve(
         ],
         bounds=bounds,
         baseline=baseline,
-        first_run=None if row.first_run is None else str(row.first_run),
+        first_run=shapes.id_text(row.first_run),
     )
 
 

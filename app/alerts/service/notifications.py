@@ -42,14 +42,16 @@ NEWS_PREFIX = "alert."
 _NO_RECIPIENTS = Recipients(hooks=())
 
 
-def member_of(row: AlertRow) -> Member:
-    """Return the alert of a row, without a change."""
+def member_of(row: AlertRow, opened_run_id: int | None = None) -> Member:
+    """Return the alert of a row, without a change; `opened_run_id`: the run that opened it, for a decision."""
     return Member(
         alert_id=row.id,
         rule=row.rule_key,
         kind=RuleKind(row.kind),
         severity=Severity(row.severity),
         state=AlertState(row.state),
+        opened_at=from_us(row.opened_at) if row.opened_at is not None else None,
+        opened_run_id=opened_run_id,
         acknowledged=row.acknowledged_at is not None,
         incident_id=row.incident_id,
     )

@@ -19,7 +19,6 @@ from app.alerts.domain.state import (
     AlertState,
     Decision,
     Member,
-    OpenAlert,
     Overdue,
     Retirement,
     TransitionType,
@@ -211,9 +210,9 @@ class _Evaluation:
         self._in_progress = {row.id: member_of(row) for row in self.rows.values()}
         self._evidence = TransitionEvidence(connection, check, run_id)
 
-    def as_open(self, alert: AlertRow | None) -> OpenAlert | None:
+    def as_open(self, alert: AlertRow | None) -> Member | None:
         """Input of a decision about an alert."""
-        return as_open(alert, self._opening_runs.get(alert.id)) if alert is not None else None
+        return member_of(alert, self._opening_runs.get(alert.id)) if alert is not None else None
 
     def without_unmeasured(self, rule: Rule, decision: Decision, run: RunRow | None) -> Decision:
         """Return a decision that resolves nothing while a canary, degraded when the alert opened, is not measured."""
@@ -392,16 +391,6 @@ def _retirement_of(check: Definition) -> Retirement | None:
 
 def _rules(check: Definition) -> tuple[Rule, ...]:
     return rules_in_force(CheckDocument.model_validate(check.body).rules)
-
-
-def as_open(row: AlertRow, opened_run_id: int | None) -> OpenAlert:
-    """Input of a decision about an alert, with the run that opened it."""
-    return OpenAlert(
-        state=AlertState(row.state),
-        severity=Severity(row.severity),
-        opened_at=from_us(row.opened_at) if row.opened_at is not None else None,
-        opened_run_id=opened_run_id,
-    )
 
 
 def scope_of(rule: Rule) -> str:

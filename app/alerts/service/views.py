@@ -26,10 +26,10 @@ from app.alerts.service.evidence import Explanation, explain_all, facts_of, run_
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
 from app.base.db.engine import Connection, Store
 from app.base.errors import NotFoundError
-from app.base.values import DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step
+from app.base.values import DeliveryState, Outcome, Percentile, Reason, Severity, Step
 from app.catalog import store as catalog
 from app.hooks import store as outbox
-from app.hooks.domain import AlertDetail, DeliveryView, NoticeLinks
+from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
 from app.records import documents as shapes
 from app.records.store import results
@@ -165,37 +165,20 @@ def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> AlertView:
 
 
 def _fields(row: AlertRow) -> AlertFields:
-    return {
-        "id": str(row.id),
-        "check": row.check,
-        "rule": row.rule_key,
-        "kind": RuleKind(row.kind),
-        "scope": row.scope,
-        "severity": Severity(row.severity),
-        "state": AlertState(row.state),
-        "opened_at": shapes.time_text(row.opened_at),
-        "resolved_at": shapes.time_text(row.resolved_at),
-        "acknowledged_at": shapes.time_text(row.acknowledged_at),
-        "acknowledged_by": row.acknowledged_by,
-        "reason": row.reason,
-        "evidence": evidence(row.evidence),
-        "since_run": str(row.first_run) if row.first_run is not None else None,
-        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
-        "dedupe_key": row.dedupe_key,
-    }
+    return shapes.view_of(
+        AlertFields,
+        row,
+        id=str(row.id),
+        rule=row.rule_key,
+        evidence=evidence(row.evidence),
+        since_run=shapes.id_text(row.first_run),
+        incident_id=shapes.id_text(row.incident_id),
+    )
 
 
 def _transition(change: TransitionRow) -> TransitionView:
-    return {
-        "at": shapes.time_text(change.at),
-        "type": TransitionType(change.type),
-        "severity": Severity(change.severity),
-        "reason": change.reason,
-        "run_id": str(change.run_id) if change.run_id is not None else None,
-        "suppressed": change.suppressed,
-        "silence": change.silence,
-        "evidence": evidence(change.evidence),
-    }
+    run_id = shapes.id_text(change.run_id)
+    return shapes.view_of(TransitionView, change, run_id=run_id, evidence=evidence(change.evidence))
 
 
 _RUN_OF_A_WINDOW: Final[Mapping[str, None]] = {"baseline": None}
@@ -221,28 +204,16 @@ def _on_the_wire(name: str, value: Any) -> Any:
 
 
 def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> DeliveryView:
-    return {
-        "id": str(row.id),
-        "hook": row.hook,
-        "alert_id": str(row.alert_id) if row.alert_id is not None else None,
-        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
-        "type": row.type,
-        "state": DeliveryState(row.state),
-        "reason": row.reason,
-        "created_at": shapes.time_text(row.created_at),
-        "next_attempt_at": shapes.time_text(row.next_attempt_at) if row.state == "pending" else None,
-        "waits_for": str(behind) if behind is not None else None,
-        "attempts": [
-            {
-                "at": shapes.time_text(attempt.at),
-                "http_status": attempt.http_status,
-                "error": attempt.error,
-                "detail": attempt.detail,
-                "latency_seconds": shapes.number(attempt.latency_seconds),
-            }
-            for attempt in attempts
-        ],
-    }
+    return shapes.view_of(
+        DeliveryView,
+        row,
+        id=str(row.id),
+        alert_id=shapes.id_text(row.alert_id),
+        incident_id=shapes.id_text(row.incident_id),
+        next_attempt_at=shapes.time_text(row.next_attempt_at) if row.state == DeliveryState.PENDING else None,
+        waits_for=shapes.id_text(behind),
+        attempts=[shapes.view_of(AttemptView, attempt, rounding=True) for attempt in attempts],
+    )
 
 
 def _definition_id(connection: Connection, kind: str, slug: str | None) -> int | None:

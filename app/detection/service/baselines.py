@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from app.alerts.domain.rules import FirstRun
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import RuleKind, Severity, Verdict
+from app.base.values import RuleKind, Verdict
 from app.catalog import store as catalog
 from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_yardstick
@@ -34,7 +34,6 @@ from app.detection.domain.views import (
     BaselineChoice,
     BaselineView,
     DetectorView,
-    DriftKind,
     EvidencePoint,
     EvidenceSeries,
     HabitRefusal,
@@ -193,7 +192,7 @@ def _choice(choice: ChoiceRow) -> BaselineChoice:
         BaselineChoice,
         choice,
         action=Action(choice.action),
-        run=None if choice.run_id is None else str(choice.run_id),
+        run=shapes.id_text(choice.run_id),
         after_run=str(choice.after_run) if choice.after_run else None,
     )
 
@@ -234,26 +233,27 @@ def _warm_up(row: DetectorRow | None, detection: DetectionRow | None, waits: str
 
 
 def _detector(row: DetectorRow, detection: DetectionRow | None) -> DetectorView:
-    body: StoredReading = {} if detection is None else detection.body
-    drift, severity = body.get("drift"), body.get("severity")
-    return DetectorView(
+    return shapes.view_of(
+        DetectorView,
+        {} if detection is None else detection.body,
+        _UNSEEN if detection is None else detection,
+        _UNSAID,
         run=str(row.run_id),
         evidence=None if detection is None else shapes.number(detection.evidence),
-        scopes=body.get("scopes", {}),
         threshold=1 / Settings().alpha,
-        open=detection is not None and detection.open,
-        since_run=None if detection is None or detection.since_run is None else str(detection.since_run),
-        severity=None if severity is None else Severity(severity),
-        reason=body.get("reason"),
-        lost=None if detection is None else detection.lost,
-        worse=None if detection is None else detection.worse,
-        usual=body.get("usual"),
-        unknown=body.get("unknown", 0),
-        groups=body.get("groups", []),
-        culprits=body.get("culprits") or {"total": 0, "named": []},
-        drift=None if drift is None else {**drift, "kind": DriftKind(drift["kind"])},
-        habit=body.get("habit"),
+        since_run=shapes.id_text(None if detection is None else detection.since_run),
     )
+
+
+_UNSEEN: Final[Mapping[str, Any]] = {"open": False, "lost": None, "worse": None}
+_UNSAID: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("severity", "reason", "usual", "drift", "habit")),
+    "scopes": {},
+    "unknown": 0,
+    "groups": (),
+    "culprits": {"total": 0, "named": []},
+}
+"""What is empty is not stored."""
 
 
 Floats = NDArray[np.float64]
@@ -350,8 +350,7 @@ def refuse(store: Store, slug: str, habit_id: str, *, by: str, note: str | None,
         known = () if row is None else Detector.habits_of(row.body).known
         if row is None or habit_id not in {habit.id for habit in known}:
             raise NotFoundError(f"check '{slug}' has no habit '{habit_id[:40]}'")
-        newest = results.newest_ended(connection, check.id)
-        after_run = newest.id if newest is not None else row.run_id
+        after_run = _newest_run(connection, check.id) or row.run_id
         refusal = RefusalRow(habit=habit_id, after_run=after_run, at=to_us(now), by=by, note=note)
         rows.refuse(connection, check.id, refusal)
 
