@@ -29,7 +29,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "work": ("app.commands", "Run a worker without the API and pages; any number may share one PostgreSQL database."),
     "demo": ("app.commands", "Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."),
     "check": ("app.runs.commands.gate", "Run every canary once and judge the answers, without a server or a database."),
-    "validate": ("app.definitions.commands.validation", "List all errors in canary files, each with file and line."),
+    "validate": ("app.definitions.commands.canary_files", "List all errors in canary files, each with file and line."),
     "diff": ("app.definitions.commands.resources", "Show what `apply` would change."),
     "apply": (
         "app.definitions.commands.resources",
@@ -44,7 +44,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Migrate the database to this release's schema; on SQLite `serve` does it at start.",
     ),
     "import": (
-        "app.definitions.commands.imports",
+        "app.definitions.commands.resources",
         "Import a suite from another tool's queries and judgments, all of it or nothing.",
     ),
     "replay": (
@@ -73,11 +73,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "try": ("app.retrievers.commands", "Send a retriever one query and show request, raw answer and mapped hits."),
     "keys": ("app.operation.commands", "Create, list and revoke API keys."),
-    "secrets": ("app.definitions.commands.secrets", "Change the key of stored secrets."),
+    "secrets": ("app.definitions.commands.resources", "Change the key of stored secrets."),
 }
 """The module that has a command, and the first sentence of its help; in the order of the help."""
-_GROUPS: Final = ("keys", "secrets")
-"""Commands with commands of their own."""
+_GROUPS: Final = ("keys",)
+"""Commands with commands of their own and a module of theirs alone."""
 
 
 class LazyCommands(Commands):

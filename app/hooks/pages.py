@@ -34,7 +34,7 @@ from app.base.web.forms import (
 )
 from app.base.web.rendering import render
 from app.base.web.signing_in import safe_path
-from app.catalog.documents.secret_fields import secret_names
+from app.catalog.documents.documents import secret_names
 from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.definitions.api import only_reads, wake

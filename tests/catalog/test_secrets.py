@@ -21,7 +21,7 @@ from app.base.errors import ConfigurationError, InvalidInputError
 from app.base.vault import Vault
 from app.catalog.documents.canary_export import canary_file_schema, exported_secrets, write_canary_file
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.secret_fields import (
+from app.catalog.documents.documents import (
     content_hash,
     join_secrets,
     public_json,

@@ -18,7 +18,7 @@ from app.base.texts import REQUEST_LIMITS, JsonLimits, excess_of
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.secret_fields import content_hash
+from app.catalog.documents.documents import content_hash
 from app.catalog.exchange import FORMATS
 from app.catalog.exchange.suite_builder import Limits, SuiteBuilder
 from app.catalog.service import suites

@@ -19,8 +19,7 @@ from app.base.db.rows import metadata
 from app.base.errors import ConfigurationError, StoreUnavailableError
 from app.base.values import Outcome
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import content_hash
+from app.catalog.documents.documents import CheckDocument, content_hash
 from app.catalog.service.references import FILE
 from app.catalog.store import Content
 from tests.conftest import Databases

@@ -65,8 +65,7 @@ from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
 from app.base.values import Canary, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog import store as catalog
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import join_secrets
+from app.catalog.documents.documents import CheckDocument, join_secrets
 from app.catalog.service.references import find_check, find_run
 from app.catalog.service.snapshots import load_inputs
 from app.records.documents import view_of

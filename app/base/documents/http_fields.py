@@ -1,6 +1,6 @@
 """Who we are to an endpoint, as users write it: headers, the kinds of `auth`, and `tls`.
 
-Proving it is done by `retrievers.client.credentials`; that no secret is shown, by `catalog.documents.secret_fields`.
+Proving it is done by `retrievers.client.credentials`; that no secret is shown, by `catalog.documents.documents`.
 """
 
 import re

@@ -35,8 +35,7 @@ from app.base.documents.texts import in_blocks
 from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import header_places, key_places
+from app.catalog.documents.documents import CheckDocument, header_places, key_places
 from app.hooks.documents import HOOK_TEXTS, HookDocument
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.scoring.suites import coverage_note, reach

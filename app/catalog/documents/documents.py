@@ -1,13 +1,20 @@
 """The document of a check; and all kinds of documents by name, with stored bodies read back into them.
 
-A body that an older release wrote is completed by the defaults of newer fields.
+A body that an older release wrote is completed by the defaults of newer fields. Below: the secrets of documents, which
+the store encrypts, apart from their public part. They are, depending on its kind, the secret, URL, routing key or
+password of a hook; and for a judge, a retriever and each of its endpoints the values of headers, the credentials of
+`auth` and the private key of `tls`.
 """
 
+import copy
+import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
@@ -19,6 +26,7 @@ from app.base.documents.fields import (
     Document,
     Flag,
     Number,
+    Place,
     RemindAfter,
     ReportScheduleDocument,
     ScheduleDocument,
@@ -31,14 +39,15 @@ from app.base.documents.fields import (
     field_error,
     field_errors,
 )
+from app.base.documents.http_fields import AUTH_SECRETS, TLS_TEXTS, origin_of
 from app.base.values import GROUNDING, JUDGED
 from app.catalog.documents.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
-from app.catalog.documents.secret_fields import split_secrets, with_placeholders
 from app.catalog.domain import USE_REASONS, MeasureGuide, Use, measure_guide
-from app.hooks.documents import HookDocument
-from app.hooks.domain import TAKES_NO_REPORT
+from app.hooks.documents import HOOK_SECRETS, PAGERDUTY_URL, HookDocument
+from app.hooks.domain import TAKES_NO_REPORT, HookKind
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Scorer
+from app.retrievers.presets import PRESETS
 from app.scoring.evaluation import Yardstick
 from app.scoring.measures import CUTOFFS
 from app.scoring.suites import SuiteFloors
@@ -274,3 +283,229 @@ def _complete_canary(body: dict[str, Any]) -> dict[str, Any]:
         if not all(chunk.keys() >= defaults.keys() for chunk in whole[name]):
             whole[name] = [{**defaults, **chunk} for chunk in whole[name]]
     return whole
+
+
+ENDPOINTS = ("", "embedding", "scorer", "answer")
+"""The endpoints of a retriever that may have secrets; "" is the retriever itself."""
+
+_PLACEHOLDERS = {
+    "secret": "whsec_" + 32 * "A",
+    "url": "https://hidden.invalid/",
+    "routing_key": 32 * "0",
+    "tls.key": "-----BEGIN PRIVATE KEY-----\nhidden\n-----END PRIVATE KEY-----\n",
+}
+"""Valid placeholders for secrets with a required form."""
+
+
+def split_secrets(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return (public JSON with null for every secret, secrets by name).
+
+    A name is the dotted path of the secret: `secret`, `request.headers.NAME`, `embedding.auth.token`. An unset optional
+    secret of a retriever or judge has no key, so null always stands for a secret. Header values of the preset are no
+    secrets. `join_secrets` is the inverse.
+    """
+    public = document.data()
+    secrets: dict[str, str] = {}
+    for mapping, key, name in list(_secrets_in(public)):
+        if mapping[key] is not None:
+            secrets[name] = mapping[key]
+            mapping[key] = None
+        elif isinstance(document, RetrieverDocument | JudgeDocument):
+            del mapping[key]
+    return public, secrets
+
+
+def secret_names(public: Mapping[str, Any]) -> list[str]:
+    """Return the names of the secrets that are null in a JSON, which need not be valid; see `join_secrets`.
+
+    In stored or shown JSON these are the secrets that are set, except for a hook, whose secret may not be set.
+    """
+    return [name for mapping, key, name in _secrets_in(public) if mapping[key] is None]
+
+
+def short_name(secret: str) -> str:
+    """Return the display name of a secret: for a header's value, the header's name."""
+    return re.sub(r"^(request\.)?(embedding\.|scorer\.|answer\.)?headers\.", r"\2", secret)
+
+
+def with_placeholders(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
+    """Return a stored JSON as a valid document with placeholders for its secrets; `secrets_set`: it has any."""
+    return join_secrets(public, {name: _placeholder(name) for name in secret_names(public) if secrets_set})
+
+
+def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON with its nulls filled from `secrets`: null means "unchanged", an absent key means "none".
+
+    So it reads back what was stored, and an API client can send what it received. `secrets_set` is dropped. The input
+    need not be valid yet, and is not changed.
+    """
+    whole = copy.deepcopy({key: value for key, value in public.items() if key != "secrets_set"})
+    for mapping, key, name in list(_secrets_in(whole)):
+        if mapping[key] is None and name in secrets:
+            mapping[key] = secrets[name]
+    return whole
+
+
+def replaced_secrets(whole: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON of a document with every secret that is set replaced by the text under its name."""
+    replaced = copy.deepcopy(dict(whole))
+    for mapping, key, name in list(_secrets_in(replaced)):
+        if mapping[key] is not None:
+            mapping[key] = texts[name]
+    return replaced
+
+
+def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
+    """Return the JSON of responses: the public part and, where a document can have secrets, the names of those set."""
+    if _hook_secret(public) is None and "auth" not in public:
+        return dict(public)
+    return {**public, "secrets_set": sorted(secret_names(public)) if secrets_set else []}
+
+
+def masked_address(url: str) -> str:
+    """Return an address without user name, password, path and query, which may be secret."""
+    parts = urlsplit(url)
+    path = "/…" if parts.path.strip("/") else parts.path
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}{'?…' if parts.query else ''}"
+
+
+def hook_for_readers(public: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a hook for users who may not define hooks.
+
+    Many webhook receivers authenticate by an unguessable path: then the whole address is a password.
+    """
+    if public.get("kind") != HookKind.WEBHOOK or not isinstance(public.get("url"), str):
+        return dict(public)
+    return {**public, "url": masked_address(public["url"])}
+
+
+def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
+    """Return where a secret of the valid JSON of a retriever, a judge or a hook is sent to: scheme, host and port.
+
+    A client secret is sent to the token endpoint, and the token to the retriever's; the key within `auth` is for the
+    token endpoint alone. A signing secret is sent nowhere,
+    and a secret URL is its own destination.
+    """
+    if "kind" in public:
+        return _destinations_of_hook(public, secret)
+    name = secret.partition(".")[0]
+    endpoint = public[name] if name in ENDPOINTS else public
+    urls = [endpoint["url"]]
+    if _is_endpoint_path(secret, "auth.client_secret"):
+        urls.append(endpoint["auth"]["token_url"])
+    elif _is_endpoint_path(secret, "auth.tls.key"):
+        urls = [endpoint["auth"]["token_url"]]
+    return frozenset(map(origin_of, urls))
+
+
+def _destinations_of_hook(hook: Mapping[str, Any], secret: str) -> frozenset[str]:
+    if secret in ("secret", "url"):
+        return frozenset()
+    if "host" in hook:
+        return frozenset({f"{hook['tls']}://{hook['host']}:{hook['port']}".lower()})
+    return frozenset({origin_of(hook["url"] or PAGERDUTY_URL)})
+
+
+def key_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place, tuple[str, ...]]]:
+    """Yield (mapping, place, keys with a `*_file` twin) of a retriever's raw `auth` and `tls`, which may be invalid.
+
+    The `tls` of a token endpoint stands within `auth`.
+    """
+    for endpoint, place in _endpoints(retriever):
+        auth, tls = endpoint.get("auth"), endpoint.get("tls")
+        if isinstance(auth, dict):
+            yield auth, (*place, "auth"), AUTH_SECRETS
+            if isinstance(auth.get("tls"), dict):
+                yield auth["tls"], (*place, "auth", "tls"), TLS_TEXTS
+        if isinstance(tls, dict):
+            yield tls, (*place, "tls"), TLS_TEXTS
+
+
+def header_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place]]:
+    """Yield the raw mappings of a retriever that may have `headers`, with their places; they may be invalid."""
+    for endpoint, place in _endpoints(retriever):
+        holder = endpoint if place else endpoint.get("request")
+        if isinstance(holder, dict):
+            yield holder, place or ("request",)
+
+
+def _endpoints(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place]]:
+    for name in ENDPOINTS:
+        endpoint = retriever.get(name) if name and isinstance(retriever, dict) else retriever
+        if isinstance(endpoint, dict):
+            yield endpoint, (name,) if name else ()
+
+
+def _secrets_in(whole: Any) -> Iterator[tuple[dict[Any, Any], str, str]]:
+    """Yield (mapping, key, name) of every secret in a JSON, also null ones."""
+    if not isinstance(whole, dict):
+        return
+    hook_secret = _hook_secret(whole)
+    if hook_secret is not None and hook_secret in whole:
+        yield whole, hook_secret, hook_secret
+    for holder, place in header_places(whole):
+        headers = holder.get("headers")
+        if not isinstance(headers, dict):
+            continue
+        for header in headers:
+            if place != ("request",) or not _is_preset_header(whole, header, headers[header]):
+                yield headers, header, ".".join(map(str, (*place, "headers", header)))
+    for mapping, place, keys in key_places(whole):
+        for key in keys:
+            if key in mapping and (key == "key" or place[-1] == "auth"):
+                yield mapping, key, ".".join(map(str, (*place, key)))
+
+
+def _hook_secret(whole: Mapping[str, Any]) -> str | None:
+    """Return the name of the secret of a hook's JSON, which may be invalid; None for other kinds."""
+    return HOOK_SECRETS.get(str(whole.get("kind")), "secret" if "secret" in whole else None)
+
+
+def _is_preset_header(retriever: Mapping[str, Any], header: Any, value: Any) -> bool:
+    preset = PRESETS.get(str(retriever.get("preset")))
+    return preset is not None and value is not None and preset.request.get("headers", {}).get(header) == value
+
+
+def _placeholder(name: str) -> str:
+    is_tls_key = _is_endpoint_path(name, "tls.key") or _is_endpoint_path(name, "auth.tls.key")
+    return _PLACEHOLDERS.get("tls.key" if is_tls_key else name, "hidden")
+
+
+def _is_endpoint_path(name: str, path: str) -> bool:
+    return name in {f"{endpoint}.{path}".lstrip(".") for endpoint in ENDPOINTS}
+
+
+def config_hash(check: str, retriever: str) -> str:
+    """Return the hash of a run's configuration, 64 hex digits, from the content hashes of its check and retriever."""
+    return hashlib.sha256((check + retriever).encode()).hexdigest()
+
+
+def _restrict_to(outline: Any, whole: Any) -> Any:
+    """Return the part of a JSON value that its outline also has."""
+    if isinstance(outline, dict) and isinstance(whole, dict):
+        return {key: _restrict_to(inner, whole[key]) for key, inner in outline.items() if key in whole}
+    if isinstance(outline, list) and isinstance(whole, list) and len(outline) == len(whole):
+        return [_restrict_to(inner, one) for inner, one in zip(outline, whole, strict=True)]
+    return whole
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+def content_hash(document: Document) -> str:
+    """Return the SHA-256 (64 hex digits) of a document, independent of defaults and the order of keys and sets.
+
+    Secrets enter by name only, so that the public hash cannot confirm a guessed value; changes of values are detected
+    by comparing the secrets themselves.
+    """
+    # Without defaults: a new field in a later release must not change every hash.
+    public = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    secrets: dict[str, str] = {}
+    if not isinstance(document, CanaryDocument):  # there are thousands, without secrets
+        whole, secrets = split_secrets(document)
+        public = _restrict_to(public, whole)
+    for name in ("tags", "hooks"):
+        if isinstance(public.get(name), list):
+            public[name] = sorted(public[name])
+    meaning = _canonical([type(document).__name__, public, sorted(secrets)])
+    return hashlib.sha256(meaning.encode()).hexdigest()

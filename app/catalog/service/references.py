@@ -27,8 +27,14 @@ from app.base.texts import counted
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import content_hash, destinations, join_secrets, secret_names, split_secrets
+from app.catalog.documents.documents import (
+    CheckDocument,
+    content_hash,
+    destinations,
+    join_secrets,
+    secret_names,
+    split_secrets,
+)
 from app.catalog.service.snapshots import SuiteOvertakenError, load_suite_in_force
 from app.catalog.store import CanaryHead, CanaryRow, Content, Definition
 from app.hooks import store as outbox

@@ -20,8 +20,7 @@ from app.base.values import Canary
 from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import config_hash, join_secrets, with_placeholders
+from app.catalog.documents.documents import CheckDocument, config_hash, join_secrets, with_placeholders
 from app.catalog.domain import MeasureGuide, are_self_judged, is_own_pool, retriever_source, task_source
 from app.catalog.store import CanaryVersion, Definition, FrozenVersion
 from app.retrievers.documents.retrievers import RetrieverDocument

@@ -17,7 +17,7 @@ from app.base.values import MAX_GRADE, Canary, Category, Judgment, Segment
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, assign_keys, is_key, lacks_key, possible_keys
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.secret_fields import content_hash
+from app.catalog.documents.documents import content_hash
 from app.catalog.domain import CompositionView, CountedReach, SuiteReach
 from app.catalog.service.references import (
     API,

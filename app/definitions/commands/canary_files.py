@@ -1,19 +1,38 @@
-"""Reading canary files for commands, and showing what they define and would change."""
+"""`coalmine validate`, and how commands read canary files and show what they define and would change.
+
+Without the service and its database, which take seconds to load.
+"""
 
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.text import Text
 
+from app.base import terminal
+from app.base.commands import Paths, examples
 from app.base.documents.texts import canary_texts, plain, read_secret
 from app.base.errors import Problem
 from app.base.terminal import note, open_console
 from app.base.texts import counted
-from app.catalog.documents.canary_files import Documents, read_canary_files
-from app.catalog.documents.warnings import text_of
+from app.catalog.documents.canary_files import Documents, read_canary_files, silence_notes, suite_notes
+from app.catalog.documents.warnings import find_warnings, text_of
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(epilog=examples("coalmine validate canaries"))
+def validate(paths: Paths) -> None:
+    """List all errors in canary files, each with file and line."""
+    documents = read_files(paths, sends=False)
+    show_documents(documents)
+    warn(find_warnings(documents))
+    for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
+        terminal.note(f"Note: {plain(line)}.")
 
 
 def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False, sends: bool = True) -> Documents:

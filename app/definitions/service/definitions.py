@@ -24,8 +24,7 @@ from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_export import write_canary_file
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import join_secrets, secret_names, with_placeholders
+from app.catalog.documents.documents import CheckDocument, join_secrets, secret_names, with_placeholders
 from app.catalog.service.references import (
     API,
     definition_change,

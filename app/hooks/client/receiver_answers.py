@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from app.base.net.transfer import Failure, Response, retry_after_seconds
 from app.hooks.domain import Receipt
-from app.retrievers.client.messages import clean_message, message_of_body, quoted
+from app.retrievers.client.credentials import clean_message, message_of_body, quoted
 
 READ_BYTES = 4_096
 """Bytes of a response that are read."""

@@ -27,7 +27,7 @@ from app.hooks.client.apprise import send_apprise
 from app.hooks.client.mail import send_mail
 from app.hooks.client.receiver_answers import READ_BYTES, HookError, receipt_of, refusal_of_chat, stated_error
 from app.hooks.domain import Hook, HookKind, Message, Receipt
-from app.retrievers.client.messages import clean_message, masked
+from app.retrievers.client.credentials import clean_message, masked
 
 SECONDS: Final = 1.0
 """Longest wait for all names of a document together."""

@@ -24,7 +24,7 @@ from app.base.texts import LATENCY_NAMES
 from app.base.values import DeliveryState, RuleKind
 from app.base.vault import Vault
 from app.catalog import store as catalog
-from app.catalog.documents.secret_fields import join_secrets
+from app.catalog.documents.documents import join_secrets
 from app.catalog.store import Definition
 from app.hooks import store as outbox
 from app.hooks import store as replays

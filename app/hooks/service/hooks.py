@@ -16,7 +16,7 @@ from app.base.errors import ConflictError, NotFoundError
 from app.base.values import DeliveryState
 from app.base.vault import Vault
 from app.catalog import store as catalog
-from app.catalog.documents.secret_fields import hook_for_readers
+from app.catalog.documents.documents import hook_for_readers
 from app.catalog.service.references import require
 from app.catalog.store import Definition
 from app.hooks import store as outbox

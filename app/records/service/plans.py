@@ -17,8 +17,7 @@ from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import content_hash
+from app.catalog.documents.documents import CheckDocument, content_hash
 from app.catalog.service.snapshots import UnusableDefinitionError, freeze_suite, load_inputs
 from app.catalog.store import Definition
 from app.hooks.documents import HookDocument

@@ -21,7 +21,7 @@ from jmespath.visitor import TreeInterpreter
 
 from app.base.texts import excess_of_answer
 from app.base.values import Outcome
-from app.retrievers.client.messages import message_of, message_of_body, quoted
+from app.retrievers.client.credentials import message_of, message_of_body, quoted
 from app.retrievers.domain.retrievers import TOO_DEEP, ResponseMapping, find_problem
 
 

@@ -23,18 +23,28 @@ from app.base.net.transfer import NO_AUTH, Failure, NoAnswerError, Request, Requ
 from app.base.net.transport import exchange
 from app.base.texts import excess_of_answer
 from app.base.values import EMPTY, Answer, Exchange, Outcome, Step
-from app.retrievers.client.async_lanes import (
+from app.retrievers.client.credentials import (
+    CredentialError,
+    Keyring,
+    Redaction,
+    masked,
+    message_of_body,
+    quoted,
+    secret_headers,
+    without_secrets,
+)
+from app.retrievers.client.http import (
     RETRY_SECONDS,
+    SHOWN_CHARACTERS,
     Batch,
     Deliver,
     RefusedAnswer,
+    failed_answer,
     open_in_turn,
     query_in_lanes,
+    read_answer,
     run_in_background,
 )
-from app.retrievers.client.credentials import CredentialError, Keyring
-from app.retrievers.client.http import SHOWN_CHARACTERS, failed_answer, read_answer
-from app.retrievers.client.messages import Redaction, masked, message_of_body, quoted, secret_headers, without_secrets
 from app.retrievers.client.requests import Plan, Value, compile_retriever, request_headers
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 

@@ -22,7 +22,7 @@ from app.base.texts import ANSWER_LIMITS, counted
 from app.base.values import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
 from app.base.vault import Vault
 from app.catalog.documents.canary_documents import CanaryDocument
-from app.catalog.documents.secret_fields import join_secrets, secret_names
+from app.catalog.documents.documents import join_secrets, secret_names
 from app.catalog.service import references
 from app.catalog.service.references import load_definition, refuse_moving
 from app.records.documents import judgment_shape, time_text

@@ -25,8 +25,7 @@ from app.base.vault import Vault
 from app.catalog import store as catalog
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import Documents
-from app.catalog.documents.documents import CheckDocument
-from app.catalog.documents.secret_fields import config_hash, content_hash
+from app.catalog.documents.documents import CheckDocument, config_hash, content_hash
 from app.catalog.domain import are_self_judged, retriever_source
 from app.catalog.service.references import find_check, require
 from app.catalog.service.snapshots import build_inputs
