@@ -3,3 +3,4 @@
 from importlib.metadata import version
 
 __version__ = version("coalmine")
+USER_AGENT = f"coalmine/{__version__}"

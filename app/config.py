@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from app.base.addresses import Proxy, parse_allow, parse_direct
+from app.base.addresses import AddressPolicy, Proxy, hook_policy, parse_allow, parse_direct, retriever_policy
 from app.base.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
@@ -227,8 +227,17 @@ class Settings:
         return self.database.startswith("sqlite")
 
     @property
-    def http_proxy(self) -> Proxy | None:
-        """The proxy of retrievers and hooks, if any."""
+    def retriever_addresses(self) -> AddressPolicy:
+        """The addresses that retrievers may have, and what is asked beside them."""
+        return retriever_policy(parse_allow(self.retriever_allow) if self.retriever_allow else (), self._http_proxy)
+
+    @property
+    def hook_addresses(self) -> AddressPolicy:
+        """The addresses that hooks may reach, and the ping."""
+        return hook_policy(parse_allow(self.hook_allow) if self.hook_allow else (), self._http_proxy)
+
+    @property
+    def _http_proxy(self) -> Proxy | None:
         return None if self.proxy is None else Proxy(url=self.proxy, direct=parse_direct(self.no_proxy or ""))
 
     @property

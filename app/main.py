@@ -19,7 +19,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
-from app import __version__
+from app import USER_AGENT, __version__
 from app.base.addresses import LookUp
 from app.base.api import deps, keys
 from app.base.api.bodies import Gate, install_problems
@@ -35,14 +35,13 @@ from app.catalog.service.vault import open_vault
 from app.config import Settings
 from app.definitions.service import applying
 from app.diagnosis.service.diagnoses import OnDemand
-from app.hooks.client.webhook import addresses_of
+from app.hooks.client.webhook import Sender, addresses_of
 from app.hooks.domain import Send
 from app.hooks.service.hooks import notes_on_hooks
 from app.operation.api import ROUTERS, install_openapi, probes
 from app.operation.service import report_store
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine, untraced
-from app.probe_wiring import build_probe
 from app.records.service.plans import config_hash
 from app.reports import metrics
 from app.retrievers.client.probe import RetrieverProbe, read_pasted
@@ -54,10 +53,8 @@ from app.wiring import (
     build_answer_tools,
     build_links,
     build_ping,
-    build_sender,
     build_tracing,
     expect_secret_key,
-    hook_addresses,
     open_store,
 )
 
@@ -125,7 +122,7 @@ def create_app(service_: Service) -> FastAPI:
     if service_.worker is not None:
         service_.worker.call_when_ended(app.state.endings.notify)
     app.state.links = build_links(service_.settings)
-    app.state.hook_policy = hook_addresses(service_.settings)
+    app.state.hook_policy = service_.settings.hook_addresses
     app.state.look_up = service_.look_up
     install_problems(app)
     app.add_middleware(Compression)
@@ -224,7 +221,7 @@ def open_service(
     with suppress(StoreUnavailableError):
         exposition.snapshot.refresh(store)
     worker = None
-    own_probe = probe or build_probe(settings)
+    own_probe = probe or RetrieverProbe(settings.retriever_addresses, USER_AGENT)
     probe = share_limits(store, own_probe)
     if with_worker:
         engine = Engine(
@@ -234,7 +231,7 @@ def open_service(
             trace=untraced if tracing is None else tracing.run,
             embed=own_probe.embed if isinstance(own_probe, RetrieverProbe) else None,
             answers=build_answer_tools(own_probe),
-            send=send or build_sender(settings),
+            send=send or Sender(policy=settings.hook_addresses, user_agent=USER_AGENT),
             links=build_links(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
             retention_days=settings.retention_days,
@@ -276,9 +273,7 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
 
 
 def _log_unreachable_hooks(settings: Settings, applied: Documents) -> None:
-    for slug, warning in notes_on_hooks(
-        hook_addresses(settings), [hook.data() for hook in applied.hooks], addresses_of
-    ):
+    for slug, warning in notes_on_hooks(settings.hook_addresses, [hook.data() for hook in applied.hooks], addresses_of):
         logger.warning("hook_not_reachable", extra={"hook": slug, "detail": warning})
 
 

@@ -1,15 +1,15 @@
-"""Parts of a process, built from its settings: store, probe, sender, links, ping and tracing."""
+"""Parts of a process, built from its settings: store, judges, links, ping and tracing."""
 
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from app import USER_AGENT
 from app.alerts.service.views import Links
 from app.answers.client import AnswerCalls, JudgeCalls
 from app.answers.domain.judges import AskJudge
 from app.answers.service.answering import AnswerTools
-from app.base.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
 from app.base.api import deps
 from app.base.db.engine import Store
 from app.base.db.files import is_migrated, migrate
@@ -17,10 +17,8 @@ from app.base.errors import ConfigurationError
 from app.catalog.documents.documents import read_body
 from app.catalog.service.vault import require_key
 from app.config import Settings, read_trace_endpoint
-from app.hooks.client.webhook import Pinger, Sender
-from app.hooks.domain import Send
+from app.hooks.client.webhook import Pinger
 from app.hooks.service.deliveries import Ping
-from app.probe_wiring import USER_AGENT
 from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe
 
@@ -68,8 +66,7 @@ def create_database_file(settings: Settings) -> None:
 
 def build_judge_calls(settings: Settings) -> AskJudge:
     """Return what asks language models about texts."""
-    allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
-    return JudgeCalls(RetrieverProbe(retriever_policy(allow, settings.http_proxy), USER_AGENT).services)
+    return JudgeCalls(RetrieverProbe(settings.retriever_addresses, USER_AGENT).services)
 
 
 def build_answer_tools(probe: Probe) -> AnswerTools | None:
@@ -79,21 +76,11 @@ def build_answer_tools(probe: Probe) -> AnswerTools | None:
     return AnswerTools(ask_answers=AnswerCalls(probe.services), ask_judge=JudgeCalls(probe.services))
 
 
-def build_sender(settings: Settings) -> Send:
-    """Return the sender of real hooks."""
-    return Sender(policy=hook_addresses(settings), user_agent=USER_AGENT)
-
-
-def hook_addresses(settings: Settings) -> AddressPolicy:
-    """Return the addresses that hooks may reach."""
-    return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else (), settings.http_proxy)
-
-
 def build_ping(settings: Settings) -> Ping | None:
     """Return the ping to an external monitor, None where none is set; it may reach what hooks may."""
     if settings.ping_url is None:
         return None
-    return Pinger(url=settings.ping_url, policy=hook_addresses(settings), user_agent=USER_AGENT)
+    return Pinger(url=settings.ping_url, policy=settings.hook_addresses, user_agent=USER_AGENT)
 
 
 def build_tracing(environment: Mapping[str, str]) -> "Tracing | None":

@@ -28,7 +28,7 @@ from app.annotation.tables import (
 from app.annotation.views import TaskState
 from app.base.db.engine import blocks, insert_new, insert_one, read_body, row_value
 from app.base.db.rows import row_table
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import canaries, canary_versions, definitions
 

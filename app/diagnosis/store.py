@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.engine import blocks, insert_new, insert_one, row_value, sql_literal
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import canaries, definition_versions
 from app.diagnosis.domain.run_causes import RunCause, read_run_cause

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.engine import NOW, Moment, insert_new, insert_one, sql_literal
-from app.base.jobs.jobs import at_hand, defer
+from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
 from app.catalog.tables import definitions
 from app.hooks.tables import attempts, deliveries, incidents

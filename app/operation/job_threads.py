@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.base.errors import StoreUnavailableError
-from app.base.jobs.jobs import JobQueue
+from app.base.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind, Room
 from app.operation.service import Issue, SelfMonitor
 

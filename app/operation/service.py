@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -19,7 +20,6 @@ from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.db.files import find_schema_error
 from app.base.errors import StoreUnavailableError
 from app.base.texts import counted
-from app.base.times import ClockSteps
 from app.diagnosis import store as diagnoses
 from app.experiments import store as experiments
 from app.experiments import store as shadows
@@ -374,3 +374,33 @@ def _places(ids: pruning.Ids, wanted: Collection[int]) -> pruning.Ids:
     places, sought = places[is_within], sought[is_within]
     found: pruning.Ids = places[ids[places] == sought]
     return found
+
+
+LEAST_STEP: Final = timedelta(seconds=10)
+"""Smaller differences come from NTP slewing, or from a busy machine between two readings."""
+
+
+@dataclass(slots=True)
+class ClockSteps:
+    """Compares readings of the wall clock with a monotonic clock; several threads may call it."""
+
+    _offset: timedelta | None = None
+    """The wall clock's lead over the monotonic clock at the last reading, as time since an arbitrary origin."""
+    _origin: datetime | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def observe(self, wall: datetime, monotonic: float) -> timedelta | None:
+        """Return by how much the wall clock was set since the last reading, negative = back; None = it was not.
+
+        `monotonic` is in seconds and must be read after `wall`. A machine that slept counts as set forward.
+        """
+        with self._lock:
+            if self._origin is None or self._offset is None:
+                self._origin, self._offset = wall, timedelta(seconds=-monotonic)
+                return None
+            offset = wall - self._origin - timedelta(seconds=monotonic)
+            step = offset - self._offset
+            if abs(step) < LEAST_STEP:
+                return None  # small drifts add up until they are reported as one step
+            self._offset = offset
+            return step

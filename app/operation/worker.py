@@ -18,7 +18,7 @@ from apscheduler.triggers.date import DateTrigger
 
 from app.alerts.service import transitions
 from app.base.errors import StoreUnavailableError
-from app.base.jobs.queues import open_queue
+from app.base.jobs import open_queue
 from app.base.net.transfer import return_free_pages
 from app.hooks.service.deliveries import Ping, ping_if_working
 from app.operation.job_threads import JobThreads

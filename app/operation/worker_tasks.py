@@ -17,7 +17,7 @@ from app.answers.service import answering, labels
 from app.answers.service.answering import AnswerTools
 from app.base.db.engine import Store
 from app.base.errors import LocalResourceError, StoreUnavailableError
-from app.base.jobs.jobs import JobQueue
+from app.base.jobs import JobQueue
 from app.base.jobs.values import Job, JobKind
 from app.base.vault import Vault
 from app.diagnosis.service import diagnoses

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import typer
 
+from app import USER_AGENT
 from app.base import terminal
 from app.base.commands import ServerUrl, examples
 from app.base.documents.fields import did_you_mean
@@ -20,8 +21,7 @@ from app.base.values import Outcome
 from app.config import load_settings
 from app.definitions.commands.canary_files import read_files
 from app.definitions.commands.resources import connect_server
-from app.probe_wiring import build_probe
-from app.retrievers.client.probe import read_pasted
+from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.documents.retrievers import RetrieverDocument
 from app.retrievers.domain.retrievers import Scale, ScorerKind
 from app.retrievers.service import trials
@@ -81,7 +81,7 @@ def try_(  # noqa: PLR0913 - options of a command
         if body is not None:
             trial = trials.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
         else:
-            probe = build_probe(load_settings(os.environ))
+            probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
             trial = trials.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
     if form is Format.JSON:
         typer.echo(_json_text(trial))

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import insert_new, sql_literal, upsert_many
 from app.base.db.rows import numbers
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.catalog.tables import definitions
 from app.records.tables import next_runs, runs

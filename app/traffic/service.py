@@ -24,7 +24,7 @@ from app.base.db.engine import Connection, ReceivedPart, Store, answer_before, b
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Category, Outcome

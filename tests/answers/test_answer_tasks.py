@@ -13,7 +13,7 @@ from app.answers.service import answering, labels
 from app.base.db.engine import Store
 from app.base.documents.texts import Source
 from app.base.errors import ConflictError, InvalidInputError
-from app.base.jobs.jobs import at_hand
+from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
 from app.reports.metrics import state_families
 from app.reports.service.metrics_snapshot import read_state

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx2
 
+from app import USER_AGENT
 from app.base.db.engine import Store
 from app.base.values import Trigger
 from app.catalog.documents.canary_files import read_canary_files
@@ -13,10 +14,10 @@ from app.config import load_settings
 from app.definitions.service import applying
 from app.demo.server import create_demo
 from app.detection.service import baselines
-from app.probe_wiring import build_probe
 from app.records.domain import ResultView
 from app.records.service import results
 from app.records.service.plans import Planner
+from app.retrievers.client.probe import RetrieverProbe
 from app.runs.service import due_checks, runs
 from app.runs.service.finalising import EndedRun
 from tests.support.living import serving
@@ -29,7 +30,7 @@ CHECK = "dataforge-docs"
 
 def test_a_loss_of_four_per_cent_of_the_demo_alerts_within_four_runs_and_names_who_fell(store: Store) -> None:
     world = World(store=store)
-    probe = build_probe(load_settings(os.environ))
+    probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
     planner = Planner(store, world.vault)
 
     def run() -> EndedRun:

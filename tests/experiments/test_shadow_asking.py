@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.base.db.engine import Store, to_us
-from app.base.jobs.jobs import at_hand
+from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
 from app.base.values import Answer, Outcome
 from app.catalog.service.references import API

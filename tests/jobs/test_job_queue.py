@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import StoreUnavailableError
-from app.base.jobs import postgresql, postgresql_rows
-from app.base.jobs.jobs import JobQueue, at_hand, defer, waiting
+from app.base.jobs import JobQueue, at_hand, defer, postgresql, waiting
 from app.base.jobs.local import LocalJobs
 from app.base.jobs.postgresql import PostgresqlJobs
 from app.base.jobs.values import Job, JobKind, JobsWaiting, NewJob, Room
@@ -359,13 +358,13 @@ def test_a_job_of_a_newer_release_is_left_to_its_workers(
 ) -> None:
     older, newer = PostgresqlJobs(postgresql_store), PostgresqlJobs(postgresql_store)
     with monkeypatch.context() as patch:
-        patch.setattr(postgresql_rows, "VERSION", postgresql_rows.VERSION + 1)
+        patch.setattr(postgresql, "VERSION", postgresql.VERSION + 1)
         put(postgresql_store, NewJob(JobKind.RUN, 1))
     put(postgresql_store, NewJob(JobKind.RUN, 2))
     room = Room((JobKind.RUN,), 5)
     assert [job.key for job in older.take(now(), room)] == [2]
     with monkeypatch.context() as patch:
-        patch.setattr(postgresql, "VERSION", postgresql_rows.VERSION + 1)
+        patch.setattr(postgresql, "VERSION", postgresql.VERSION + 1)
         assert newer.take(now(), room) == [], "it waits for a moment, lest the older one takes it again at once"
         age(postgresql_store, seconds=30)
         assert [job.key for job in newer.take(now(), room)] == [1]

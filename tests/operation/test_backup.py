@@ -22,7 +22,7 @@ from app.base.api.keys import Scope
 from app.base.db.engine import Store, to_us
 from app.base.db.files import _config, is_migrated, migrate
 from app.base.errors import ConfigurationError
-from app.base.jobs.jobs import at_hand
+from app.base.jobs import at_hand
 from app.base.jobs.values import JobKind
 from app.catalog.service.vault import KEY_FILE
 from app.cli import app

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.alerts.domain.state import AlertState
 from app.base.db.engine import Store
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, JobsWaiting, NewJob
 from app.base.values import Category, Outcome, Severity, Verdict
 from app.catalog.documents.canary_files import read_canary_files

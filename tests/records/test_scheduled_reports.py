@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from app.base.db.engine import Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError
-from app.base.jobs.queues import open_queue
+from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.catalog import store as catalog
 from app.catalog.documents.canary_export import write_canary_file

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from app import USER_AGENT
 from app.base.addresses import OAuth2, Proxy, Tls, hook_policy, parse_allow, parse_direct
 from app.base.values import Answer, Outcome
 from app.config import load_settings
 from app.hooks.client.receiver_answers import HookError
 from app.hooks.client.webhook import Sender
 from app.hooks.domain import Hook, HookKind, Message, Receipt
-from app.probe_wiring import build_probe
+from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
-from app.wiring import build_ping, build_sender
+from app.wiring import build_ping
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import closed_port, peer, reply
 from tests.support.proxies import forward_proxy
@@ -43,7 +44,9 @@ def asked(settings: dict[str, str], url: str, **more: Any) -> Answer:
         **more,
     )
     context = ProbeContext(retriever=retriever, k=5, run_id="run-7")
-    batches = build_probe(load_settings(settings))(context, [ProbeQuery(position=0, query="why?")])
+    batches = RetrieverProbe(load_settings(settings).retriever_addresses, USER_AGENT)(
+        context, [ProbeQuery(position=0, query="why?")]
+    )
     return next(answer for batch in batches for _, answer in batch)
 
 
@@ -104,7 +107,9 @@ def test_proxy_that_refuses_or_is_not_there_is_named() -> None:
 
 def send_through(proxy: str, to: Hook, **settings: str) -> Receipt:
     """Send by the sender of a service with this proxy."""
-    return build_sender(load_settings({"COALMINE_PROXY": proxy, **settings}))(to, MESSAGE, NOW)
+    return Sender(policy=load_settings({"COALMINE_PROXY": proxy, **settings}).hook_addresses, user_agent=USER_AGENT)(
+        to, MESSAGE, NOW
+    )
 
 
 def test_hook_trusts_its_authority_and_is_reached_through_the_proxy(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from app.base.db.engine import Store
 from app.base.schedules import credible_until, parse_schedule
-from app.base.times import ClockSteps
 from app.catalog.service import references
 from app.operation import worker as worker_module
-from app.operation.service import Issue, SelfMonitor, WorkerClock
+from app.operation.service import ClockSteps, Issue, SelfMonitor, WorkerClock
 from app.operation.worker import Worker
 from app.operation.worker_tasks import Engine
 from app.records.service import runs

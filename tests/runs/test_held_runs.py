@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.engine import Store, to_us
-from app.base.jobs.queues import open_queue
+from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.catalog import store as catalog
 from app.records.store import queue

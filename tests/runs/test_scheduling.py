@@ -8,7 +8,7 @@ import pytest
 
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, NotFoundError
-from app.base.jobs.queues import open_queue
+from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.base.schedules import parse_schedule, spread
 from app.base.values import RunStatus, Trigger

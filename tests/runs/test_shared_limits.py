@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from app.base.db.engine import Store
-from app.base.jobs.queues import open_queue
+from app.base.jobs import open_queue
 from app.base.jobs.values import JobKind, Room
 from app.base.values import Answer
 from app.records.service.plans import Planner

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
-from app.base.jobs.queues import open_queue
+from app.base.jobs import open_queue
 from app.base.jobs.values import Job, JobKind, Room
 from app.base.values import RunStatus, Verdict
 from app.records.service.plans import SHARD, Planner

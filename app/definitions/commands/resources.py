@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from app import USER_AGENT
 from app.base import terminal
 from app.base.commands import Commands, DataDir, Paths, ServerUrl, examples, now
 from app.base.db.engine import Store, from_us
@@ -40,9 +41,8 @@ from app.definitions.commands.canary_files import read_files
 from app.definitions.service import applying, definitions
 from app.hooks.client.webhook import addresses_of
 from app.hooks.service.hooks import notes_on_hooks
-from app.probe_wiring import USER_AGENT
 from app.records.documents import time_text
-from app.wiring import create_database_file, hook_addresses, open_store
+from app.wiring import create_database_file, open_store
 
 DIFFERS = 1
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")
@@ -183,9 +183,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
     else:
         changes, notes, settings = apply_here(documents, data_dir, managed_by=FILE, dry_run=dry_run)
         hooks = [hook.data() for hook in documents.hooks]
-        notes += [
-            f"hook {slug}: {note}" for slug, note in notes_on_hooks(hook_addresses(settings), hooks, addresses_of)
-        ]
+        notes += [f"hook {slug}: {note}" for slug, note in notes_on_hooks(settings.hook_addresses, hooks, addresses_of)]
     canary_files.show_plan(changes, applied=not dry_run)
     canary_files.warn(find_warnings(documents))
     for line in notes:

@@ -15,7 +15,7 @@ from app.annotation.store import NewItem, PairItem, TaskRow
 from app.base.db.engine import Connection, Store, answer_before, from_us, to_us
 from app.base.documents.fields import MOST_PROBLEMS
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.texts import counted
 from app.base.values import Answer, Outcome

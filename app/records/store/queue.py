@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, savepoint, sql_literal
-from app.base.jobs.jobs import at_hand, defer
+from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE as AT_ONCE  # noqa: PLC0414 - before it a run does not begin: due by every clock
 from app.base.jobs.values import JobKind, NewJob
 from app.base.schedules import CLOCK_SKEW

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.base.db.engine import NOW, Moment, blocks, hold_content, insert_new, insert_one, row_value
 from app.base.db.packed import number_at, stored_summary, unpack_latencies, unpacked_positions, vector_columns
-from app.base.jobs.jobs import at_hand, defer
+from app.base.jobs import at_hand, defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import ProbeSummary
 from app.catalog.tables import definitions, suite_versions

@@ -10,8 +10,8 @@ from app.alerts.domain.rules import DEGRADED_SHARE
 from app.annotation import store as tasks
 from app.annotation.store import RecallRow
 from app.answers.store import calibrated_judges
+from app.base import jobs
 from app.base.db.engine import Connection, Store, to_us
-from app.base.jobs import jobs
 from app.base.jobs.values import JobsWaiting
 from app.base.schedules import interval_seconds, next_due
 from app.base.values import Verdict

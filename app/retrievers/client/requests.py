@@ -20,7 +20,6 @@ from jmespath.exceptions import JMESPathError
 from app.base.addresses import OWN_HEADERS
 from app.base.errors import InvalidInputError, Problem
 from app.base.net.transfer import Request, header_line
-from app.base.times import parse_timestamp
 from app.base.values import Ranking
 from app.retrievers.client.columns import (
     Columns,
@@ -32,7 +31,7 @@ from app.retrievers.client.columns import (
     read_generically,
     unwrap_json,
 )
-from app.retrievers.domain.field_guesses import UNSTORABLE
+from app.retrievers.domain.field_guesses import UNSTORABLE, parse_timestamp
 from app.retrievers.domain.retrievers import (
     SCALE_RANGES,
     Lookup,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from app import USER_AGENT
 from app.alerts.domain.rules import rule_without_history
 from app.base import terminal
 from app.base.commands import Paths, examples, now
@@ -23,7 +24,6 @@ from app.comparison.service.compared_runs import decide_reports
 from app.config import load_settings
 from app.definitions.commands import canary_files
 from app.definitions.commands.canary_files import read_files
-from app.probe_wiring import build_probe
 from app.reports.documents.reports import (
     compare_reports,
     comparison_lines,
@@ -40,6 +40,7 @@ from app.reports.documents.reports import (
     report_tables,
 )
 from app.retrievers.client.http import RankingsProbe
+from app.retrievers.client.probe import RetrieverProbe
 from app.retrievers.domain.retrievers import Probe
 from app.runs.service import gate
 from app.runs.service.gate import judged_by_rank
@@ -103,7 +104,7 @@ def check(
             terminal.note(f"Note: {line}.")
     else:
         targets = gate.choose_targets(documents, check=slug, url=url)
-        probe = build_probe(load_settings(os.environ))
+        probe = RetrieverProbe(load_settings(os.environ).retriever_addresses, USER_AGENT)
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     sizes = [(target.check.slug, target.size) for target in targets]
     reports = []

@@ -17,7 +17,7 @@ from app.alerts.domain.state import Overdue, no_data_due, no_data_expected
 from app.alerts.service import transitions
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConflictError, NotFoundError
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
 from app.base.values import Trigger

@@ -20,7 +20,7 @@ from app.answers import store as answers
 from app.answers.store import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us
 from app.base.db.packed import pack_figures
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import EmbedderChange, Outcome, Percentile, Ranking, RunStatus, Verdict
 from app.catalog import store as catalog

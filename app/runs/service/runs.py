@@ -14,7 +14,7 @@ from typing import Final
 
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConfigurationError, InvalidInputError
-from app.base.jobs.jobs import defer
+from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer
 from app.records.service.plans import SHARD, NotExecutableError, Plan, Planner
