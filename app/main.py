@@ -20,15 +20,15 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from app import USER_AGENT, __version__
+from app.base import keys
 from app.base.addresses import LookUp
-from app.base.api import deps, keys
+from app.base.api import deps
 from app.base.api.bodies import Gate, install_problems
 from app.base.api.requests import SubPath, path_of, require_free, take_turn
 from app.base.db.engine import Store
 from app.base.documents.texts import canary_paths, canary_texts, read_secret
 from app.base.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.base.vault import Vault
-from app.base.web.responses import Compression
 from app.catalog.documents.canary_files import Documents, read_canary_files
 from app.catalog.service.references import FILE
 from app.catalog.service.vault import open_vault
@@ -48,7 +48,7 @@ from app.retrievers.client.probe import RetrieverProbe, read_pasted
 from app.retrievers.domain.retrievers import Probe
 from app.retrievers.service.trials import share_limits
 from app.runs.api import Endings, Streams
-from app.site import PAGES, install_pages
+from app.site import PAGES, Compression, install_pages
 from app.wiring import (
     build_answer_tools,
     build_links,

@@ -13,7 +13,6 @@ from pydantic import StringConstraints
 
 from app.base.api.bodies import Content, YamlResponse, answers
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
-from app.base.api.keys import Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import SuiteFiles
 from app.base.db.engine import Store
@@ -21,6 +20,7 @@ from app.base.documents.fields import one_line
 from app.base.documents.parsing import parse_document
 from app.base.documents.texts import Source
 from app.base.errors import InvalidInputError, Problem
+from app.base.keys import Scope
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile, Documents, read_canary_files
 from app.catalog.documents.warnings import find_warnings

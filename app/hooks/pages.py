@@ -13,10 +13,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.alerts import pages as words
 from app.alerts.service import views as alert_views
 from app.base.api.deps import StoreDep, VaultDep, needs
-from app.base.api.keys import Scope
 from app.base.api.requests import takes_form
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
+from app.base.keys import Scope
 from app.base.values import DeliveryState
 from app.base.vault import Vault
 from app.base.web.forms import (

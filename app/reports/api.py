@@ -15,7 +15,6 @@ from app.annotation.documents import AdjudicationRequest, AnnotationRequest, Tas
 from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.base.api.bodies import OptionalContent, answers, answers_with, refusals
 from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
-from app.base.api.keys import Scope
 from app.base.api.requests import expensive
 from app.base.api.schemas import (
     LARGEST_ID,
@@ -36,6 +35,7 @@ from app.base.db.engine import to_us
 from app.base.documents.fields import Document
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
+from app.base.keys import Scope
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
 from app.catalog.documents.canary_files import CanaryFile

@@ -22,11 +22,11 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.base.api.bodies import OptionalContent, answers_with
 from app.base.api.deps import StoreDep, refuse_unknown_parameters
-from app.base.api.keys import Identity
 from app.base.api.schemas import Before, Page, RescoringRequest
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.errors import BusyError, StoreUnavailableError
+from app.base.keys import Identity
 from app.definitions.api import Limit, body_schema, wake
 from app.records.documents import id_number
 from app.reports.service import overview

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.base.api import keys
-from app.base.api.keys import Scope
+from app.base import keys
 from app.base.db.engine import Store
 from app.base.errors import (
     ConfigurationError,
@@ -16,6 +15,7 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
+from app.base.keys import Scope
 from tests.conftest import Databases
 from tests.support.fakes import START
 from tests.support.world import World

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.alerts.service import transitions
-from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
+from app.base.keys import Scope
 from app.detection.domain.views import BaselineView
 from app.detection.service import baselines
 from app.operation import service as retention

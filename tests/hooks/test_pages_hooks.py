@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from app.base.addresses import hook_policy
-from app.base.api.keys import Scope
 from app.base.db.engine import Store
+from app.base.keys import Scope
 from app.catalog.service import references
 from app.catalog.service.references import FILE
 from app.definitions.service import applying, definitions

@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from app.base.api.keys import Scope
 from app.base.db.engine import Store
+from app.base.keys import Scope
 from app.base.web.rendering import STATIC
 from tests.support.asgi_client import TestClient
 from tests.support.html_pages import Page

@@ -14,9 +14,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import __version__
-from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.errors import StoreUnavailableError
+from app.base.keys import Scope
 from app.base.values import Outcome
 from app.hooks.domain import Receipt
 from app.reports.metrics import Exposition, Snapshot

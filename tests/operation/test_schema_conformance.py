@@ -20,8 +20,8 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.base.api.deps import EXEMPT
-from app.base.api.keys import Scope
 from app.base.api.requests import Attempts
+from app.base.keys import Scope
 from tests.support.api_service import Api
 from tests.support.filled_service import app_of, filled_api, names_of, rescored
 from tests.support.living import serving

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.base.api.keys import Scope
 from app.base.db.engine import Store
 from app.base.errors import InvalidInputError
+from app.base.keys import Scope
 from app.records.service import runs
 from app.runs.service import rescoring
 from tests.support.fakes import FakeClock, answered, hits

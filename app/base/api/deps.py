@@ -20,8 +20,7 @@ from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
 from starlette.requests import cookie_parser
 
-from app.base.api import keys
-from app.base.api.keys import OPEN, Identity, Scope
+from app.base import keys
 from app.base.api.requests import Attempts, RouteT, Turns, expect_token, sub_path
 from app.base.db.engine import Store
 from app.base.documents.fields import MOST_PROBLEMS, did_you_mean
@@ -33,6 +32,7 @@ from app.base.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
+from app.base.keys import OPEN, Identity, Scope
 from app.base.vault import Vault
 
 SESSION_COOKIE = "coalmine_session"

@@ -4,18 +4,23 @@ A canary can be tried out and diagnosed there, and the check told what is normal
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
 import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.abc import ObjectSendStream
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.sse import format_sse_event
 from markupsafe import Markup
+from starlette.types import Receive, Scope, Send
 
 from app.alerts.documents import protection_text, rule_in_words, rules_in_force
 from app.alerts.domain.state import OPEN, AlertState, recovery_text
@@ -28,11 +33,10 @@ from app.base.api.requests import PROBE_LIMITER, expensive, takes_form
 from app.base.api.schemas import BaselineRequest, NotNormalRequest
 from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
-from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.base.values import Category, Cause, Outcome, Reason, Verdict
+from app.base.errors import CoalmineError, ConflictError, InvalidInputError, NotFoundError, Problem
+from app.base.values import Category, Cause, Outcome, Reason, ReportProgress, Verdict
 from app.base.web.forms import Version, parse_choice, parse_number, read_form, read_revision, refuse_other
 from app.base.web.rendering import render
-from app.base.web.responses import MEDIA_TYPE, ProgressEvents
 from app.catalog.documents.documents import CheckDocument
 from app.catalog.documents.warnings import blind_to_recall_reason
 from app.catalog.domain import Use, self_judged_lines
@@ -464,3 +468,50 @@ def _last_diagnosis(store: Store, slug: str, key: str) -> DiagnosisView | None:
         return diagnoses.show(store, slug, key)
     except NotFoundError:
         return None
+
+
+MEDIA_TYPE = "text/event-stream"
+
+
+class ProgressEvents(Response):
+    """Runs work in a thread and sends its progress; a disconnected browser does not stop the work.
+
+    Events: `progress` {done, of}, then `ended`, or `refused` {detail} for an error. They are sent in this response
+    because a second request could reach another replica.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, work: Callable[[ReportProgress], Callable[[], object]], limiter: CapacityLimiter) -> None:
+        super().__init__()
+        del self.headers["content-length"]  # not known
+        self.headers["cache-control"] = "no-cache"
+        self.headers["x-accel-buffering"] = "no"  # or nginx buffers the events until the end
+        self._work = work
+        self._limiter = limiter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        """Answer with the events as they come."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        events, received = anyio.create_memory_object_stream[bytes](math.inf)
+        async with anyio.create_task_group() as group, received:
+            group.start_soon(self._run, events)
+            async for event in received:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _run(self, events: ObjectSendStream[bytes]) -> None:
+        def report(done: int, of: int) -> None:
+            anyio.from_thread.run(events.send, _event("progress", done=done, of=of))
+
+        async with events:
+            try:
+                await anyio.to_thread.run_sync(self._work(report), limiter=self._limiter)
+            except CoalmineError as error:
+                await events.send(_event("refused", detail=str(error)))
+            else:
+                await events.send(_event("ended"))
+
+
+def _event(name: str, **data: Any) -> bytes:
+    return format_sse_event(event=name, data_str=json.dumps(data))

@@ -1,4 +1,7 @@
-"""API keys and page sessions: creation, identification, revocation. Keys are hashed, and compared in constant time."""
+"""API keys and page sessions: creation, identification, revocation. Keys are hashed, and compared in constant time.
+
+Rows of keys are never deleted: the API is open until one is created.
+"""
 
 import hmac
 from contextlib import suppress
@@ -10,8 +13,11 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Final
 
-from app.base.db import api_keys as rows
-from app.base.db.engine import Store, to_us
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Connection, LargeBinary, Table, Text
+
+from app.base.db.engine import Store, insert_new, insert_one, row_value, to_us
+from app.base.db.rows import id_column, metadata
 from app.base.errors import (
     ConfigurationError,
     ForbiddenError,
@@ -59,6 +65,43 @@ class Identity:
 OPEN = Identity(name="anyone on this machine", scope=Scope.ADMIN)
 
 
+# Sessions that were signed out of before their time: a cookie is encrypted, so only a row can take it back.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),  # of what is random in the cookie
+    Column("expires_at", BigInteger, nullable=False),  # from then on the cookie holds no more by itself
+)
+
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    id_column(),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False, unique=True),  # shown in lists, finds the row
+    Column("hash", LargeBinary, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_used_at", BigInteger),
+    Column("revoked_at", BigInteger),  # rows stay: "was a key ever created" decides whether we are open
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """A stored API key, without its secret."""
+
+    id: int
+    name: str
+    prefix: str
+    hash: bytes
+    scope: str
+    created_at: int
+    last_used_at: int | None
+    revoked_at: int | None
+
+
 def create_key(store: Store, *, name: str, scope: Scope, now: datetime) -> str:
     """Create a key and return its text, which is not stored."""
     key = f"cmk_{scope}_{token_urlsafe(32)}"
@@ -84,26 +127,26 @@ def _insert(store: Store, key: str, *, name: str, scope: Scope, now: datetime) -
     if not name.strip():
         raise InvalidInputError([Problem(path="name", message="must not be empty")])
     with store.write() as connection:
-        prefix, digest = _prefix(key), _digest(key)
-        key_id = rows.insert_key(connection, name=name, prefix=prefix, digest=digest, scope=scope, now=to_us(now))
-    return key_id is not None
+        values = {"prefix": _prefix(key), "hash": _digest(key), "scope": scope, "created_at": to_us(now)}
+        return insert_one(connection, api_keys, name=name, **values) is not None
 
 
 def any_key_ever(store: Store) -> bool:
     """Whether a key was ever created; from then on every request needs one."""
     with store.read() as connection:
-        return rows.any_key_ever(connection)
+        return connection.execute(sa.select(api_keys.c.id).limit(1)).one_or_none() is not None
 
 
 def identify(store: Store, presented: str, *, now: datetime) -> Identity:
     """Return the identity of a key. Raises UnauthorizedError for an unknown or revoked one."""
     with store.read() as connection:
-        row = rows.find_key(connection, _prefix(presented))
+        row = _find_key(connection, _prefix(presented))
     if row is None or not hmac.compare_digest(bytes(row.hash), _digest(presented)) or row.revoked_at is not None:
         raise UnauthorizedError("this key is unknown or has been revoked")
     if row.last_used_at is None or to_us(now) - row.last_used_at > _USE_RESOLUTION:
         with suppress(StoreUnavailableError), store.write() as connection:  # reads work without this record
-            rows.note_use(connection, row.id, to_us(now))
+            used = sa.update(api_keys).where(api_keys.c.id == row.id).values(last_used_at=to_us(now))
+            connection.execute(used)
     return Identity(name=row.name, scope=Scope(row.scope), key_prefix=row.prefix)
 
 
@@ -113,9 +156,10 @@ def identify_session(store: Store, prefix: str, session: str) -> Identity:
     `session` is the random part of its cookie. Raises UnauthorizedError for one that has ended.
     """
     with store.read() as connection:
-        row = rows.find_key(connection, prefix)
-        ended = rows.is_ended(connection, _session_digest(session))
-    if ended:
+        row = _find_key(connection, prefix)
+        its_end = sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == _session_digest(session))
+        ended = connection.execute(its_end).one_or_none()
+    if ended is not None:
         raise UnauthorizedError("this session has ended; sign in again")
     if row is None or row.revoked_at is not None:
         raise UnauthorizedError("the key of this session has been revoked")
@@ -125,7 +169,9 @@ def identify_session(store: Store, prefix: str, session: str) -> Identity:
 def end_session(store: Store, session: str, *, expires_at: datetime, now: datetime) -> None:
     """End a session on every replica; `expires_at` is when its cookie expires anyway."""
     with store.write() as connection:
-        rows.end_session(connection, _session_digest(session), expires_at=to_us(expires_at), now=to_us(now))
+        connection.execute(sa.delete(ended_sessions).where(ended_sessions.c.expires_at < to_us(now)))
+        row = (_session_digest(session), to_us(expires_at))
+        insert_new(connection, ended_sessions, ("digest", "expires_at"), [row])
 
 
 def require(identity: Identity, needed: Scope, *instead: Scope) -> None:
@@ -134,17 +180,23 @@ def require(identity: Identity, needed: Scope, *instead: Scope) -> None:
         raise ForbiddenError(f"this needs a key with scope {needed}; this one has {identity.scope}")
 
 
-def list_keys(store: Store) -> list[rows.KeyRow]:
+def list_keys(store: Store) -> list[KeyRow]:
     """List all keys, revoked ones included."""
     with store.read() as connection:
-        return rows.list_keys(connection)
+        return [row_value(KeyRow, row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
 
 def revoke_key(store: Store, prefix: str, *, now: datetime) -> None:
     """Revoke a key at once."""
     with store.write() as connection:
-        if not rows.revoke_key(connection, prefix, to_us(now)):
+        live = sa.and_(api_keys.c.prefix == prefix, api_keys.c.revoked_at.is_(None))
+        if connection.execute(sa.update(api_keys).where(live).values(revoked_at=to_us(now))).rowcount != 1:
             raise NotFoundError(f"there is no key {prefix} in force; `coalmine keys list` shows them")
+
+
+def _find_key(connection: Connection, prefix: str) -> KeyRow | None:
+    row = connection.execute(sa.select(api_keys).where(api_keys.c.prefix == prefix)).one_or_none()
+    return row_value(KeyRow, row) if row else None
 
 
 def _session_digest(session: str) -> bytes:
