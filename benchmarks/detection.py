@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.detection.documents import Trace, TraceFile
+from app.detection.domain import Change, Members, Observation, Settings, grouped
 from app.detection.domain.evidence import learn
 from app.detection.domain.tracker import (
     Follower,
@@ -31,7 +32,6 @@ from app.detection.domain.tracker import (
     replay,
     unpack_state,
 )
-from app.detection.domain.values import Change, Members, Observation, Settings, grouped
 
 SOON = 20
 RECOVERED = 30

@@ -16,8 +16,8 @@ from typing import Any, Final
 import bm25s
 import numpy as np
 
+from app.detection.domain import Change, Members, grouped
 from app.detection.domain.tracker import Runs, replay
-from app.detection.domain.values import Change, Members, grouped
 from benchmarks.text_indexes import read_lines
 from tests.support.synthetic_runs import noisy, replicas, runs_of
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.detection.domain import UNMEASURED, Baseline, Change, Members, Settings, grouped
 from app.detection.domain.evidence import (
     CANARY_BETS,
     FLEET_SHIFTS,
@@ -39,7 +40,6 @@ from app.detection.domain.evidence import (
     worse_than,
 )
 from app.detection.domain.tracker import RELEARN_RUNS, Runs, replay
-from app.detection.domain.values import UNMEASURED, Baseline, Change, Members, Settings, grouped
 from benchmarks.detection_elsewhere import erring, flickering, lasting, measured, pieces, ranked, relevant
 from benchmarks.text_indexes import read_lines
 from tests.support.synthetic_runs import noisy, replicas

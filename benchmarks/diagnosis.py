@@ -27,9 +27,9 @@ from app.base.values import Answer, Canary, Cause, Judgment, Outcome, Ranking
 from app.demo.corpus import Chunk, cut, near_copy, read_corpus, terms
 from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.demo.retriever import Retriever
+from app.diagnosis.domain import Case, Diagnosis
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import questions
-from app.diagnosis.domain.views import Case, Diagnosis
 from app.retrievers.domain.retrievers import Scale
 from benchmarks.text_indexes import read_lines
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.alerts.domain.evidence import CAUSE_WORDS, BoundSides, ChangedCanary, RuleEvidence, lost_text
+from app.alerts.domain import CAUSE_WORDS, BoundSides, ChangedCanary, RuleEvidence, lost_text
 from app.alerts.domain.rules import FAILED_SHARE, REPEATED, SlowerLimits
 from app.alerts.domain.state import OPEN, Retirement, TransitionView
 from app.alerts.service import explanations, notifications

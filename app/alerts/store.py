@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.alerts.domain.evidence import StoredEvidence
+from app.alerts.domain import StoredEvidence
 from app.base.db.engine import insert_one, row_value, sql_literal
 from app.catalog.tables import definitions
 from app.hooks.tables import alerts, deliveries, incidents, transitions

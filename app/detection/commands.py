@@ -15,8 +15,8 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted
 from app.definitions.commands.resources import open_database
 from app.detection.documents import Trace, TraceFile
+from app.detection.domain import Change, Key, Members, Reading, grouped
 from app.detection.domain.tracker import Runs, replay
-from app.detection.domain.values import Change, Key, Members, Reading, grouped
 from app.detection.service.detectors import ReplayedRun, replay_check
 
 _SHOWN = 120

@@ -19,7 +19,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.values import ReportProgress
 from app.definitions.api import Limit, body_schema
 from app.diagnosis.documents import quality_markdown
-from app.diagnosis.domain.views import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.domain import DiagnosisView, QualityReport, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import diagnoses, reanchoring
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service.diagnoses import OnDemand

@@ -13,7 +13,7 @@ from app.base.errors import InvalidInputError, Problem
 from app.base.texts import counted, percent_text
 from app.definitions.commands.resources import connect_server, open_database
 from app.diagnosis.documents import quality_markdown
-from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import quality as reporting
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import ProposalIds

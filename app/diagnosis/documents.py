@@ -20,7 +20,7 @@ from app.base.documents.parsing import escape_dollars
 from app.base.documents.texts import UNDEFINED, Table, plain, shorten, table_markdown
 from app.base.texts import counted, outcome_word, percent_text
 from app.catalog.documents.canary_documents import CanaryDocument, JudgmentDocument
-from app.diagnosis.domain.views import DiagnosisEvidence, Kind, Mark, QualityReport, QualitySection
+from app.diagnosis.domain import DiagnosisEvidence, Kind, Mark, QualityReport, QualitySection
 
 _CONTEXT = 3
 

@@ -17,8 +17,8 @@ from app.base.web.forms import read_form
 from app.base.web.rendering import render
 from app.diagnosis.api import REPORTS
 from app.diagnosis.documents import ABOUT, TITLES, TO_KNOW, VERDICTS, number_name
+from app.diagnosis.domain import QualitySection, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.domain.chunks import split_by_overlap
-from app.diagnosis.domain.views import QualitySection, ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import quality as quality_report
 from app.diagnosis.service import reanchoring
 from app.reports.service import check_details

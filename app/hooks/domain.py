@@ -11,7 +11,7 @@ from typing import Final, NotRequired, Protocol, Required
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain.evidence import ChangedCanary, FleetView, SinceView
+from app.alerts.domain import ChangedCanary, FleetView, SinceView
 from app.alerts.domain.state import AlertFields, ExplainedTransition
 from app.base.values import EMPTY, DeliveryState, TimeText
 

@@ -13,7 +13,7 @@ from html import escape
 from types import MappingProxyType
 from typing import Final
 
-from app.alerts.domain.evidence import ChangedCanary, lost_text
+from app.alerts.domain import ChangedCanary, lost_text
 from app.alerts.domain.state import IncidentClass, dedupe_keys
 from app.base.errors import ConfigurationError
 from app.base.texts import bound_text, ratio_text

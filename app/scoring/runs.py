@@ -39,7 +39,7 @@ from app.base.values import (
     TimeText,
     Verdict,
 )
-from app.detection.domain.values import Members
+from app.detection.domain import Members
 from app.retrievers.domain.probes import (
     ENDED_FIRST,
     FailedProbe,

@@ -20,7 +20,7 @@ from app.base.errors import ConflictError
 from app.base.texts import counted
 from app.base.values import DEFAULT_CATEGORY, Canary, Category, Segment
 from app.catalog.domain import ReachView, collect_sources
-from app.detection.domain.values import Members
+from app.detection.domain import Members
 from app.scoring.evaluation import Panel
 
 SURE: Final = 3.0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.alerts.domain.evidence import ChangedCanaries, Degradation, all_lost_text, chunk_name, lost_chunks, lost_text
+from app.alerts.domain import ChangedCanaries, Degradation, all_lost_text, chunk_name, lost_chunks, lost_text
 from app.alerts.domain.state import TransitionType
 from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE, AlertFacts, alert_advice
 from app.base.values import Cause, Judgment, Outcome, Reason, RuleKind, Step

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.alerts.domain.evidence import ChangedCanaries, causes_text
+from app.alerts.domain import ChangedCanaries, causes_text
 from app.alerts.domain.state import TransitionType
 from app.alerts.domain.telling import AlertFacts, alert_summary
 from app.base.texts import bound_text, duration_text, ratio_text, seconds_text

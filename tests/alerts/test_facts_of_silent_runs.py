@@ -5,7 +5,7 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from app.alerts.service import facts, transitions
+from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Answer, Outcome
 from app.catalog.service.references import find_check
@@ -81,13 +81,13 @@ def test_canaries_at_two_hundred_runs_are_read_by_as_few_statements_as_at_ten(wo
     assert {tuple(one.canaries.values()) for one in read.run_facts.values()} == {(None,)}
 
 
-def _gathered(world: World) -> tuple[facts.Facts, list[str]]:
+def _gathered(world: World) -> tuple[transitions.Facts, list[str]]:
     """Read what the rule of the ant looks at, and the statements that took."""
     asked: list[str] = []
     with world.store.read() as connection, statements(world.store, asked.append):
         check = find_check(connection, CHECK)
         rules = transitions._rules(check)
-        found = facts.load_facts(connection, check.id, rules, unresolved={rule.key for rule in rules})
+        found = transitions.load_facts(connection, check.id, rules, unresolved={rule.key for rule in rules})
     return found, asked
 
 

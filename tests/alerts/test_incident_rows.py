@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.alerts import store as incidents
-from app.alerts.service import notifications, transitions
+from app.alerts.service import evidence, notifications
 from app.alerts.service import views as alert_views
 from app.base.db.engine import Store
 from app.base.db.files import migrate
@@ -136,7 +136,7 @@ def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:5])
-    monkeypatch.setattr(transitions, "CULPRITS", 5)
+    monkeypatch.setattr(evidence, "CULPRITS", 5)
     for first in (1, 2, 3):
         monkeypatch.setattr(detectors, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
         carry_out(world, 1, KEYS[:8])

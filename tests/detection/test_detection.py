@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.base.values import Severity
+from app.detection.domain import Change, Members, Observation, Reading, Settings, Signal
 from app.detection.domain.decision import begin, step
 from app.detection.domain.evidence import HIGHEST, LEAST_RATE, bet, learn, paid, usual, worse_than
 from app.detection.domain.tracker import Follower, Runs, follow, learned, observe, replay
-from app.detection.domain.values import Change, Members, Observation, Reading, Settings, Signal
 from tests.support.synthetic_runs import calm, closed, members_of, noisy, opened, replicas, runs_of, together
 
 SETTINGS = Settings()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.detection.domain import Change, Observation, Settings, Signal
 from app.detection.domain.evidence import learn, poisson_tail, realign, realign_baseline, surprising
 from app.detection.domain.tracker import (
     Follower,
@@ -23,7 +24,6 @@ from app.detection.domain.tracker import (
     unpack_habits,
     unpack_state,
 )
-from app.detection.domain.values import Change, Observation, Settings, Signal
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, replicas, runs_of, together
 
 

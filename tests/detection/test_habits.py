@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from app.detection.domain import NO_HABITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
 from app.detection.domain.evidence import learn
 from app.detection.domain.habits import (
     LONGEST,
@@ -20,7 +21,6 @@ from app.detection.domain.habits import (
     is_learned,
 )
 from app.detection.domain.tracker import Follower, follow, learned, observe, pack_habits, unpack_habits
-from app.detection.domain.values import NO_HABITS, Change, Episode, Habit, Habits, Key, Observation, Reading, Settings
 from tests.support.synthetic_runs import Live, calm, closed, members_of, noisy, opened, together
 
 COUNT = 60

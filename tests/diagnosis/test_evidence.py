@@ -8,8 +8,8 @@ from app.alerts.service import evidence
 from app.alerts.service.evidence import list_changed
 from app.base.db.engine import Store
 from app.detection import store as detectors
+from app.detection.domain import Baseline
 from app.detection.domain.tracker import unpack_baseline
-from app.detection.domain.values import Baseline
 from app.records import documents as shapes
 from app.records.service import results
 from tests.conftest import Databases

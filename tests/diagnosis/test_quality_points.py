@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.base.values import Canary, Category, EmbedderChange, Judgment, Outcome, Ranking
+from app.diagnosis.domain import Mark
 from app.diagnosis.domain.quality import (
     Answered,
     Chunk,
@@ -23,7 +24,6 @@ from app.diagnosis.domain.quality import (
     theil_sen,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, content_words, near_copies, vocabulary, words_of
-from app.diagnosis.domain.views import Mark
 from app.retrievers.domain.probes import StoredFinding, StoredPair
 from app.retrievers.domain.retrievers import Scale, Scorer, ScorerKind
 from app.scoring.matching import match, prepare

@@ -18,7 +18,7 @@ from app.base.values import Outcome
 from app.cli import app
 from app.diagnosis.api import REPORTS
 from app.diagnosis.documents import TITLES, quality_markdown
-from app.diagnosis.domain.views import QualityReport
+from app.diagnosis.domain import QualityReport
 from app.diagnosis.service import quality as quality_report
 from app.retrievers.domain.retrievers import Embedder, EmbeddingResult
 from tests.support.api_service import CANARIES, Api, api

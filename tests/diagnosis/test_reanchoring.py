@@ -19,7 +19,7 @@ from app.cli import app
 from app.definitions.service import definitions
 from app.diagnosis import store as stored
 from app.diagnosis.documents import Replacement, patch_text
-from app.diagnosis.domain.views import ReanchorDecision, ReanchorState, ReanchorView
+from app.diagnosis.domain import ReanchorDecision, ReanchorState, ReanchorView
 from app.diagnosis.service import reanchoring
 from tests.support.library import API, QUERIES, Diagnosed, shelf
 from tests.support.present import present

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.alerts.domain.evidence import ChangedCanaries
+from app.alerts.domain import ChangedCanaries
 from app.alerts.domain.telling import AlertFacts, alert_summary
 from app.alerts.service import transitions
 from app.base.db.engine import Store
 from app.base.values import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
 from app.diagnosis import store as run_causes
+from app.diagnosis.domain import Case, ReanchorState
 from app.diagnosis.domain import run_causes as run_cause_search
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.domain.run_causes import Pair, RunCause, RunCauseKind, find_run_cause, read_run_cause
-from app.diagnosis.domain.views import Case, ReanchorState
 from app.diagnosis.service import diagnoses, reanchoring
 from app.retrievers.domain.retrievers import Scale
 from tests.support.library import API, QUERIES, TEXTS, Diagnosed, Library, shelf

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.alerts.domain.evidence import CAUSE_WORDS
+from app.alerts.domain import CAUSE_WORDS
 from app.base.values import Cause
 
 APP = Path(__file__).parents[2] / "app"

@@ -12,7 +12,7 @@ from app.base.db.engine import Store
 from app.base.keys import Scope
 from app.base.values import Outcome, Reason, Verdict
 from app.diagnosis import documents as diagnosis_sentences
-from app.diagnosis.domain.views import DiagnosisEvidence
+from app.diagnosis.domain import DiagnosisEvidence
 from app.records.domain import CanaryState
 from app.records.pages import layout_band
 from app.reports.service.canary_views import FailedRuns, load_canary

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.alerts.service import facts as rule_facts
 from app.alerts.service import transitions
+from app.alerts.service import transitions as rule_facts
 from app.base.db.engine import Connection, Store, to_us
 from app.base.db.packed import (
     pack_figures,

@@ -8,7 +8,7 @@ from app.base.db.engine import Store
 from app.base.values import Answer, Outcome, Ranking
 from app.catalog.service.references import API, FILE
 from app.definitions.service import applying
-from app.diagnosis.domain.views import DiagnosisView
+from app.diagnosis.domain import DiagnosisView
 from app.diagnosis.service import diagnoses
 from app.diagnosis.service.diagnoses import PATIENCE
 from app.records.service.plans import Planner

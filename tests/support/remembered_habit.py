@@ -6,8 +6,8 @@ from typing import Final
 from app.base.db.engine import Store
 from app.catalog import store as catalog
 from app.detection import store as detectors
+from app.detection.domain import Habit, Habits, Members
 from app.detection.domain.tracker import follow
-from app.detection.domain.values import Habit, Habits, Members
 from app.detection.service.detectors import Detector, DetectorMeasures
 from app.records.store import results
 from app.scoring.measures import MEASURES_VERSION

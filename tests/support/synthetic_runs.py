@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.detection.domain import Change, Fails, Floats, Members, Observation, Reading, Settings, grouped
 from app.detection.domain.tracker import Follower, Runs, follow, learn_when_due, observe
-from app.detection.domain.values import Change, Fails, Floats, Members, Observation, Reading, Settings, grouped
 
 
 def members_of(count: int, first: int = 0) -> Members:

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from typing_extensions import TypedDict
 
-from app.alerts.domain.evidence import BoundSides, FleetView, RuleEvidence, StoredEvidence
+from app.alerts.domain import BoundSides, FleetView, RuleEvidence, StoredEvidence
 from app.alerts.domain.rules import Condition, SlowerLimits
 from app.base.schedules import Schedule, next_due
 from app.base.texts import counted, named_text, plural

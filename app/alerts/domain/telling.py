@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.alerts.domain.evidence import ChangedCanaries, cause_suffix, changed_text, predicate_text
+from app.alerts.domain import ChangedCanaries, cause_suffix, changed_text, predicate_text
 from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import (
     NON_REPEATING,

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from heapq import nsmallest
 
-from app.alerts.domain.evidence import (
+import numpy as np
+
+from app.alerts import store as alerts
+from app.alerts.domain import (
     ChangedCanaries,
     ChangedCanary,
     Degradation,
@@ -23,17 +25,21 @@ from app.alerts.domain.evidence import (
     StoredEvidence,
     lost_chunks,
 )
-from app.alerts.domain.rules import SlowerLimits
-from app.alerts.domain.state import RETIRED, Retirement, TransitionType
-from app.alerts.domain.telling import AlertFacts
-from app.alerts.store import AlertRow, TransitionRow
-from app.base.db.engine import Connection, cached_of_run, find_cached_of_run, from_us
+from app.alerts.domain.state import NON_REPEATING, OPEN
+from app.alerts.domain.telling import NOT_ABOUT_CANARIES
+from app.alerts.store import AlertRow
+from app.base.db.engine import Connection, cached_of_run, find_cached_of_run
 from app.base.texts import counted
-from app.base.values import Cause, Percentile, Ranking, Reason, RuleKind, Verdict
-from app.catalog.service.snapshots import load_suites
+from app.base.values import Cause, Percentile, Ranking, Rule, RuleKind, Verdict
+from app.catalog import store as catalog
+from app.catalog.domain import labelled, recall_label
+from app.catalog.service.snapshots import is_self_judged, load_suite, load_suites
+from app.catalog.store import Definition
 from app.detection import store as detectors
+from app.detection.domain import SIGNALS, Signal
 from app.detection.domain.tracker import unpack_baseline
-from app.detection.domain.values import SIGNALS, Signal
+from app.detection.service.baselines import CULPRITS
+from app.detection.service.detectors import run_latencies
 from app.detection.store import DetectionRow
 from app.diagnosis.domain.run_causes import Fleet, Member, RunCause, fleet
 from app.diagnosis.store import DiagnosisRow, MarkRow, causes_of, marks_before
@@ -42,7 +48,7 @@ from app.records.store import pruning, results, series
 from app.records.store.pruning import DegradedRow
 from app.records.store.results import RunRow, StateRow
 from app.records.store.series import Unmeasured
-from app.retrievers.domain.probes import FailureSummary
+from app.retrievers.domain.probes import url_address
 from app.scoring.evaluation import MISSING, REGRESSED, RELEVANCE, TIMED, unpack_reasons
 from app.scoring.matching import Match
 from app.scoring.suites import Group, SuiteSnapshot
@@ -598,97 +604,122 @@ def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int,
     return [state for state in states if state.reasons]
 
 
-def facts_of(
-    alert: AlertRow,
-    runs: Mapping[int, RunRow],
-    explanation: Explanation | None,
-    began: SinceView | None,
-    transition: TransitionRow | None,
-    *,
-    news: bool = True,
-) -> AlertFacts:
-    """Facts at a transition, or of an alert without one.
-
-    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe for pages the state at that time, not the
-    change.
-    """
-    kind = RuleKind(alert.kind)
-    number = run_of(alert, transition)
-    run = None if number is None else runs.get(number)
-    first = None if alert.first_run is None else runs.get(alert.first_run)
-    evidence, reason = (
-        (alert.evidence, alert.reason) if transition is None else (transition.evidence, transition.reason)
-    )
-    if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
-        reason = run.reasons[0]  # that of a run that could not be executed is the run's own
-    newest_run = window[-1] if (window := evidence.get("window")) else None
-    failure = evidence.get("failure")
-    since = evidence.get("since")
-    return AlertFacts(
-        check=alert.check,
-        kind=kind,
-        change=TransitionType(transition.type) if transition is not None and news else None,
-        reason=reason,
-        measure=evidence.get("measure"),
-        self_judged=bool(evidence.get("self_judged")),
-        category=evidence.get("category"),
-        canary=alert.scope if kind is RuleKind.CANARY else None,
-        percentile=Percentile(evidence.get("percentile") or Percentile.P95),
-        value=newest_run and newest_run["value"],
-        threshold=newest_run and newest_run["threshold"],
-        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run and newest_run.get("baseline"),
-        slower=SlowerLimits.of(evidence.get("factor"), evidence.get("rise")) if kind is RuleKind.SLOWER else None,
-        bad=evidence.get("bad"),
-        of=evidence.get("of"),
-        run_id=None if run is None else run.id,
-        since_run=alert.first_run,
-        retriever=evidence.get("retriever") or "",
-        index_version=None if began is None else began["index_version"],
-        runs_after_index=0 if began is None else began["runs_after"] or 0,
-        began_at=datetime.fromisoformat(since)
-        if since is not None
-        else from_us(first.finished_at)
-        if first is not None and first.finished_at is not None
-        else None,
-        opened_at=None if alert.opened_at is None else from_us(alert.opened_at),
-        at=None if transition is None else from_us(transition.at),
-        due_at=datetime.fromisoformat(evidence["deadline"]) if evidence.get("deadline") is not None else None,
-        unknown=run is not None and run.verdict == Verdict.UNKNOWN,
-        failure=None if failure is None else FailureSummary.from_json(failure),
-        measured=None if run is None else run.measured,
-        total=None if run is None else run.total,
-        coverage=None if run is None else run.aggregates.get("coverage"),
-        changed=_changed(explanation, evidence, kind),
-        retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
-        dated=not news,
-    )
+_USUAL_RUNS = 20
 
 
-def _changed(explanation: Explanation | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
-    """Return the changed canaries; for a rule about a part of the check only those of that part."""
-    if explanation is None:
-        return None
-    if kind is not RuleKind.CANARY and evidence.get("category") is None:
-        return explanation.changed
-    listed = evidence.get("canaries", ())
-    causes = Counter(Cause(row.cause) for one in listed if (row := explanation.diagnoses.get(one["key"])) is not None)
-    return replace(
-        explanation.changed,
-        count=evidence.get("changed") or 0,
-        reasons=[[Reason(reason) for reason in one["reasons"]] for one in listed],
-        name=listed[0]["key"] if len(listed) == 1 else "",
-        causes=causes,
-    )
+def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
+    """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
+    rows = results.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
+    latencies = run_latencies(connection, [row for row in rows if row.verdict != Verdict.UNKNOWN])
+    values = [value for one in latencies.values() if (value := one[percentile]) is not None]
+    return float(np.median(values)) if values else None
 
 
-def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
-    """Run of the facts: that of the transition, or else the last one the rule evaluated."""
-    if transition is not None:
-        return transition.run_id
-    window = alert.evidence.get("window")
-    return int(window[-1]["run_id"]) if window else None
+class TransitionEvidence:
+    """Evidence of the transitions of one check at one run; each list of canaries is read once."""
+
+    def __init__(self, connection: Connection, check: Definition, run_id: int | None) -> None:
+        self._connection = connection
+        self._check = check
+        self._run_id = run_id
+        self._lists: dict[tuple[int | None, str | None, str | None], ListedCanaries] = {}
+
+    def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
+        """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
+        evidence: StoredEvidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
+        if recall_label(evaluated.get("measure") or "", self_judged=True) and self._is_self_judged():
+            evidence["self_judged"] = True
+        if kind is RuleKind.LATENCY:
+            percentile = Percentile(evaluated.get("percentile") or Percentile.P95)
+            evidence["usual"] = (
+                None if first_run is None else usual_latency(self._connection, self._check.id, percentile, first_run)
+            )
+            evidence["retriever"] = self._slow_retriever()
+        elif kind is RuleKind.SLOWER:
+            evidence["retriever"] = self._slow_retriever()
+        elif kind is RuleKind.PROBE_ERRORS:
+            evidence["retriever"] = self._check.body["retriever"]
+        return evidence
+
+    def awaited(self, rule: Rule, opening_run: int | None, run: RunRow | None) -> list[str]:
+        """Keys of the canaries that a run has to measure before the alert of a rule may resolve; () = it has.
+
+        They are those of its category that the opening run degraded, `run` did not measure, and the suite still has.
+        """
+        watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
+        if run is None or not watches or not run.failed:
+            return []
+        opened = results.find_run(self._connection, opening_run) if opening_run is not None else None
+        if opened is None or opened.suite_version_id is None or run.suite_version_id is None:
+            return []
+        then, now = (
+            load_suite(self._connection, version) for version in (opened.suite_version_id, run.suite_version_id)
+        )
+        degraded = {then.canaries[place].key for place in opened.degraded_places}
+        failed, _ = results.unmeasured_at(self._connection, [run.id]).get(run.id, ((), ()))
+        unmeasured = [now.canaries[place] for place in sorted(failed)]
+        return [one.key for one in unmeasured if one.key in degraded and rule.category in {None, one.category}]
+
+    def culprits(self) -> list[str]:
+        """Keys of the canaries the detector names on this run."""
+        return detectors.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
+
+    def named_so_far(self, alert: AlertRow | None) -> set[str]:
+        """Keys of all canaries that the transitions of an open alert name as culprits; empty where none does."""
+        if alert is None or alert.state not in OPEN:
+            return set()
+        rows = alerts.list_transitions(self._connection, [alert.id])[alert.id]
+        return {key for row in rows for key in row.evidence.get("culprits", ())}
+
+    def new_culprits(self, alert: AlertRow | None, culprits: Sequence[str]) -> list[str]:
+        """Culprits that no transition of an open alert named or counted as changed.
+
+        None where the last of them named as many as are stored: beyond that the strongest differ from run to run.
+        """
+        if alert is None or alert.state not in OPEN or not culprits:
+            return []
+        before = [
+            row
+            for row in alerts.list_transitions(self._connection, [alert.id])[alert.id]
+            if row.type in NON_REPEATING and "culprits" in row.evidence
+        ]
+        if not before or len(before[-1].evidence["culprits"]) >= CULPRITS:
+            return []
+        named = {key for row in before for key in row.evidence["culprits"]}
+        if named.issuperset(culprits):
+            return []
+        runs = [(row.run_id, alert.first_run) for row in before if row.run_id is not None]
+        named |= changed_keys(self._connection, runs)
+        return [key for key in culprits if key not in named]
+
+    def _canaries(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> ListedCanaries:
+        if self._run_id is None or kind in NOT_ABOUT_CANARIES:
+            return {"canaries": []}
+        key = (first_run, evaluated.get("category"), scope if kind is RuleKind.CANARY else None)
+        if key not in self._lists:
+            _, category, canary = key
+            self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
+        return self._lists[key]
+
+    def _is_self_judged(self) -> bool:
+        """Whether the recall of the run is over judgments of the retriever's own first hits alone."""
+        run = results.find_runs(self._connection, {self._run_id}).get(self._run_id) if self._run_id else None
+        if run is None or run.suite_version_id is None:
+            return False
+        sources, body = load_suite(self._connection, run.suite_version_id).judgment_sources, self._check.body
+        return is_self_judged(self._connection, sources, body["retriever"], depth=body["fetch_k"])
+
+    def _slow_retriever(self) -> str:
+        """Name of the retriever, with its address where it is known."""
+        slug = self._check.body["retriever"]
+        retriever = catalog.find_definition(self._connection, "retriever", slug)
+        address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
+        return f"{slug} at {address}" if address else slug
 
 
-def run_ids_of(alert: AlertRow, transition: TransitionRow | None) -> set[int]:
-    """Return the runs whose rows the facts need."""
-    return {number for number in (run_of(alert, transition), alert.first_run) if number is not None}
+def with_label(reason: str, evidence: StoredEvidence) -> str:
+    """Return the sentence of a rule with the label beside recall that is self-judged."""
+    measure = evidence.get("measure")
+    if not measure or not evidence.get("self_judged"):
+        return reason
+    return reason.replace(measure, labelled(measure, self_judged=True), 1)

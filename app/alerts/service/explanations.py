@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from app.alerts import store as alerts
 from app.alerts.documents import RuleDocument, rules_in_force, rules_yaml
-from app.alerts.domain.evidence import EvaluatedRun, RuleEvidence, all_lost_text
+from app.alerts.domain import EvaluatedRun, RuleEvidence, all_lost_text
 from app.alerts.domain.rules import COVERAGE, default_rule_key, is_silent_about_quality, suggested_bound
 from app.alerts.domain.state import (
     OPEN,
@@ -31,12 +31,11 @@ from app.alerts.domain.state import (
     outlook,
 )
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
-from app.alerts.service import facts as rule_facts
+from app.alerts.service import transitions as rule_facts
 from app.alerts.service import views as alert_views
-from app.alerts.service.evidence import explain, list_changed
-from app.alerts.service.facts import with_confirmed
+from app.alerts.service.evidence import TransitionEvidence, explain, list_changed
 from app.alerts.service.notifications import load_context, member_of
-from app.alerts.service.transitions import TransitionEvidence, scope_of
+from app.alerts.service.transitions import scope_of, with_confirmed
 from app.alerts.service.views import Links, explained_by_alert, filled_links, recovery_summary, standing_facts
 from app.alerts.silences import service as silencing
 from app.alerts.silences.domain import Silence, SilenceOutlook, active_until, matches, next_change

@@ -1,24 +1,39 @@
 """Alerts of a check opened, updated and resolved: after a run, at a tick, and when definitions change.
 
 Called inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
-deliveries are written together or not at all. The domain decides, from rows.
+deliveries are written together or not at all. The domain decides, from rows: the facts that rules judge, the newest
+ended runs of a check with what was measured of each, are read at the end of this module.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.alerts import store as alerts
 from app.alerts.documents import rules_in_force
-from app.alerts.domain.evidence import ListedCanaries, StoredEvidence
-from app.alerts.domain.rules import ABOUT_CANARIES, has_subject, watches_answers
+from app.alerts.domain import StoredEvidence
+from app.alerts.domain.rules import (
+    ABOUT_CANARIES,
+    NO_FACTS,
+    REPEATED,
+    Alarm,
+    RepeatedFailures,
+    RunFacts,
+    WarmUp,
+    condition,
+    has_kind,
+    has_subject,
+    named_canaries,
+    watches_answers,
+    watches_latency,
+)
 from app.alerts.domain.state import (
-    NON_REPEATING,
     OPEN,
     AlertState,
     Decision,
     Member,
+    Observation,
     Overdue,
     Retirement,
     TransitionType,
@@ -29,29 +44,79 @@ from app.alerts.domain.state import (
     is_completed,
     retire,
     still_firing,
+    window_length,
 )
-from app.alerts.domain.telling import NOT_ABOUT_CANARIES
-from app.alerts.service import facts as rule_facts
+from app.alerts.domain.state import first_bad_run as find_first_bad_run
 from app.alerts.service import notifications
-from app.alerts.service.evidence import changed_keys, list_changed
-from app.alerts.service.facts import Facts, with_confirmed
+from app.alerts.service.evidence import TransitionEvidence, with_label
 from app.alerts.service.notifications import load_context, member_of
 from app.alerts.store import AlertRow, IncidentRow
+from app.answers.store import confirmed_measures
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.texts import counted, named_text
-from app.base.values import Percentile, Rule, RuleKind, RunStatus, Severity
+from app.base.values import JUDGED, Aggregates, Canary, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.catalog import store as catalog
 from app.catalog.documents.documents import CheckDocument
-from app.catalog.domain import labelled, recall_label
-from app.catalog.service.snapshots import is_self_judged, load_suite
+from app.catalog.service.snapshots import load_suite
 from app.catalog.store import Definition
 from app.detection import store as detectors
+from app.detection.domain import Change
 from app.detection.service import baselines
-from app.detection.service.baselines import CULPRITS
-from app.records.store import results
+from app.detection.service.detectors import run_latencies
+from app.detection.store import DetectionRow
+from app.records.service.figures import stored_aggregates
+from app.records.store import pruning, results
 from app.records.store.results import RunRow
-from app.retrievers.domain.probes import url_address
+from app.retrievers.domain.probes import FailedProbe, summarize_failures
+from app.scoring.drops import drop_from_json
+from app.scoring.evaluation import known_reasons
 from app.scoring.suites import UnusableSuiteError
+from app.scoring.verdicts import NOT_CARRIED_OUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The newest ended runs of a check, oldest first: as many as every rule needs."""
+
+    runs: Sequence[RunRow]
+    run_facts: Mapping[int, RunFacts]
+    """Facts beside the aggregates by run id; none for unknown runs."""
+    _judged: dict[str, list[Observation]] = field(default_factory=dict, compare=False, repr=False)
+    """Observations by rule key, each judged once."""
+    _aggregates: dict[int, Aggregates] = field(default_factory=dict, compare=False, repr=False)
+    """By run id: all rules share them."""
+
+    @property
+    def newest(self) -> RunRow | None:
+        """The run that ended last."""
+        return self.runs[-1] if self.runs else None
+
+    def of(self, rule: Rule) -> list[Observation]:
+        """Judge the runs by a rule, oldest first. Raises ValueError for `no_data`, which is not judged by runs."""
+        if rule.key not in self._judged:
+            self._judged[rule.key] = self._judge(rule)
+        return self._judged[rule.key]
+
+    def _judge(self, rule: Rule) -> list[Observation]:
+        return [
+            Observation(
+                run_id=row.id,
+                at=from_us(row.finished_at or row.created_at),
+                condition=condition(
+                    rule,
+                    self._aggregates_of(row),
+                    unknown=row.verdict == Verdict.UNKNOWN,
+                    facts=self.run_facts.get(row.id, NO_FACTS),
+                ),
+            )
+            for row in self.runs
+            if not _is_void(row)
+        ]
+
+    def _aggregates_of(self, row: RunRow) -> Aggregates:
+        if row.id not in self._aggregates:
+            self._aggregates[row.id] = stored_aggregates(row)
+        return self._aggregates[row.id]
 
 
 def after_run(
@@ -70,7 +135,7 @@ def after_run(
         evaluation.retire_others([], retirement)
         return evaluation.notify()
     rules = with_confirmed(connection, CheckDocument.model_validate(check.body), _rules(check))
-    facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
+    facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     completed = facts.newest is not None and is_completed(RunStatus(facts.newest.status))
     swapped = evaluation.of_other_suites(facts.newest)
     evaluation.retire(swapped, Retirement.SUITE_CHANGED)
@@ -98,7 +163,7 @@ def after_answers(connection: Connection, check_id: int, run_id: int, *, now: da
         return False
     rules = with_confirmed(connection, CheckDocument.model_validate(check.body), watching)
     evaluation = _Evaluation(connection, check, run_id, now)
-    facts = rule_facts.load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
+    facts = load_facts(connection, check_id, rules, unresolved=evaluation.rows.keys())
     for rule in rules:
         alert = evaluation.rows.get(rule.key)
         evaluation.apply(rule, alert, decide(rule, facts.of(rule), evaluation.as_open(alert), now))
@@ -300,7 +365,7 @@ class _Evaluation:
         first = decision.evidence.get("first_bad_run")
         if TransitionType.OPENED not in decision.transitions or first is None:
             return decision
-        began = rule_facts.first_bad_run(self._connection, self._check.id, rule, first)
+        began = first_bad_run(self._connection, self._check.id, rule, first)
         return replace(decision, evidence={**decision.evidence, "first_bad_run": began})
 
     def _remind(self, alert_id: int, incident: IncidentRow) -> int:
@@ -398,113 +463,250 @@ def scope_of(rule: Rule) -> str:
     return rule.canary or (str(rule.category) if rule.category is not None else "")
 
 
-class TransitionEvidence:
-    """Evidence of the transitions of one check at one run; each list of canaries is read once."""
+_MAX_RUNS = 2_000
 
-    def __init__(self, connection: Connection, check: Definition, run_id: int | None) -> None:
-        self._connection = connection
-        self._check = check
-        self._run_id = run_id
-        self._lists: dict[tuple[int | None, str | None, str | None], ListedCanaries] = {}
 
-    def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> StoredEvidence:
-        """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
-        evidence: StoredEvidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
-        if recall_label(evaluated.get("measure") or "", self_judged=True) and self._is_self_judged():
-            evidence["self_judged"] = True
-        if kind is RuleKind.LATENCY:
-            percentile = Percentile(evaluated.get("percentile") or Percentile.P95)
-            evidence["usual"] = (
-                None
-                if first_run is None
-                else rule_facts.usual_latency(self._connection, self._check.id, percentile, first_run)
-            )
-            evidence["retriever"] = self._slow_retriever()
-        elif kind is RuleKind.SLOWER:
-            evidence["retriever"] = self._slow_retriever()
-        elif kind is RuleKind.PROBE_ERRORS:
-            evidence["retriever"] = self._check.body["retriever"]
-        return evidence
+_MAX_UNMEASURED_RUNS = 200
 
-    def awaited(self, rule: Rule, opening_run: int | None, run: RunRow | None) -> list[str]:
-        """Keys of the canaries that a run has to measure before the alert of a rule may resolve; () = it has.
 
-        They are those of its category that the opening run degraded, `run` did not measure, and the suite still has.
-        """
-        watches = rule.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD, RuleKind.REGRESSION}
-        if run is None or not watches or not run.failed:
-            return []
-        opened = results.find_run(self._connection, opening_run) if opening_run is not None else None
-        if opened is None or opened.suite_version_id is None or run.suite_version_id is None:
-            return []
-        then, now = (
-            load_suite(self._connection, version) for version in (opened.suite_version_id, run.suite_version_id)
+_FIRST_LIMIT = 8
+
+
+_MAX_VOID = 8
+"""Runs read for the last ones that were carried out."""
+
+
+_OTHER_BASELINE = "the run was compared with a baseline that is no longer in force"
+
+
+def load_facts(
+    connection: Connection, check_id: int, rules: Sequence[Rule], *, unresolved: Collection[str] = ()
+) -> Facts:
+    """Newest ended runs of a check, as many as every rule needs for `window_length` measured ones.
+
+    `unresolved`: the keys of the rules with an alert, pending ones included. A rule may not be measured on runs with a
+    verdict (its canary was not measured): for rules with an alert, and those measured on the newest run, the only ones
+    that depend on older runs, up to `_MAX_UNMEASURED_RUNS` runs are read; older ones count as never measured.
+    """
+    run_rules = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    needed = max((window_length(rule) for rule in run_rules), default=1)
+    rows, limit = results.ended_runs(connection, check_id, limit=needed), needed
+    while len(rows) == limit < _MAX_RUNS and sum(row.verdict != Verdict.UNKNOWN for row in rows) < needed:
+        limit *= 4
+        rows = results.ended_runs(connection, check_id, limit=limit)
+    compared_since = _compared_since(connection, check_id, run_rules)
+    facts = Facts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
+    facts = _with_failure(connection, facts)
+    short = [rule for rule in run_rules if _needs_older_runs(facts, rule, unresolved)]
+    while short := [rule for rule in short if not _is_enough(facts, rule, compared_since)]:
+        limit = min(4 * len(facts.runs), _MAX_UNMEASURED_RUNS)
+        rows = results.ended_runs(connection, check_id, limit=limit)
+        if len(rows) <= len(facts.runs):
+            break
+        older = _read_facts(connection, short, rows[: -len(facts.runs)], compared_since)
+        facts = Facts(runs=rows, run_facts={**older, **facts.run_facts})
+    return _with_repeated(connection, check_id, facts, run_rules)
+
+
+def repeated_failures(
+    connection: Connection, check_id: int, run_id: int, failures: Mapping[str, FailedProbe]
+) -> RepeatedFailures | None:
+    """Return the canaries that a run and the ones before it did not measure; None where there is none.
+
+    `failures`: those of the run by key of the canary. Of a run that could not be carried out no canary was measured.
+    """
+    if not failures:
+        return None
+    earlier = [
+        row for row in results.ended_runs(connection, check_id, before=run_id, limit=_MAX_VOID) if not _is_void(row)
+    ]
+    earlier = earlier[1 - REPEATED :]
+    if len(earlier) < REPEATED - 1:
+        return None
+    places = results.unmeasured_at(connection, [row.id for row in earlier])
+    keys = set(failures)
+    for row in earlier:
+        if not row.total:
+            continue
+        canaries = _canaries_of(connection, row)
+        keys &= {canaries[place].key for place in places.get(row.id, ((), ()))[0] if place < len(canaries)}
+    if not keys:
+        return None
+    named = [key for key in failures if key in keys]
+    failure = summarize_failures([failures[key] for key in named], len(named))
+    return RepeatedFailures(keys=named, since_run=earlier[0].id, failure=failure)
+
+
+def _canaries_of(connection: Connection, row: RunRow) -> Sequence[Canary]:
+    """Return the canaries of a run; () of a suite that this release cannot read."""
+    with suppress(UnusableSuiteError):
+        return load_suite(connection, row.suite_version_id).canaries if row.suite_version_id is not None else ()
+    return ()
+
+
+def _with_repeated(connection: Connection, check_id: int, facts: Facts, rules: Sequence[Rule]) -> Facts:
+    """Add the canaries that were not measured in several runs in a row, where a rule is about them."""
+    window = max((window_length(rule) for rule in rules if rule.kind is RuleKind.PROBE_ERRORS), default=0)
+    found = dict(facts.run_facts)
+    for row in facts.runs[-window:] if window else ():
+        if not row.failed or row.verdict == Verdict.UNKNOWN:
+            continue
+        _, failures = results.probes_of(connection, row.id)
+        canaries = _canaries_of(connection, row)
+        by_key = {canaries[place].key: one for place, one in sorted(failures.items()) if place < len(canaries)}
+        if (repeated := repeated_failures(connection, check_id, row.id, by_key)) is not None:
+            found[row.id] = replace(found.get(row.id, NO_FACTS), repeated=repeated)
+    return Facts(runs=facts.runs, run_facts=found)
+
+
+def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int) -> int:
+    """Id of the first of the bad runs in a row that lead to this one, even from before the rule existed.
+
+    At most `_MAX_RUNS` runs are read: where none of them is good, it is the oldest of them.
+    """
+    compared_since = _compared_since(connection, check_id, [rule])
+    limit = _FIRST_LIMIT
+    while True:
+        rows = results.ended_runs(connection, check_id, before=run_id, limit=limit)
+        earlier = Facts(runs=rows, run_facts=_read_facts(connection, [rule], rows, compared_since))
+        first, is_start = find_first_bad_run(earlier.of(rule), run_id)
+        if is_start or len(rows) < limit or limit >= _MAX_RUNS:
+            return first
+        limit = min(4 * limit, _MAX_RUNS)
+
+
+def _with_failure(connection: Connection, facts: Facts) -> Facts:
+    """Add why most probes of the newest run failed, the only run whose failures are reported."""
+    newest = facts.newest
+    if newest is None or not newest.failed:
+        return facts
+    _, failures = results.probes_of(connection, newest.id)
+    failure = summarize_failures(failures.values(), newest.total or len(failures))
+    found = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
+    return Facts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: found})
+
+
+def _is_void(row: RunRow) -> bool:
+    """Whether a run was cancelled before its start: it is no failure, so no rule counts it."""
+    return row.status == RunStatus.FAILED and any(reason.endswith(NOT_CARRIED_OUT) for reason in row.reasons)
+
+
+def _needs_older_runs(facts: Facts, rule: Rule, unresolved: Collection[str]) -> bool:
+    """Whether a rule depends on older runs: without an alert, and unmeasured on the newest run, it opens none."""
+    window = facts.of(rule)
+    return bool(window) and (rule.key in unresolved or window[-1].condition.measured)
+
+
+def _is_enough(facts: Facts, rule: Rule, compared_since: int) -> bool:
+    """Whether a rule was measured on enough of these runs, or cannot have been on older ones."""
+    if rule.kind is RuleKind.DROP and facts.runs[0].id <= compared_since:
+        return True
+    return sum(one.condition.measured for one in facts.of(rule)) >= window_length(rule)
+
+
+def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
+    """Id of the newest run before the baseline was last chosen; runs up to it were compared with another one."""
+    is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER)
+    choice = detectors.newest_choice(connection, check_id) if is_used else None
+    return 0 if choice is None else choice.after_run
+
+
+def detector_facts(row: DetectionRow, *, before: bool = False) -> RunFacts:
+    """Facts of a run from its detection; `before` = another baseline was chosen since."""
+    drops, p = row.body.get("drops", {}), row.body.get("drop_p", {})
+    first = baselines.first_run_of(row.body)
+    over = before or (first is None and row.baseline_id is not None)
+    return RunFacts(
+        alarm=_alarm(row),
+        drops={key: _OTHER_BASELINE if before else drop_from_json(one, p.get(key)) for key, one in drops.items()},
+        warm_up=WarmUp(over=True) if over else None if first is None else WarmUp(over=False, first=first),
+        baseline_latency=_OTHER_BASELINE if before else baseline_latency(row),
+    )
+
+
+def baseline_latency(row: DetectionRow) -> float | str:
+    """Median latency that a run is compared with, in seconds, or why it is unknown, without a full stop."""
+    if row.baseline_latency is not None:
+        return row.baseline_latency
+    if row.baseline_id is not None:
+        return "the latencies of the baseline are not known; they are once it is learned again"
+    return row.body.get("warming", "no baseline yet").partition("; ")[0]
+
+
+def _read_facts(
+    connection: Connection, rules: Sequence[Rule], rows: Sequence[RunRow], compared_since: int
+) -> dict[int, RunFacts]:
+    """Facts that the rules use, of those of these runs that have a verdict."""
+    runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
+    detections: dict[int, DetectionRow] = {}
+    if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD, RuleKind.SLOWER):
+        detections = detectors.detections_of(connection, [run.id for run in runs])
+    canaries = _canaries(connection, named_canaries(rules), runs)
+    latencies = run_latencies(connection, runs) if watches_latency(rules) else {}
+    return {
+        run.id: replace(
+            detector_facts(row, before=run.id <= compared_since) if (row := detections.get(run.id)) else NO_FACTS,
+            latencies=latencies.get(run.id, {}),
+            canaries=canaries.get(run.id, {}),
         )
-        degraded = {then.canaries[place].key for place in opened.degraded_places}
-        failed, _ = results.unmeasured_at(self._connection, [run.id]).get(run.id, ((), ()))
-        unmeasured = [now.canaries[place] for place in sorted(failed)]
-        return [one.key for one in unmeasured if one.key in degraded and rule.category in {None, one.category}]
-
-    def culprits(self) -> list[str]:
-        """Keys of the canaries the detector names on this run."""
-        return detectors.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
-
-    def named_so_far(self, alert: AlertRow | None) -> set[str]:
-        """Keys of all canaries that the transitions of an open alert name as culprits; empty where none does."""
-        if alert is None or alert.state not in OPEN:
-            return set()
-        rows = alerts.list_transitions(self._connection, [alert.id])[alert.id]
-        return {key for row in rows for key in row.evidence.get("culprits", ())}
-
-    def new_culprits(self, alert: AlertRow | None, culprits: Sequence[str]) -> list[str]:
-        """Culprits that no transition of an open alert named or counted as changed.
-
-        None where the last of them named as many as are stored: beyond that the strongest differ from run to run.
-        """
-        if alert is None or alert.state not in OPEN or not culprits:
-            return []
-        before = [
-            row
-            for row in alerts.list_transitions(self._connection, [alert.id])[alert.id]
-            if row.type in NON_REPEATING and "culprits" in row.evidence
-        ]
-        if not before or len(before[-1].evidence["culprits"]) >= CULPRITS:
-            return []
-        named = {key for row in before for key in row.evidence["culprits"]}
-        if named.issuperset(culprits):
-            return []
-        runs = [(row.run_id, alert.first_run) for row in before if row.run_id is not None]
-        named |= changed_keys(self._connection, runs)
-        return [key for key in culprits if key not in named]
-
-    def _canaries(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: StoredEvidence) -> ListedCanaries:
-        if self._run_id is None or kind in NOT_ABOUT_CANARIES:
-            return {"canaries": []}
-        key = (first_run, evaluated.get("category"), scope if kind is RuleKind.CANARY else None)
-        if key not in self._lists:
-            _, category, canary = key
-            self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
-        return self._lists[key]
-
-    def _is_self_judged(self) -> bool:
-        """Whether the recall of the run is over judgments of the retriever's own first hits alone."""
-        run = results.find_runs(self._connection, {self._run_id}).get(self._run_id) if self._run_id else None
-        if run is None or run.suite_version_id is None:
-            return False
-        sources, body = load_suite(self._connection, run.suite_version_id).judgment_sources, self._check.body
-        return is_self_judged(self._connection, sources, body["retriever"], depth=body["fetch_k"])
-
-    def _slow_retriever(self) -> str:
-        """Name of the retriever, with its address where it is known."""
-        slug = self._check.body["retriever"]
-        retriever = catalog.find_definition(self._connection, "retriever", slug)
-        address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
-        return f"{slug} at {address}" if address else slug
+        for run in runs
+    }
 
 
-def with_label(reason: str, evidence: StoredEvidence) -> str:
-    """Return the sentence of a rule with the label beside recall that is self-judged."""
-    measure = evidence.get("measure")
-    if not measure or not evidence.get("self_judged"):
-        return reason
-    return reason.replace(measure, labelled(measure, self_judged=True), 1)
+def _alarm(detection: DetectionRow) -> Alarm:
+    body = detection.body
+    severity = body.get("severity")
+    return Alarm(
+        open=detection.open,
+        good=not detection.open or bool(body.get("good")),
+        severity=Severity.CRITICAL if severity is None else Severity(severity),
+        evidence=detection.evidence,
+        since_run=detection.since_run,
+        reason=str(body.get("reason", "")).rstrip("."),
+        undecided_reason=_undecided_reason(detection),
+    )
+
+
+def _undecided_reason(detection: DetectionRow) -> str:
+    """Why a run cannot be judged for a regression: the detector restarted, and no alarm of its own is open or ends.
+
+    A restart by people resolved the open alert; where the check measures otherwise now, an alert may still be open.
+    """
+    anew = detection.body.get("anew")
+    if not anew or detection.open or detection.body.get("change") == Change.CLOSED:
+        return ""
+    return f"{anew}, so a regression cannot be judged as over; accept the present as normal once it is"
+
+
+def _canaries(
+    connection: Connection, keys: Collection[str], runs: Sequence[RunRow]
+) -> dict[int, dict[str, Sequence[Reason] | None]]:
+    """Reasons of the named canaries by run id; those a run did not probe are left out.
+
+    The number of queries does not depend on the number of runs: it is read in the transaction that ends a run.
+    """
+    of_suites = [(run, run.suite_version_id) for run in runs if run.suite_version_id is not None] if keys else []
+    if not of_suites:
+        return {}
+    places = catalog.places_of(connection, {version for _, version in of_suites}, keys)
+    unmeasured = results.unmeasured_at(connection, [run.id for run, _ in of_suites])
+    canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
+    bits = pruning.reasons_at(connection, canary_ids)
+    return {
+        run.id: {
+            key: None
+            if place in failed or canary_id not in bits[run.id]
+            else known_reasons(bits[run.id][canary_id], unscored=place in unscored)
+            for key, (place, canary_id) in places[version].items()
+        }
+        for run, version in of_suites
+        for failed, unscored in [unmeasured.get(run.id, ((), ()))]
+    }
+
+
+def with_confirmed(connection: Connection, check: CheckDocument, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return the rules of a check, those on a measure marked that people confirmed of its judge."""
+    if not any(rule.measure in JUDGED for rule in rules):
+        return tuple(rules)
+    confirmed = confirmed_measures(connection, check.judge)
+    return tuple(replace(rule, confirmed=rule.measure in confirmed) for rule in rules)

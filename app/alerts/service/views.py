@@ -9,30 +9,35 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from app.alerts import store as alerts
-from app.alerts.domain.evidence import RuleEvidence, StoredEvidence
+from app.alerts.domain import ChangedCanaries, RuleEvidence, SinceView, StoredEvidence
+from app.alerts.domain.rules import SlowerLimits
 from app.alerts.domain.state import (
     NON_REPEATING,
     OPEN,
+    RETIRED,
     TRIGGERS,
     AlertFields,
     AlertState,
     AlertView,
     ExplainedTransition,
+    Retirement,
     TransitionType,
     TransitionView,
 )
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
-from app.alerts.service.evidence import Explanation, explain_all, facts_of, run_ids_of, run_of, since, since_all
+from app.alerts.service.evidence import Explanation, explain_all, since, since_all
 from app.alerts.store import AlertFilter, AlertRow, IncidentRow, TransitionRow
-from app.base.db.engine import Connection, Store
+from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import NotFoundError
-from app.base.values import DeliveryState, Outcome, Percentile, Reason, Severity, Step
+from app.base.values import Cause, DeliveryState, Outcome, Percentile, Reason, RuleKind, Severity, Step, Verdict
 from app.catalog import store as catalog
 from app.hooks import store as outbox
 from app.hooks.domain import AlertDetail, AttemptView, DeliveryView, NoticeLinks
 from app.hooks.store import AttemptRow, DeliveryRow
 from app.records import documents as shapes
 from app.records.store import results
+from app.records.store.results import RunRow
+from app.retrievers.domain.probes import FailureSummary
 
 _RUNS = {"run_id", "first_bad_run"}
 _TIMES = {"at", "since", "deadline"}
@@ -400,3 +405,99 @@ def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> NoticeLin
         "dashboard": filled(links.dashboard_url),
         "runbook": filled(links.runbook_url),
     }
+
+
+def facts_of(
+    alert: AlertRow,
+    runs: Mapping[int, RunRow],
+    explanation: Explanation | None,
+    began: SinceView | None,
+    transition: TransitionRow | None,
+    *,
+    news: bool = True,
+) -> AlertFacts:
+    """Facts at a transition, or of an alert without one.
+
+    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe for pages the state at that time, not the
+    change.
+    """
+    kind = RuleKind(alert.kind)
+    number = run_of(alert, transition)
+    run = None if number is None else runs.get(number)
+    first = None if alert.first_run is None else runs.get(alert.first_run)
+    evidence, reason = (
+        (alert.evidence, alert.reason) if transition is None else (transition.evidence, transition.reason)
+    )
+    if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
+        reason = run.reasons[0]  # that of a run that could not be executed is the run's own
+    newest_run = window[-1] if (window := evidence.get("window")) else None
+    failure = evidence.get("failure")
+    since = evidence.get("since")
+    return AlertFacts(
+        check=alert.check,
+        kind=kind,
+        change=TransitionType(transition.type) if transition is not None and news else None,
+        reason=reason,
+        measure=evidence.get("measure"),
+        self_judged=bool(evidence.get("self_judged")),
+        category=evidence.get("category"),
+        canary=alert.scope if kind is RuleKind.CANARY else None,
+        percentile=Percentile(evidence.get("percentile") or Percentile.P95),
+        value=newest_run and newest_run["value"],
+        threshold=newest_run and newest_run["threshold"],
+        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run and newest_run.get("baseline"),
+        slower=SlowerLimits.of(evidence.get("factor"), evidence.get("rise")) if kind is RuleKind.SLOWER else None,
+        bad=evidence.get("bad"),
+        of=evidence.get("of"),
+        run_id=None if run is None else run.id,
+        since_run=alert.first_run,
+        retriever=evidence.get("retriever") or "",
+        index_version=None if began is None else began["index_version"],
+        runs_after_index=0 if began is None else began["runs_after"] or 0,
+        began_at=datetime.fromisoformat(since)
+        if since is not None
+        else from_us(first.finished_at)
+        if first is not None and first.finished_at is not None
+        else None,
+        opened_at=None if alert.opened_at is None else from_us(alert.opened_at),
+        at=None if transition is None else from_us(transition.at),
+        due_at=datetime.fromisoformat(evidence["deadline"]) if evidence.get("deadline") is not None else None,
+        unknown=run is not None and run.verdict == Verdict.UNKNOWN,
+        failure=None if failure is None else FailureSummary.from_json(failure),
+        measured=None if run is None else run.measured,
+        total=None if run is None else run.total,
+        coverage=None if run is None else run.aggregates.get("coverage"),
+        changed=_changed(explanation, evidence, kind),
+        retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
+        dated=not news,
+    )
+
+
+def _changed(explanation: Explanation | None, evidence: StoredEvidence, kind: RuleKind) -> ChangedCanaries | None:
+    """Return the changed canaries; for a rule about a part of the check only those of that part."""
+    if explanation is None:
+        return None
+    if kind is not RuleKind.CANARY and evidence.get("category") is None:
+        return explanation.changed
+    listed = evidence.get("canaries", ())
+    causes = Counter(Cause(row.cause) for one in listed if (row := explanation.diagnoses.get(one["key"])) is not None)
+    return replace(
+        explanation.changed,
+        count=evidence.get("changed") or 0,
+        reasons=[[Reason(reason) for reason in one["reasons"]] for one in listed],
+        name=listed[0]["key"] if len(listed) == 1 else "",
+        causes=causes,
+    )
+
+
+def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
+    """Run of the facts: that of the transition, or else the last one the rule evaluated."""
+    if transition is not None:
+        return transition.run_id
+    window = alert.evidence.get("window")
+    return int(window[-1]["run_id"]) if window else None
+
+
+def run_ids_of(alert: AlertRow, transition: TransitionRow | None) -> set[int]:
+    """Return the runs whose rows the facts need."""
+    return {number for number in (run_of(alert, transition), alert.first_run) if number is not None}

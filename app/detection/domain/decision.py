@@ -13,6 +13,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from app.base.texts import counted, percent_text
 from app.base.values import Severity
+from app.detection.domain import (
+    SIGNALS,
+    UNMEASURED,
+    Baseline,
+    Change,
+    Culprit,
+    HabitReading,
+    Members,
+    Observation,
+    Reading,
+    Settings,
+    Signal,
+    State,
+)
 from app.detection.domain import evidence as run_evidence
 from app.detection.domain.evidence import (
     CANARY_BETS,
@@ -31,20 +45,6 @@ from app.detection.domain.evidence import (
     usual,
     usual_count,
     weigh,
-)
-from app.detection.domain.values import (
-    SIGNALS,
-    UNMEASURED,
-    Baseline,
-    Change,
-    Culprit,
-    HabitReading,
-    Members,
-    Observation,
-    Reading,
-    Settings,
-    Signal,
-    State,
 )
 from app.detection.domain.views import DriftKind, StoredDrift
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import DEFAULT_CATEGORY
-from app.detection.domain.values import (
+from app.detection.domain import (
     SIGNALS,
     UNMEASURED,
     Baseline,

@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted
-from app.detection.domain.decision import habit_reason, habit_sentence
-from app.detection.domain.evidence import CALM_RATE, usual_count
-from app.detection.domain.values import (
+from app.detection.domain import (
     UNMEASURED,
     Baseline,
     Change,
@@ -30,6 +28,8 @@ from app.detection.domain.values import (
     Settings,
     State,
 )
+from app.detection.domain.decision import habit_reason, habit_sentence
+from app.detection.domain.evidence import CALM_RATE, usual_count
 
 LEARNED: Final = 2
 """Episodes after which a habit is learned: the next one is quiet."""

@@ -14,19 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.values import Severity
-from app.detection.domain.decision import begin, step
-from app.detection.domain.evidence import (
-    FULL_RUNS,
-    IDENTICAL_RUNS,
-    gathering,
-    is_calm,
-    learn,
-    nothing_recent,
-    realign,
-    realign_baseline,
-)
-from app.detection.domain.habits import heed_habits
-from app.detection.domain.values import (
+from app.detection.domain import (
     NO_HABITS,
     SIGNALS,
     UNMEASURED,
@@ -44,6 +32,18 @@ from app.detection.domain.values import (
     Settings,
     State,
 )
+from app.detection.domain.decision import begin, step
+from app.detection.domain.evidence import (
+    FULL_RUNS,
+    IDENTICAL_RUNS,
+    gathering,
+    is_calm,
+    learn,
+    nothing_recent,
+    realign,
+    realign_baseline,
+)
+from app.detection.domain.habits import heed_habits
 
 Past = Callable[[int], tuple[Fails, Floats]]
 """Returns the newest eligible runs, at most the given number, oldest first, with the current one last: `lost` and

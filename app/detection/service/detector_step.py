@@ -17,8 +17,8 @@ from app.alerts.domain.rules import FirstRun, first_run
 from app.base.db.engine import Connection, cached, to_us
 from app.base.values import RuleKind
 from app.detection import store as rows
+from app.detection.domain import Baseline, Key, Observation, Reading
 from app.detection.domain.tracker import pack_baseline, unpack_baseline
-from app.detection.domain.values import Baseline, Key, Observation, Reading
 from app.detection.domain.views import Action, IndexChange, StoredDrift
 from app.detection.service import baselines, detectors
 from app.detection.service.baselines import Means, means_of_runs, unpack_means

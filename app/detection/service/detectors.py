@@ -24,6 +24,7 @@ from app.catalog.service.references import find_check
 from app.catalog.service.snapshots import load_inputs
 from app.detection import store as detectors
 from app.detection import store as rows
+from app.detection.domain import Baseline, Habits, Members, Observation, Reading, Settings
 from app.detection.domain.decision import OVERLAP_DEPTH, score_drift, top_overlap
 from app.detection.domain.evidence import FULL_RUNS, IDENTICAL_RUNS, learn, realign
 from app.detection.domain.habits import answer_fingerprint
@@ -38,7 +39,6 @@ from app.detection.domain.tracker import (
     unpack_state,
 )
 from app.detection.domain.tracker import learned as with_baseline
-from app.detection.domain.values import Baseline, Habits, Members, Observation, Reading, Settings
 from app.detection.domain.views import Action, DriftKind, StoredDrift
 from app.detection.store import ChoiceRow, DetectionRow, Frozen, Head, RefusalRow, Span
 from app.records.store import results

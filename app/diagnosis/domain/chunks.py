@@ -11,7 +11,7 @@ from itertools import combinations, groupby, islice, zip_longest
 from operator import itemgetter
 
 from app.base.values import Answer, Judgment, Outcome, Ranking
-from app.diagnosis.domain.views import Case, FoundChunk, Kind, Question, Reanchor
+from app.diagnosis.domain import Case, FoundChunk, Kind, Question, Reanchor
 from app.retrievers.domain.retrievers import in_scale, scale_relevance
 from app.scoring.matching import Match, Prepared, match, prepare
 from app.scoring.texts import FIRST_UNSPACED, normalise

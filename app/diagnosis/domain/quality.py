@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.base.texts import counted, percent_text
 from app.base.values import Canary, EmbedderChange, Judgment, Outcome, Ranking
 from app.catalog.domain import SELF_JUDGED
-from app.diagnosis.domain.views import Mark
+from app.diagnosis.domain import Mark
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, ScorerKind, score_relevance
 from app.scoring.matching import Match

@@ -14,13 +14,13 @@ from math import exp, lgamma
 from statistics import median
 from typing import Any, cast
 
-from app.alerts.domain.evidence import CAUSE_WORDS, RunCauseView
+from app.alerts.domain import CAUSE_WORDS, RunCauseView
 from app.alerts.domain.telling import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.base.texts import counted, percent_text, plural, short_name
 from app.base.values import Canary, Cause, Ranking
+from app.diagnosis.domain import Case
 from app.diagnosis.domain.chunk_causes import by_content, change_of, limit_of
 from app.diagnosis.domain.chunks import MOSTLY, Search, SearchedChunk, containment, overlap, reanchor, search_for
-from app.diagnosis.domain.views import Case
 from app.retrievers.domain.retrievers import Scale
 from app.scoring.suites import Group, GroupKind
 

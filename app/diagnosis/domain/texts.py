@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.base.texts import counted, percent_text
+from app.diagnosis.domain import Mark
 from app.diagnosis.domain.quality import EXAMPLES, SHOWN, Answered, Chunk, Example, Section, unknown
-from app.diagnosis.domain.views import Mark
 from app.scoring.texts import FIRST_UNSPACED
 
 CHUNK_QUALITY: Final = "chunk_quality"

@@ -23,10 +23,10 @@ from app.catalog.documents.canary_documents import JudgmentDocument
 from app.catalog.service.references import find_check
 from app.diagnosis import store as stored
 from app.diagnosis.documents import judgment_name
+from app.diagnosis.domain import Case, Diagnosis, DiagnosisView, Reanchor, ReanchorState
 from app.diagnosis.domain.chunk_causes import classify
 from app.diagnosis.domain.chunks import questions
 from app.diagnosis.domain.run_causes import RENAMING, RunCause
-from app.diagnosis.domain.views import Case, Diagnosis, DiagnosisView, Reanchor, ReanchorState
 from app.diagnosis.service import reanchoring
 from app.diagnosis.service.reanchoring import outdate_overtaken
 from app.diagnosis.store import DiagnosisRow, causes_of

@@ -12,6 +12,7 @@ from app.base.values import Canary
 from app.catalog.service import references
 from app.catalog.service.snapshots import is_self_judged
 from app.detection import store as ranking_heads
+from app.diagnosis.domain import QualityExample, QualityReport, QualitySection
 from app.diagnosis.domain.quality import (
     DAYS,
     Answered,
@@ -25,7 +26,6 @@ from app.diagnosis.domain.quality import (
     suite_reach,
 )
 from app.diagnosis.domain.texts import chunk_boundaries, chunk_quality, vocabulary
-from app.diagnosis.domain.views import QualityExample, QualityReport, QualitySection
 from app.records import documents as shapes
 from app.records.service import figures
 from app.records.store import results, series

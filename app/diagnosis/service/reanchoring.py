@@ -32,8 +32,7 @@ from app.catalog.service.suites import (
 from app.catalog.store import CanaryRow
 from app.diagnosis import store as diagnoses
 from app.diagnosis.documents import Replacement, judgment_name, patch_text, replace_judgments
-from app.diagnosis.domain.chunks import is_back
-from app.diagnosis.domain.views import (
+from app.diagnosis.domain import (
     FilePatch,
     ReanchorDecision,
     ReanchorOutcome,
@@ -41,6 +40,7 @@ from app.diagnosis.domain.views import (
     ReanchorView,
     StoredJudgment,
 )
+from app.diagnosis.domain.chunks import is_back
 from app.diagnosis.store import ReanchorRow
 from app.records import documents as shapes
 from app.records.store import results

@@ -13,11 +13,11 @@ from random import SystemRandom
 from typing import Final
 
 from app.alerts import store as rows
-from app.alerts.domain.evidence import ChangedCanary, Degradation, all_lost_text
+from app.alerts.domain import ChangedCanary, Degradation, all_lost_text
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES, alert_advice, alert_summary
-from app.alerts.service.evidence import Explanation, explain, facts_of, run_ids_of, since
+from app.alerts.service.evidence import Explanation, explain, since
 from app.alerts.service.notifications import adopt_announced
-from app.alerts.service.views import Links, filled_links
+from app.alerts.service.views import Links, facts_of, filled_links, run_ids_of
 from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.errors import ConfigurationError, ConflictError, LocalResourceError, NotFoundError, StoreUnavailableError
 from app.base.texts import LATENCY_NAMES

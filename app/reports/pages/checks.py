@@ -49,8 +49,8 @@ from app.definitions.service import definitions
 from app.detection.service import baselines
 from app.diagnosis import documents as diagnosis_sentences
 from app.diagnosis.api import DIAGNOSES, run_diagnosis
+from app.diagnosis.domain import DiagnosisView, ReanchorState
 from app.diagnosis.domain.chunk_causes import is_overcome
-from app.diagnosis.domain.views import DiagnosisView, ReanchorState
 from app.diagnosis.service import diagnoses, reanchoring
 from app.records.domain import RunView
 from app.records.pages import layout_band

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from app.alerts import store as alerts
-from app.alerts.domain.evidence import ChangedCanaries, FleetView
+from app.alerts.domain import ChangedCanaries, FleetView
 from app.alerts.domain.state import AlertView, recovery_state
 from app.alerts.domain.telling import NOT_ABOUT_CANARIES
 from app.alerts.service import evidence

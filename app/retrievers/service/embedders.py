@@ -17,7 +17,7 @@ from app.base.db.engine import Connection, Store, from_us, to_us
 from app.base.values import Answer, EmbedderChange, LatencyView, Outcome, ReportProgress
 from app.catalog import store as catalog
 from app.catalog.service.references import require
-from app.diagnosis.domain.views import Question
+from app.diagnosis.domain import Question
 from app.records import documents as shapes
 from app.records.domain import RunDetails
 from app.records.store import results

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.alerts.domain.rules import NO_FACTS, RepeatedFailures
 from app.alerts.service import transitions
-from app.alerts.service.facts import detector_facts, repeated_failures
+from app.alerts.service.transitions import detector_facts, repeated_failures
 from app.answers import store as answers
 from app.answers.store import StagedAnswer
 from app.base.db.engine import Connection, Store, blocks, to_us

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from app.alerts.domain.rules import RepeatedFailures, RunFacts
-from app.alerts.service.facts import baseline_latency, repeated_failures
+from app.alerts.service.transitions import baseline_latency, repeated_failures
 from app.base.db.engine import Connection, Store, blocks, from_us, hold_content, to_us
 from app.base.errors import ConflictError, NotFoundError
 from app.base.rate_control import SLOWED
