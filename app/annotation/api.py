@@ -1,8 +1,7 @@
 """REST routes of annotation tasks: define, pool, read what they amount to, adopt; annotations in and out as files."""
 
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, Final, cast
@@ -240,40 +239,34 @@ LONGEST_LINE: Final = 1_000_000
 """Most bytes of a line: one is held in memory at a time."""
 
 
-async def read_lines(request: Request) -> AsyncIterator[Sequence[Source]]:
-    """Give the texts of a body of JSON lines, as `read_texts`."""
-    async with _taken(request, [kind for kind in _NAMES if kind != _CSV]) as sources:
-        yield sources
+def texts_of(*kinds: str) -> Callable[[Request], AsyncIterator[Sequence[Source]]]:
+    """Return what gives the texts of a body of these media types, which can be read until the request is answered.
 
-
-async def read_texts(request: Request) -> AsyncIterator[Sequence[Source]]:
-    """Give the texts of a body of JSON lines or CSV, which can be read until the request is answered.
-
-    Raises UnsupportedError for other media types, InvalidInputError for an empty body.
+    It raises UnsupportedError for other media types, InvalidInputError for an empty body.
     """
-    async with _taken(request, list(_NAMES)) as sources:
-        yield sources
 
+    async def read(request: Request) -> AsyncIterator[Sequence[Source]]:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in {*kinds, "application/json"}:
+            raise UnsupportedError(
+                f"send the file with the header Content-Type: {' or '.join(kinds)}, or its text in JSON"
+            )
+        name = _NAMES.get(kind)
+        if name is None:
+            yield parse_document(TextFiles, await read_json(request)).sources
+            return
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise UnsupportedError("send the lines unpacked, without Content-Encoding")
+        with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+            size = 0
+            async for chunk in request.stream():
+                size += len(chunk)
+                await anyio.to_thread.run_sync(file.write, chunk)
+            if not size:
+                raise InvalidInputError([Problem(path="body", message="is empty; send JSON lines or CSV")])
+            yield [Source(name=name, lines=lambda: _lines(cast("BinaryIO", file), name))]
 
-@asynccontextmanager
-async def _taken(request: Request, kinds: Sequence[str]) -> AsyncIterator[Sequence[Source]]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in {*kinds, "application/json"}:
-        raise UnsupportedError(f"send the file with the header Content-Type: {' or '.join(kinds)}, or its text in JSON")
-    name = _NAMES.get(kind)
-    if name is None:
-        yield parse_document(TextFiles, await read_json(request)).sources
-        return
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedError("send the lines unpacked, without Content-Encoding")
-    with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            await anyio.to_thread.run_sync(file.write, chunk)
-        if not size:
-            raise InvalidInputError([Problem(path="body", message="is empty; send JSON lines or CSV")])
-        yield [Source(name=name, lines=lambda: _lines(cast("BinaryIO", file), name))]
+    return read
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[str]:
@@ -301,8 +294,8 @@ def texts_schema(**examples: str) -> dict[str, Any]:
     return described
 
 
-Texts = Annotated[Sequence[Source], Depends(read_texts)]
-Lines = Annotated[Sequence[Source], Depends(read_lines)]
+Texts = Annotated[Sequence[Source], Depends(texts_of(*_NAMES))]
+Lines = Annotated[Sequence[Source], Depends(texts_of(*(kind for kind in _NAMES if kind != _CSV)))]
 
 
 Name = Annotated[str, Path(pattern=SLUG)]

@@ -234,21 +234,22 @@ def read_annotations(sources: Sequence[Source], *, highest: int) -> list[Annotat
     found: list[AnnotationLine] = []
     for source in sources:
         for number, row in rows(source, builder, required=("canary", "annotator", "grade"), known=COLUMNS, aliases={}):
-            reason = _problem(row, highest)
-            if reason is not None:
-                problems.append(Problem(message=reason, file=source.name, line=number))
+            line = _line(row, highest, (source.name, number))
+            if isinstance(line, str):
+                problems.append(Problem(message=line, file=source.name, line=number))
             else:
-                found.append(_line(row, source.name, number))
+                found.append(line)
     problems += builder.problems
     if problems:
         raise InvalidInputError(problems[:MOST_PROBLEMS])
     return found
 
 
-def _problem(row: dict[str, str], highest: int) -> str | None:
-    for name in ("canary", "annotator", "grade"):
-        if name not in row:
-            return f"has no {name}"
+def _line(row: dict[str, str], highest: int, place: tuple[str, int]) -> AnnotationLine | str:
+    """Return the annotation of a line, or what is wrong with it."""
+    missing = next((name for name in ("canary", "annotator", "grade") if name not in row), None)
+    if missing is not None:
+        return f"has no {missing}"
     if "chunk_id" not in row and "text" not in row:
         return "has neither a chunk_id nor a text"
     if len(row["annotator"]) > _LONGEST_NAME:
@@ -256,11 +257,6 @@ def _problem(row: dict[str, str], highest: int) -> str | None:
     grade = row["grade"].strip().lower()
     if grade != SKIPPED and not (grade.isascii() and grade.isdecimal() and int(grade[:3]) <= highest):
         return f"has the grade '{one_line(grade)}'; grades are 0 to {highest}, or {SKIPPED}"
-    return None
-
-
-def _line(row: dict[str, str], file: str, number: int) -> AnnotationLine:
-    grade = row["grade"].strip().lower()
     return AnnotationLine(
         canary=row["canary"],
         chunk_id=row.get("chunk_id", ""),
@@ -268,11 +264,12 @@ def _line(row: dict[str, str], file: str, number: int) -> AnnotationLine:
         text=row.get("text", ""),
         annotator=row["annotator"].strip(),
         grade=None if grade == SKIPPED else int(grade),
-        place=(file, number),
+        place=place,
     )
 
 
 _LONGEST_TEXT: Final = 20_000
+"""Most characters of a text of a corpus, where longer ones are cut, and of one that names a judgment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,10 +357,6 @@ def _new_judgment(item: GradedItem, others_ids: Collection[str], source: str) ->
     return JudgmentDocument(id=name, text=text, grade=item.grade, source=source)
 
 
-LONGEST: Final = 20_000
-"""Most characters of a text; longer ones are cut."""
-
-
 def read_corpus(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
     """Yield (id, text) of every line with a text, else with a title.
 
@@ -378,6 +371,6 @@ def read_corpus(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
             elif not builder.problems:
                 body = text_of(record, "text", "title")  # retrievers seldom put the title into the text of a chunk
                 if body is not None:
-                    yield name, body[:LONGEST]
+                    yield name, body[:_LONGEST_TEXT]
     if builder.problems:
         raise InvalidInputError(builder.problems)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.annotation.documents import TaskDocument
-from app.annotation.domain import PoolItem
+from app.annotation.domain import PooledRecall, PoolItem
 from app.annotation.tables import (
     adjudications,
     annotations,
@@ -437,17 +437,11 @@ _PAUSE: Final = 30_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallEstimate:
-    """Pooled recall of a retriever at a depth; None = unknown."""
+class RecallEstimate(PooledRecall):
+    """That of a retriever at a depth, and what it is a share of."""
 
     retriever: str
     k: int
-    queries: int
-    found: int
-    relevant: float | None
-    value: float | None
-    low: float | None
-    high: float | None
     frame: str
 
 

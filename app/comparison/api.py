@@ -36,7 +36,7 @@ def compare(
     nothing about the whole. `items` are canaries by what B loses, the most first; those of a `winner` by how much it
     is ahead.
     """
-    return comparisons.compare_page(store, a, b, winner=winner, after=after, limit=limit)
+    return comparisons.compare_references(store, a, b, winner=winner, after=after, limit=limit)[0]
 
 
 @router.get("/runs/{before}/diff/{now}", responses=refusals(409))
@@ -59,5 +59,4 @@ def diff_runs(
     how alike the two rankings are (`rbo`, p = 0.9).
     """
     changes = () if change is None else (change,)
-    found, following = comparisons.diff(store, before, now, changes=changes, after=after, limit=limit, version=version)
-    return {**found, "next": None if following is None else str(following)}
+    return comparisons.diff(store, before, now, changes=changes, after=after, limit=limit, version=version)

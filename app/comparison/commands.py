@@ -63,9 +63,9 @@ def compare(
     else:
         with open_database(data_dir) as (_, store):
             losses, wins = (
-                comparisons.compare_page(store, a, b, winner=side, limit=_SHOWN) for side in (Side.A, Side.B)
+                comparisons.compare_references(store, a, b, winner=side, limit=_SHOWN)[0] for side in (Side.A, Side.B)
             )
-            whole = comparisons.compare_page(store, a, b, limit=_MOST) if form is Format.JSON else losses
+            whole = comparisons.compare_references(store, a, b, limit=_MOST)[0] if form is Format.JSON else losses
     if form is Format.JSON:
         typer.echo(report_json(whole), nl=False)
     else:

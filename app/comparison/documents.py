@@ -23,7 +23,7 @@ from app.comparison.domain import (
     RecallCaution,
     Side,
 )
-from app.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonView
+from app.comparison.views import ComparedCanary, ComparedMeasure, ComparedRunOutline, ComparisonPage
 
 _SHOWN: Final = 80
 _SMALLEST: Final = 0.001
@@ -34,7 +34,7 @@ _NO_WINNER: Final = "none"
 class ComparisonReport:
     """A comparison, and the canaries that each side wins by most."""
 
-    view: ComparisonView
+    view: ComparisonPage
     losses: Sequence[ComparedCanary]
     """Those that score higher in A, the largest difference first."""
     wins: Sequence[ComparedCanary]
@@ -51,12 +51,12 @@ def comparison_markdown(report: ComparisonReport) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def comparison_headline(view: ComparisonView) -> str:
+def comparison_headline(view: ComparisonPage) -> str:
     """Return the sentence of a comparison with a capital letter and a full stop."""
     return _sentence(view["sentence"])
 
 
-def comparison_notes(view: ComparisonView) -> list[str]:
+def comparison_notes(view: ComparisonPage) -> list[str]:
     """Return the sentences beside the headline: what recall may have lost, what differs, who is not compared."""
     notes = [one["sentence"] for one in view["cautions"]]
     if len(view["by_category"]) > 1:
@@ -120,7 +120,7 @@ def _measure(one: ComparedMeasure) -> tuple[str, ...]:
     )
 
 
-def _canaries(view: ComparisonView, side: Side, rows: Sequence[ComparedCanary]) -> Table:
+def _canaries(view: ComparisonPage, side: Side, rows: Sequence[ComparedCanary]) -> Table:
     total = view["wins"]["a" if side is Side.A else "b"]
     shown = f", the first {len(rows)}" if total > len(rows) else ""
     return Table(

@@ -76,33 +76,6 @@ def is_significant(p: float, confidence: float) -> bool:
     return p <= 1 - confidence + _SLACK
 
 
-def paired_difference(
-    before: ArrayLike, now: ArrayLike, *, confidence: float = 0.95, seed: int = 0
-) -> Difference | None:
-    """Compare two columns of scores of the same canaries; a pair of which either is NaN is left out.
-
-    The interval is the bias-corrected and accelerated bootstrap of Efron, "Better bootstrap confidence intervals"
-    (JASA 1987), widened for few pairs: the same for the same scores and seed. None with fewer than `FEWEST_PAIRS`
-    pairs. Raises ValueError for columns of different lengths, and unless 0 < confidence < 1.
-    """
-    old, new = _paired(before, now)
-    if not 0 < confidence < 1:
-        raise ValueError(f"a confidence lies strictly between 0 and 1, not {confidence}")
-    if len(old) < FEWEST_PAIRS:
-        return None
-    differences = new - old
-    low, high = _interval(differences, confidence, seed)
-    return Difference(
-        pairs=len(old),
-        before=float(old.mean()),
-        now=float(new.mean()),
-        difference=float(differences.mean()),
-        low=low,
-        high=high,
-        confidence=confidence,
-    )
-
-
 def mean_interval(scores: ArrayLike, *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float] | None:
     """Return the interval of the mean of scores over canaries, NaN left out: the same bootstrap.
 
@@ -262,39 +235,31 @@ class Estimate:
 def estimate(measure: str, a: ArrayLike, b: ArrayLike, *, confidence: float = CONFIDENCE, seed: int = 0) -> Estimate:
     """Estimate the difference of a measure from its scores in both runs, in pairs; a pair with a NaN is left out.
 
-    Scores that differ by less than `ROUNDING` count as equal: the same ranking summed in another order is no
-    difference. Raises ValueError for columns of different lengths.
+    The interval is the bias-corrected and accelerated bootstrap of Efron, "Better bootstrap confidence intervals"
+    (JASA 1987), widened for few pairs: the same for the same scores and seed. Scores that differ by less than
+    `ROUNDING` count as equal: the same ranking summed in another order is no difference. Raises ValueError for columns
+    of different lengths.
     """
-    old, new = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if old.shape != new.shape or old.ndim != 1:
-        raise ValueError(f"there must be two columns of one length, not {old.shape} and {new.shape}")
-    there = ~(np.isnan(old) | np.isnan(new))
-    old, new = old[there], new[there]
+    old, new = _paired(a, b)
     new = np.where(np.abs(new - old) <= ROUNDING, old, new)
     pairs = len(old)
     enough = pairs >= FEWEST_PAIRS
     differences = new - old
     varied = enough and bool(np.ptp(differences) > ROUNDING)
-    interval = paired_difference(old, new, confidence=confidence, seed=seed) if varied else None
+    low, high = _interval(differences, confidence, seed) if varied else (None, None)
+    largest = float(np.abs(differences).max(initial=0.0))
     return Estimate(
         measure=measure,
         pairs=pairs,
         a=float(old.mean()) if pairs else None,
         b=float(new.mean()) if pairs else None,
         difference=float(differences.mean()) if pairs else None,
-        low=None if interval is None else interval.low,
-        high=None if interval is None else interval.high,
+        low=low,
+        high=high,
         p=randomisation_test(old, new, seed=seed) if enough else None,
         confidence=confidence,
-        pattern=_pattern(differences),
+        pattern=np.round(differences / largest if largest else differences, 9).tobytes(),
     )
-
-
-def _pattern(differences: Floats) -> bytes:
-    """Return the differences in proportion to the largest one; signs count."""
-    largest = float(np.abs(differences).max(initial=0.0))
-    scaled = differences / largest if largest else differences
-    return np.round(scaled, 9).tobytes()
 
 
 def estimate_all(measures: Sequence[str], a: Mapping[str, Floats], b: Mapping[str, Floats]) -> dict[str, Estimate]:
@@ -509,17 +474,13 @@ def _change(before: RunSide, old: int, now: RunSide, new: int) -> tuple[Change, 
     was, is_ = before.verdicts[old], now.verdicts[new]
     if Verdict.UNKNOWN in {was, is_}:
         return Change.UNKNOWN, None
-    difference = _difference(before, old, now, new)
+    gain = float(now.scores[new] - before.scores[old])
+    difference = None if math.isnan(gain) else gain
     if was is not is_:
         return (Change.DEGRADED if is_ is Verdict.DEGRADED else Change.HEALED), difference
     if difference is not None and abs(difference) > ROUNDING:
         return (Change.WORSE if difference < 0 else Change.BETTER), difference
     return (Change.SAME if before.rankings[old] == now.rankings[new] else Change.RERANKED), difference
-
-
-def _difference(before: RunSide, old: int, now: RunSide, new: int) -> float | None:
-    difference = float(now.scores[new] - before.scores[old])
-    return None if np.isnan(difference) else difference
 
 
 RECALL_LOSS: Final = -0.02
@@ -661,20 +622,23 @@ def compare(
     b: Mapping[str, Floats],
     *,
     primaries: Sequence[str],
-    categories: Mapping[str, NDArray[np.intp]],
+    categories: Sequence[str],
 ) -> ComparisonOutcome:
     """Compare two runs by columns of scores, a row for each pair of canaries; NaN = undefined.
 
-    `categories` has the rows of each category. Measures beside the primary ones are exploratory.
+    `categories` has that of each row. Measures beside the primary ones are exploratory.
     """
     whole = estimate_all([*primaries, *(name for name in a if name not in primaries)], a, b)
+    rows_of: dict[str, list[int]] = {}
+    for row, category in enumerate(categories):
+        rows_of.setdefault(category, []).append(row)
     parts = {
         category: estimate_all(
             primaries,
             {name: a[name][rows] for name in primaries if name in a},
             {name: b[name][rows] for name in primaries if name in b},
         )
-        for category, rows in categories.items()
+        for category, rows in sorted(rows_of.items())
     }
     [decisions] = decide_family([[whole[name] for name in primaries if name in whole]])
     inner = decide_family([list(part.values()) for part in parts.values()])

@@ -52,12 +52,11 @@ def show_comparison(
     if not (a and b):
         return template(found=None)
     winner = Side(show) if show else None
-    compared = comparisons.compare_references(store, a, b, winner=winner, after=after, limit=_CANARIES)
-    found, comparison = compared.view, compared.comparison
+    found, comparison = comparisons.compare_references(store, a, b, winner=winner, after=after, limit=_CANARIES)
     first, second = (side[comparison.ordering].tolist() for side in comparison.scores)
     return template(
         found=found,
-        following=compared.following,
+        following=None if found["next"] is None else int(found["next"]),
         after=after,
         page_size=_CANARIES,
         show=show,

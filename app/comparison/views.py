@@ -187,7 +187,7 @@ class CanaryWins(TypedDict):
     ties: int
 
 
-class ComparisonView(ComparisonDecision):
+class ComparisonPage(ComparisonDecision):
     """Two runs or checks compared, the largest losses of B first."""
 
     a: ComparedRunOutline
@@ -197,15 +197,10 @@ class ComparisonView(ComparisonDecision):
     ordered_by: str
     wins: CanaryWins
     items: list[ComparedCanary]
-
-
-class ComparisonPage(ComparisonView):
-    """The same with the place of the next page."""
-
     next: str | None
 
 
-class RunDiff(TypedDict):
+class RunDiffPage(TypedDict):
     """Comparison of two runs, the worst canaries first."""
 
     before: RunOutline
@@ -221,9 +216,4 @@ class RunDiff(TypedDict):
     categories: dict[str, CategoryDifference]
     ordered_by: str
     items: list[CanaryDifference]
-
-
-class RunDiffPage(RunDiff):
-    """The same with the place of the next page."""
-
     next: str | None

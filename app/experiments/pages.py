@@ -28,7 +28,7 @@ from app.experiments.documents import (
     ShadowDocument,
     WaiverRequest,
 )
-from app.experiments.domain import GateName, RateDifference
+from app.experiments.domain import GateName
 from app.experiments.service import experiments, shadows
 from app.experiments.views import ExperimentLook, ShadowHour
 
@@ -48,6 +48,13 @@ _NEW = Form(
     }
 )
 """What the forms of new ones begin with; names are kind and path of a field."""
+_KINDS: Final[Mapping[str, tuple[type[Any], Callable[..., object], str]]] = {
+    "promotion": (PromotionDocument, experiments.put_promotion, "/promotions/{}"),
+    "experiment": (ExperimentDocument, experiments.put_experiment, "/experiments/{}"),
+    "shadow": (ShadowDocument, shadows.put_shadow, "/shadows/{}"),
+    "interleaving": (InterleavingDocument, experiments.put_interleaving, "/experiments#interleavings"),
+}
+"""Of each kind its document, what creates it, and the address that follows."""
 
 
 @router.get("/experiments")
@@ -61,15 +68,21 @@ def show_experiments(request: Request, store: StoreDep) -> HTMLResponse:
 def create(request: Request, store: StoreDep, form: FormInput) -> Response:
     """Create a promotion, an experiment, a shadow or an interleaving."""
     kind = form.get("kind")
-    if kind not in _CREATE:
-        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(_CREATE)}")])
+    if kind not in _KINDS:
+        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(_KINDS)}")])
+    described, put, page = _KINDS[kind]
     fields = Form(texts={name.removeprefix(f"{kind}."): text for name, text in form.texts.items()})
+
+    def make() -> str:
+        document = parse_document(described, _described(kind, fields))
+        put(store, document, by=request.state.identity.name, now=datetime.now(UTC), only_new=True)
+        return page.format(quote(document.slug))
 
     def show(*, problems: Sequence[Problem], status: int) -> Response:
         placed = [replace(one, path=f"{kind}.{one.path or 'slug'}") for one in problems]
         return _experiments(request, store, form, problems=placed, status=status)
 
-    return follow_form(lambda: _CREATE[kind](store, fields, request.state.identity.name), show)
+    return follow_form(make, show)
 
 
 @router.get("/experiments/{slug}")
@@ -104,43 +117,21 @@ def waive_gate(request: Request, store: StoreDep, slug: str, form: FormInput) ->
     return RedirectResponse(f"/promotions/{quote(slug)}", status_code=303)
 
 
-def _create_promotion(store: Store, form: Form, by: str) -> str:
-    names = {name: form.stripped(name) for name in ("slug", "current", "candidate")}
-    document = parse_document(PromotionDocument, {**names, "experiment": form.stripped("experiment") or None})
-    experiments.put_promotion(store, document, by=by, now=datetime.now(UTC), only_new=True)
-    return f"/promotions/{quote(document.slug)}"
-
-
-def _create_experiment(store: Store, form: Form, by: str) -> str:
+def _described(kind: str, form: Form) -> dict[str, Any]:
+    """Return the document that the form of a new one describes."""
+    own = {"promotion": ("current", "candidate"), "experiment": ("window",), "interleaving": ("a", "b")}
+    names = {name: form.stripped(name) for name in ("slug", *own.get(kind, ()))}
+    if kind == "promotion":
+        return {**names, "experiment": form.stripped("experiment") or None}
+    if kind == "shadow":
+        return shadow_document(names["slug"], form)
+    most = {"max_units": parse_number(form.get("max_units"))}
+    if kind == "interleaving":
+        return {**names, **most}
     share = parse_number(form.get("arms[1].share"))
     shares = (round(1 - share, 9) if isinstance(share, int | float) else share, share)
     arms = [{"name": form.stripped(f"arms[{place}].name"), "share": one} for place, one in enumerate(shares)]
-    numbers = {name: parse_number(form.get(name)) for name in ("delta", "max_units")}
-    described = {"slug": form.stripped("slug"), "arms": arms, "window": form.stripped("window"), **numbers}
-    document = parse_document(ExperimentDocument, described)
-    experiments.put_experiment(store, document, by=by, now=datetime.now(UTC), only_new=True)
-    return f"/experiments/{quote(document.slug)}"
-
-
-def _create_shadow(store: Store, form: Form, by: str) -> str:
-    document = parse_document(ShadowDocument, shadow_document(form.stripped("slug"), form))
-    shadows.put_shadow(store, document, by=by, now=datetime.now(UTC), only_new=True)
-    return f"/shadows/{quote(document.slug)}"
-
-
-def _create_interleaving(store: Store, form: Form, by: str) -> str:
-    names = {name: form.stripped(name) for name in ("slug", "a", "b")}
-    document = parse_document(InterleavingDocument, {**names, "max_units": parse_number(form.get("max_units"))})
-    experiments.put_interleaving(store, document, by=by, now=datetime.now(UTC), only_new=True)
-    return "/experiments#interleavings"
-
-
-_CREATE: Mapping[str, Callable[[Store, Form, str], str]] = {
-    "promotion": _create_promotion,
-    "experiment": _create_experiment,
-    "shadow": _create_shadow,
-    "interleaving": _create_interleaving,
-}
+    return {**names, **most, "arms": arms, "delta": parse_number(form.get("delta"))}
 
 
 def _experiments(
@@ -257,7 +248,7 @@ _MARGIN: Final = 1.15
 _WIDEST: Final = 3.0
 """The first intervals may be wider than the last one by so much; what is beyond is cut off."""
 _FEWEST: Final = 2
-"""Looks that make a line."""
+"""Looks, or hours, that make a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +280,10 @@ def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at:
         return None
     moments = [datetime.fromisoformat(at).timestamp() for at, _ in known]
     intervals = [found for _, found in known]
-    reach = _reach(intervals, delta)
+    # All of the last interval, and of earlier ones what is not far off.
+    last = max(abs(intervals[-1].low), abs(intervals[-1].high), delta)
+    furthest = max(max(abs(one.low), abs(one.high)) for one in intervals)
+    reach = max(min(furthest, _WIDEST * last), last) * _MARGIN
     begin, end = moments[0], moments[-1]
 
     def across(moment: float) -> float:
@@ -319,17 +313,6 @@ def draw_intervals(looks: Sequence[ExperimentLook], *, delta: float, decided_at:
     )
 
 
-def _reach(intervals: Sequence[RateDifference], delta: float) -> float:
-    """Largest difference that the field shows: all of the last interval, and of earlier ones what is not far off."""
-    furthest = max(max(abs(one.low), abs(one.high)) for one in intervals)
-    last = max(abs(intervals[-1].low), abs(intervals[-1].high), delta)
-    return max(min(furthest, _WIDEST * last), last) * _MARGIN
-
-
-_FEWEST_HOURS = 2
-"""Hours that make a line."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapChart:
     """The drawing in its own units, with the same in words for those who do not see it."""
@@ -345,7 +328,7 @@ class OverlapChart:
 def draw_overlap(hours: Sequence[ShadowHour]) -> OverlapChart | None:
     """Draw the hours in which the candidate answered; None where there are fewer than two."""
     known = [(one["at"], overlap) for one in hours if (overlap := one["rbo"]) is not None]
-    if len(known) < _FEWEST_HOURS:
+    if len(known) < _FEWEST:
         return None
     moments = [datetime.fromisoformat(at).timestamp() for at, _ in known]
     begin, span = moments[0], moments[-1] - moments[0]

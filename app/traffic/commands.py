@@ -20,7 +20,7 @@ from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic
-from app.traffic.domain import SuggestionView, TrafficView
+from app.traffic.domain import SuggestionView
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -103,22 +103,22 @@ def show_suggestions(
     if server is not None:
         client = connect_server(server)
         suite = suite or _only("suite", client.slugs("suites"))
-        retriever = retriever or _only("retriever with traffic", _retrievers(client.traffic(suite)))
+        retriever = retriever or _only("retriever with traffic", [one["retriever"] for one in client.traffic(suite)])
         found = client.suggestions(suite, retriever, limit=n)
     else:
         with open_database(data_dir) as (_, store):
             suite = suite or _only("suite", _slugs(store, "suite"))
-            retriever = retriever or _only("retriever with traffic", _retrievers(traffic.load_traffic(store, suite)))
+            retriever = retriever or _only(
+                "retriever with traffic", [one["retriever"] for one in traffic.load_traffic(store, suite)]
+            )
             found = traffic.suggest(store, suite, retriever, limit=n)
-    rows = [(plain(one["query"]), plain(one["group"]), f"{one['traffic']:,.0f}", _guesses(one)) for one in found]
+    rows = []
+    for one in found:
+        guesses = [*one["segments"], *(["perhaps negative"] if one["negative_candidate"] else [])]
+        rows.append((plain(one["query"]), plain(one["group"]), f"{one['traffic']:,.0f}", ", ".join(guesses)))
     terminal.show_table(
         Table(title="Suggestions", columns=("query", "group", "traffic", "segment, guessed"), rows=tuple(rows))
     )
-
-
-def _guesses(one: SuggestionView) -> str:
-    """Return the guessed segments, and whether it may be a negative."""
-    return ", ".join([*one["segments"], *(["perhaps negative"] if one["negative_candidate"] else [])])
 
 
 def _only(kind: str, slugs: Sequence[str]) -> str:
@@ -135,10 +135,6 @@ def _only(kind: str, slugs: Sequence[str]) -> str:
 
 def _slugs(store: Store, kind: str) -> list[str]:
     return [one.slug for one in references.load_definitions(store, kind)]
-
-
-def _retrievers(found: Sequence[TrafficView]) -> list[str]:
-    return [one["retriever"] for one in found]
 
 
 def _upload_id(source: Source) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from app.annotation import store as annotations
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.service import tasks
@@ -61,7 +60,7 @@ def finish(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
     try:
         with store.read() as connection:
             task = tasks.find_task(connection, TASK)
-            is_annotated = bool(annotations.list_annotations(connection, task.id))
+            is_annotated = bool(rows.list_annotations(connection, task.id))
         if task.state is not TaskState.POOLED:
             if task.pool_requested_at is None:
                 tasks.request_pool(store, TASK, now=now)

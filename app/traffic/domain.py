@@ -142,15 +142,13 @@ def group_traffic(counts: Sequence[int], sample: TrafficSample, groups: Mapping[
     draws = sum(times for _, times in sample.rest)
     each = sample.rest_traffic / draws if draws else 0.0
     traffic: dict[str, float] = {}
-    for place, weight in [*((place, counts[place]) for place in sample.head), *_scaled(sample.rest, each)]:
+    weights = [(place, float(counts[place])) for place in sample.head]
+    weights += [(place, times * each) for place, times in sample.rest]
+    for place, weight in weights:
         group = groups.get(place)
         if group is not None:
             traffic[group] = traffic.get(group, 0.0) + weight
     return dict(sorted(traffic.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _scaled(rest: Sequence[tuple[int, int]], each: float) -> list[tuple[int, float]]:
-    return [(place, times * each) for place, times in rest]
 
 
 def suggest_queries(

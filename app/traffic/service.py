@@ -6,7 +6,7 @@ results once for each run, and a task's queries once.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -143,7 +143,9 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
     if not limit:
         return []
     texts = [one.query if one is not None else "" for one in sample.queries]
-    taken_up, pending = _taken_up(store, sample)
+    with store.read() as connection:
+        standing = standing_canaries(connection, _suite(connection, sample.reach))
+        taken_up = standing.queries | queries_in_tasks(connection, sample.reach.suite_id)
     found = estimates.suggest_queries(
         texts,
         sample.counts,
@@ -151,7 +153,7 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
         sample.groups,
         covered,
         taken_up={place for place, text in enumerate(texts) if text in taken_up},
-        pending={place for place, text in enumerate(texts) if text in pending},
+        pending={place for place, text in enumerate(texts) if text in standing.pending},
     )
     place_of = {text: place for place, text in enumerate(texts)}
     return [
@@ -164,13 +166,6 @@ def _suggestions(store: Store, sample: "_Sample", covered: AbstractSet[str], lim
         )
         for one in found[:limit]
     ]
-
-
-def _taken_up(store: Store, sample: "_Sample") -> tuple[AbstractSet[str], AbstractSet[str]]:
-    """Return the normalised queries of canaries and of tasks, and those of canaries that nothing is decided of yet."""
-    with store.read() as connection:
-        standing = standing_canaries(connection, _suite(connection, sample.reach))
-        return standing.queries | queries_in_tasks(connection, sample.reach.suite_id), standing.pending
 
 
 def _find_sample(store: Store, suite: str, retriever: str) -> "_Sample | None":
@@ -455,7 +450,10 @@ def add_traffic(
 ) -> ReceivedTraffic:
     """Add queries that are read already; see `receive_traffic`."""
     with store.read() as connection:
-        suite_id = _require(connection, suite, retriever)
+        named = catalog.find_definition(connection, "retriever", retriever)
+        if named is None or named.archived_at is not None:
+            raise NotFoundError(f"there is no retriever '{retriever}'")
+        suite_id = find_suite(connection, suite)
         known = rows.known_digests(connection, suite_id, retriever)
     fresh = [one for one in found.queries if rows.digest_of(one.query) not in known]
     fresh.sort(key=lambda one: (-one.count, one.query))
@@ -515,14 +513,6 @@ def forget_traffic(store: Store, suite: str, *, retriever: str | None = None, qu
 def find_suite(connection: Connection, slug: str) -> int:
     """Return the id of a suite. Raises NotFoundError."""
     return require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'").id
-
-
-def _require(connection: Connection, suite: str, retriever: str) -> int:
-    """Return the id of a suite. Raises NotFoundError where it or the retriever is not in force."""
-    found = catalog.find_definition(connection, "retriever", retriever)
-    if found is None or found.archived_at is not None:
-        raise NotFoundError(f"there is no retriever '{retriever}'")
-    return find_suite(connection, suite)
 
 
 _BLOCK: Final = 500
@@ -588,34 +578,24 @@ def queries_in_tasks(connection: Connection, suite_id: int) -> frozenset[str]:
 
 def _read_canaries(connection: Connection, suite_id: int) -> StandingCanaries:
     queries, pending, documents, chunks = set[str](), set[str](), set[str](), set[str]()
-    for body in _bodies(connection, suite_id):
-        query = normalise_query(body["query"])
-        queries.add(query)
-        if _is_pending(body):
-            pending.add(query)
-        for chunk in body["expected_chunks"]:
-            if chunk["grade"] >= 1 and chunk["document"] is not None:
-                documents.add(str(chunk["document"]))
-            if chunk["grade"] >= 1 and chunk["id"] is not None:
-                chunks.add(str(chunk["id"]))
+    after = ""
+    while block := catalog.list_canaries(connection, suite_id, after=after, limit=_BLOCK):
+        after = block[-1].key
+        for body in (row.body for row in block):
+            query = normalise_query(body["query"])
+            queries.add(query)
+            decided = body["expected_chunks"] or body["forbidden_chunks"] or body["expect_empty"]
+            if not decided and body["category"] != Category.NEGATIVE:
+                pending.add(query)
+            relevant = [chunk for chunk in body["expected_chunks"] if chunk["grade"] >= 1]
+            documents.update(str(chunk["document"]) for chunk in relevant if chunk["document"] is not None)
+            chunks.update(str(chunk["id"]) for chunk in relevant if chunk["id"] is not None)
     return StandingCanaries(
         queries=frozenset(queries),
         pending=frozenset(pending),
         documents=frozenset(documents),
         chunks=frozenset(chunks),
     )
-
-
-def _bodies(connection: Connection, suite_id: int) -> Iterator[Mapping[str, Any]]:
-    after = ""
-    while rows := catalog.list_canaries(connection, suite_id, after=after, limit=_BLOCK):
-        yield from (row.body for row in rows)
-        after = rows[-1].key
-
-
-def _is_pending(body: Mapping[str, Any]) -> bool:
-    decided = body["expected_chunks"] or body["forbidden_chunks"] or body["expect_empty"]
-    return not decided and body["category"] != Category.NEGATIVE
 
 
 def _read_results(connection: Connection, run: RunRow) -> FoundDocuments:

@@ -103,7 +103,7 @@ def test_drops_decide_as_a_comparison_of_the_same_scores_does() -> None:
     rules = [drop_rule("R@5"), drop_rule("NDCG@10"), drop_rule("MRR")]
     found = decide(now, *rules)
     columns = {name: np.asarray(now[name]) for name in names}
-    outcome = compare({name: np.ones(CANARIES) for name in names}, columns, primaries=names, categories={})
+    outcome = compare({name: np.ones(CANARIES) for name in names}, columns, primaries=names, categories=())
     assert [one.claimed for one in found.values()] == [one.claim is Claim.CLAIMED for one in outcome.decisions]
     assert {one.claimed for one in found.values()} == {True, False}
     assert [one.p for one in found.values()] == [one.corrected_p for one in outcome.decisions]

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
-from app.annotation import store as annotations
 from app.annotation import store as rows
 from app.base.db.engine import Store
 from app.base.values import Answer
@@ -184,7 +183,7 @@ def test_four_grades_are_given_by_keyboard(chromium: Browser, sqlite_store: Stor
     with desk.store.read() as connection:
         task = present(rows.find_task(connection, "truth"))
         texts = {item.id: item.text for item in rows.list_items(connection, task.id)}
-        stored = {texts[one.item_id]: one.grade for one in annotations.list_annotations(connection, task.id)}
+        stored = {texts[one.item_id]: one.grade for one in rows.list_annotations(connection, task.id)}
     assert stored == given
     assert set(stored.values()) == {0, 1, 2, 3}
 

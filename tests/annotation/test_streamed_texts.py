@@ -132,7 +132,7 @@ def test_a_large_stream_takes_little_memory() -> None:
 
     async def read() -> traffic_lines.ReadTraffic:
         scope = {"type": "http", "method": "POST", "headers": [(b"content-type", LINES.encode())]}
-        texts = streamed_texts.read_texts(Request(scope, receive))
+        texts = streamed_texts.texts_of("application/x-ndjson")(Request(scope, receive))
         async for sources in texts:
             return traffic_lines.read_traffic(sources, now=datetime.now(UTC))
         raise AssertionError

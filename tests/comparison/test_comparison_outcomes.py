@@ -186,7 +186,7 @@ def outcome(**differences: Sequence[float] | Floats) -> ComparisonOutcome:
     named = {name.replace("_", "@"): np.asarray(column, dtype=np.float64) for name, column in differences.items()}
     rows = len(next(iter(named.values())))
     zeros = {name: np.zeros(rows) for name in named}
-    return compare(zeros, named, primaries=list(named), categories={})
+    return compare(zeros, named, primaries=list(named), categories=())
 
 
 def sloped(mean: float, spread: float, count: int = 40) -> Floats:
@@ -229,7 +229,7 @@ def test_each_verdict_follows_from_what_is_claimed() -> None:
     assert [one.winner for one in trade.decisions] == [Side.A, Side.B]
     assert outcome(R_5=still).verdict is ComparisonVerdict.NO_DIFFERENCE_SHOWN
     assert outcome(R_5=up[:9]).verdict is ComparisonVerdict.TOO_FEW
-    assert compare({}, {}, primaries=["R@5"], categories={}).verdict is ComparisonVerdict.TOO_FEW
+    assert compare({}, {}, primaries=["R@5"], categories=()).verdict is ComparisonVerdict.TOO_FEW
 
 
 def test_beside_the_gain_of_a_top_heavy_measure_stands_what_recall_may_have_lost() -> None:
@@ -253,11 +253,11 @@ def test_beside_the_gain_of_a_top_heavy_measure_stands_what_recall_may_have_lost
 def test_categories_are_a_family_of_their_own_and_decide_nothing() -> None:
     weak, still = sloped(-0.16, 0.4, 20), np.zeros(60)
     column = np.concatenate([weak, still])
-    rows = {"procedural": np.arange(20), "comparative": np.arange(20, 75), "entity_centric": np.arange(75, 80)}
+    rows = ["procedural"] * 20 + ["comparative"] * 55 + ["entity_centric"] * 5
     found = compare({"R@5": np.zeros(80)}, {"R@5": column}, primaries=["R@5"], categories=rows)
-    alone = compare({"R@5": np.zeros(80)}, {"R@5": column}, primaries=["R@5"], categories={})
+    alone = compare({"R@5": np.zeros(80)}, {"R@5": column}, primaries=["R@5"], categories=())
     assert found.decisions == alone.decisions
-    first, second, third = found.categories
+    second, third, first = found.categories
     assert (first.pairs, first.winner, first.verdict) == (20, Side.A, ComparisonVerdict.WORSE)
     assert (second.winner, second.verdict) == (None, ComparisonVerdict.NO_DIFFERENCE_SHOWN)
     assert (third.pairs, third.verdict) == (5, ComparisonVerdict.TOO_FEW)
@@ -268,7 +268,7 @@ def test_categories_are_a_family_of_their_own_and_decide_nothing() -> None:
 
 def test_categories_with_the_same_differences_are_tests_of_their_own() -> None:
     column = np.concatenate([sloped(0.1, 0.4), sloped(0.1, 0.4)])
-    rows = {"procedural": np.arange(40), "comparative": np.arange(40, 80)}
+    rows = ["procedural"] * 40 + ["comparative"] * 40
     first, second = compare({"R@5": np.zeros(80)}, {"R@5": column}, primaries=["R@5"], categories=rows).categories
     assert first.decisions[0].estimate == second.decisions[0].estimate
     assert first.decisions[0].corrected_p == pytest.approx(2 * (first.decisions[0].estimate.p or 0))
@@ -276,7 +276,7 @@ def test_categories_with_the_same_differences_are_tests_of_their_own() -> None:
 
 def test_what_is_not_primary_is_never_claimed() -> None:
     a = {"R@5": np.zeros(40), "Hit@1": np.zeros(40)}
-    found = compare(a, {"R@5": np.zeros(40), "Hit@1": np.ones(40)}, primaries=["R@5"], categories={})
+    found = compare(a, {"R@5": np.zeros(40), "Hit@1": np.ones(40)}, primaries=["R@5"], categories=())
     assert found.verdict is ComparisonVerdict.NO_DIFFERENCE_SHOWN
     assert [one.measure for one in found.exploratory] == ["Hit@1"]
 
@@ -290,8 +290,8 @@ def test_exchanging_the_sides_exchanges_the_verdict(both: list[tuple[list[float]
     names = ["R@5", "MRR@10", "NDCG@10", "P@5"][: len(both)]
     a = {name: np.array(old) for name, (old, _) in zip(names, both, strict=True)}
     b = {name: np.array(new) for name, (_, new) in zip(names, both, strict=True)}
-    there = compare(a, b, primaries=names, categories={})
-    back = compare(b, a, primaries=names, categories={})
+    there = compare(a, b, primaries=names, categories=())
+    back = compare(b, a, primaries=names, categories=())
     mirrored = {ComparisonVerdict.BETTER: ComparisonVerdict.WORSE, ComparisonVerdict.WORSE: ComparisonVerdict.BETTER}
     assert back.verdict == mirrored.get(there.verdict, there.verdict)
     for one, other in zip(there.decisions, back.decisions, strict=True):

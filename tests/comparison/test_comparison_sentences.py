@@ -26,7 +26,7 @@ def outcome(**differences: Sequence[float]) -> ComparisonOutcome:
     """Compare by primary measures of these differences; a name is spelled `R_5` for `R@5`."""
     b = {name.replace("_", "@"): np.array(column) for name, column in differences.items()}
     a = {name: np.zeros(len(column)) for name, column in b.items()}
-    return compare(a, b, primaries=list(b), categories={})
+    return compare(a, b, primaries=list(b), categories=())
 
 
 UP = [0.2, 0.0] * 20
@@ -92,7 +92,7 @@ SHAKY = [0.5, 0.5, 0.5, 0.5, 0.5, *[0.0] * 35]
         (outcome(R_5=[-1.0] * 12), A_AND_B, "B scores worse than A: R@5 down 1.000 on every canary, over 12 canaries"),
         (outcome(R_5=UP[:9]), A_AND_B, "too few canaries to tell: 9 can be compared, and it takes 10"),
         (
-            compare({}, {}, primaries=["R@5"], categories={}),
+            compare({}, {}, primaries=["R@5"], categories=()),
             BEFORE_AND_NOW,
             "nothing to compare between before and now: no canary that expects the same was measured in both",
         ),

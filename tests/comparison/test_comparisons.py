@@ -52,8 +52,8 @@ def two_checks(
 
 
 def compare(world: World, a: str, b: str, **more: Any) -> dict[str, Any]:
-    found = comparisons.compare_references(world.store, a, b, **more)
-    return {**found.view, "next": found.following}
+    found, _ = comparisons.compare_references(world.store, a, b, **more)
+    return {**found, "next": None if found["next"] is None else int(found["next"])}
 
 
 def primary(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -141,7 +141,7 @@ def test_one_retriever_asked_for_5_and_for_20_hits_is_not_said_to_differ(world: 
     assert not shown & {"MAP", "MRR", "duplicate_ratio", "NDCG@10"}, "measures of unequal depth"
     assert "fetch_k differs, 5 and 20: compared by 5 hits" in found["differences"]
     # The diff of the runs says the same, and tells no difference of what depends on the depth.
-    diff, _ = comparisons.diff(world.store, found["a"]["id"], found["b"]["id"])
+    diff = comparisons.diff(world.store, found["a"]["id"], found["b"]["id"])
     assert diff["decision"]["verdict"] == "no_difference_shown"
     uncut = [diff["measures"]["MRR"][side] or 0.0 for side in ("before", "now")]
     assert uncut[1] > uncut[0] + 0.05
@@ -169,7 +169,7 @@ def test_checks_of_unequal_k_are_compared_at_the_smaller_one(world: World) -> No
     assert found["k"] == 3
     assert (primary(found)["coverage"]["a"], primary(found)["coverage"]["b"]) == (0.0, 0.0)
     assert found["verdict"] == "no_difference_shown", "though coverage of the runs is 0 and 1"
-    diff, _ = comparisons.diff(world.store, found["a"]["id"], found["b"]["id"])
+    diff = comparisons.diff(world.store, found["a"]["id"], found["b"]["id"])
     assert (diff["measures"]["coverage"]["now"], diff["measures"]["coverage"]["difference"]) == (1.0, None)
 
 
@@ -189,7 +189,7 @@ def test_canaries_that_expect_something_else_are_left_out_and_named(world: World
         "other_query": ["c01"],
         "other_judgments": ["c00"],
     }
-    diff, _ = comparisons.diff(world.store, "1", str(later.id))
+    diff = comparisons.diff(world.store, "1", str(later.id))
     changes = {item["key"]: item["change"] for item in diff["items"]}
     assert (changes["c00"], changes["c01"], changes["c02"]) == ("rejudged", "rewritten", "removed")
 
@@ -241,7 +241,7 @@ def test_a_rescored_run_is_of_the_version_that_matched_it(world: World) -> None:
 def test_single_canaries_in_a_diff_have_the_names_of_the_contract(world: World) -> None:
     world.run()
     world.run()
-    diff, _ = comparisons.diff(world.store, "1", "2")
+    diff = comparisons.diff(world.store, "1", "2")
     now = diff["items"][0]["now"]
     assert now is not None
     assert {"RR", "AP", "RR@5"} <= now["measures"].keys()

@@ -156,7 +156,7 @@ def test_beside_a_gain_of_one_category_stands_what_its_recall_may_have_lost(sqli
         told,
         f"Simple factual: {told}",
     ]
-    view = comparisons.compare_references(found.world.store, f"check:{CHECK}", f"check:{OTHER}").view
+    view = comparisons.compare_references(found.world.store, f"check:{CHECK}", f"check:{OTHER}")[0]
     parts = {str(part["category"]): part["cautions"] for part in view["by_category"]}
     assert [len(parts[name]) for name in ("procedural", "simple_factual")] == [0, 1]
     notes = comparison_notes(view)

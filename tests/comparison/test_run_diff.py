@@ -10,7 +10,7 @@ import pytest
 from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError
 from app.base.values import Outcome, Verdict
-from app.comparison.domain import Change, RunSide, pair_up, paired_difference, randomisation_test
+from app.comparison.domain import Change, RunSide, estimate, pair_up, randomisation_test
 from app.comparison.service import comparisons
 from app.runs.service import rescoring
 from app.scoring.rankings import rbo
@@ -37,8 +37,8 @@ def service(tmp_path: Path) -> Iterator[Api]:
 
 
 def diff(world: World, before: Any, now: Any, **more: Any) -> dict[str, Any]:
-    found, following = comparisons.diff(world.store, str(before.id), str(now.id), **more)
-    return {**found, "next": following}
+    found = comparisons.diff(world.store, str(before.id), str(now.id), **more)
+    return {**found, "next": None if found["next"] is None else int(found["next"])}
 
 
 def items(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -135,8 +135,7 @@ def test_measures_differ_by_pairs_with_their_interval_and_chance(world: World) -
     now = world.run()
     coverage = diff(world, before, now)["measures"]["coverage"]
     then, later = np.ones(13), np.array([0.0] * 5 + [1.0] * 8)
-    interval = paired_difference(then, later)
-    assert interval is not None
+    interval = estimate("coverage", then, later)
     assert (coverage["before"], coverage["now"]) == (1.0, pytest.approx(8 / 13, abs=1e-6))
     assert coverage["paired"] == {
         "canaries": 13,

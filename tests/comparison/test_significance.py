@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from app.comparison.domain import FEWEST_PAIRS, RESAMPLED_PAIRS, SWAPPED_PAIRS, paired_difference, randomisation_test
+from app.comparison.domain import FEWEST_PAIRS, RESAMPLED_PAIRS, SWAPPED_PAIRS, estimate, randomisation_test
 
 Floats = NDArray[np.float64]
 STEPS = (1.0, 0.5, 1 / 3, 0.2, 0.0)
@@ -18,31 +19,33 @@ def scores(seed: int, count: int) -> Floats:
     return np.random.default_rng(seed).random(count)
 
 
+class Interval(NamedTuple):
+    """A difference with its interval."""
+
+    difference: float
+    low: float
+    high: float
+
+
+def paired_difference(before: Any, now: Any, **more: Any) -> Interval | None:
+    found = estimate("R@5", before, now, **more)
+    if found.difference is None or found.lower is None or found.upper is None:
+        return None
+    return Interval(found.difference, found.lower, found.upper)
+
+
 def reciprocal_ranks(random: np.random.Generator, count: int, shares: tuple[float, ...]) -> Floats:
     picked: Floats = random.choice(STEPS, count, p=shares)
     return picked
 
 
-def test_the_difference_is_of_the_pairs_both_sides_have() -> None:
+def test_the_difference_is_of_the_pairs_both_sides_have_and_certain_where_all_are_the_same() -> None:
     before = np.array([0.5] * 12 + [np.nan, 0.9])
     now = np.array([0.25] * 12 + [0.1, np.nan])
-    found = paired_difference(before, now)
-    assert found is not None
-    assert (found.pairs, found.before, found.now, found.difference) == (12, 0.5, 0.25, -0.25)
-
-
-def test_differences_that_are_all_the_same_leave_no_room() -> None:
-    found = paired_difference(np.linspace(0.5, 1, 30), np.linspace(0.5, 1, 30) - 0.1)
-    assert found is not None
-    assert found.low == pytest.approx(-0.1)
-    assert found.high == pytest.approx(-0.1)
-    assert found.low > 0 or found.high < 0
-
-
-def test_where_nothing_differs_nothing_is_certain() -> None:
-    found = paired_difference(scores(1, 50), scores(1, 50))
-    assert found is not None
-    assert (found.difference, found.low, found.high) == (0, 0, 0)
+    found = estimate("R@5", before, now)
+    assert (found.pairs, found.a, found.b, found.difference) == (12, 0.5, 0.25, -0.25)
+    assert (found.lower, found.upper, found.excludes_zero) == (-0.25, -0.25, True)
+    assert not estimate("R@5", before, before).excludes_zero
 
 
 @pytest.mark.parametrize("count", [0, 1, FEWEST_PAIRS - 1])
@@ -84,12 +87,6 @@ def test_swapping_the_sides_turns_the_interval_around(count: int) -> None:
     width = there.high - there.low
     assert back.low == pytest.approx(-there.high, abs=0.05 * width)
     assert back.high == pytest.approx(-there.low, abs=0.05 * width)
-
-
-@pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5])
-def test_a_confidence_lies_between_zero_and_one(confidence: float) -> None:
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        paired_difference(scores(1, 20), scores(2, 20), confidence=confidence)
 
 
 def test_columns_of_different_lengths_are_refused() -> None:

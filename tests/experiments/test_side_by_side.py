@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from app.annotation import store as annotations
 from app.annotation import store as rows
 from app.annotation.documents import TaskDocument
 from app.annotation.domain import ALIKE, LEFT, RIGHT, ConsensusState, reach_preference
@@ -93,7 +92,7 @@ def next_of(world: World, annotator: str = "Ann") -> NextItem:
 def sides(world: World) -> dict[str, PairItem]:
     with world.store.read() as connection:
         task = tasks.find_task(connection, "sides")
-        return {one.query: one for one in annotations.read_pair_items(connection, task.id).values()}
+        return {one.query: one for one in rows.read_pair_items(connection, task.id).values()}
 
 
 def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem:
@@ -185,7 +184,7 @@ def test_an_archived_task_forgets_what_users_asked(world: World) -> None:
         task = tasks.find_task(connection, "sides")
     tasks.archive_task(world.store, "sides", now=world.clock())
     with world.store.read() as connection:
-        kept = annotations.read_pair_items(connection, task.id).values()
+        kept = rows.read_pair_items(connection, task.id).values()
     assert {(one.query, tuple(one.left), tuple(one.right)) for one in kept} == {("", (), ())}
     assert shadows.load_shadow(world.store, "hybrid")["comparisons"] == []
 

@@ -85,7 +85,7 @@ def test_the_gate_and_the_service_decide_the_same(sqlite_store: Store) -> None:
     first = world.run()
     world.probe.answers = dict(LOST)
     second = world.run()
-    found, _ = comparisons.diff(world.store, str(first.id), str(second.id))
+    found = comparisons.diff(world.store, str(first.id), str(second.id))
     decision = decide_reports(gate(), gate(LOST))
     assert decision is not None
     assert decision["sentence"] == found["decision"]["sentence"]

@@ -81,7 +81,7 @@ def outcomes(
 def compare_batches(a: Batch, b: Batch, depth: Depth) -> ComparisonOutcome:
     """Compare the matches of two runs by the primary measures of a depth."""
     primaries = primary_measures(depth)
-    return compare(columns(a, depth), columns(b, depth), primaries=primaries, categories={})
+    return compare(columns(a, depth), columns(b, depth), primaries=primaries, categories=())
 
 
 def columns(batch: Batch, depth: Depth) -> Mapping[str, Floats]:

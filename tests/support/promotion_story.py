@@ -14,7 +14,7 @@ from app.base.db.engine import Store
 from app.base.documents.parsing import parse_document
 from app.base.values import Answer
 from app.comparison.service import comparisons
-from app.comparison.views import ComparisonView
+from app.comparison.views import ComparisonPage
 from app.experiments.documents import ExperimentDocument, Exposure, PromotionDocument, UnitOutcome
 from app.experiments.domain import GateName, assign_arm
 from app.experiments.service import experiments
@@ -42,7 +42,7 @@ NAME: Final = "hybrid-search"
 class Story:
     """What the service says at the end."""
 
-    comparison: ComparisonView
+    comparison: ComparisonPage
     """Vector as A, hybrid as B."""
     experiment: ExperimentDetail
     promotion: PromotionView
@@ -66,7 +66,7 @@ def tell_story(store: Store) -> Story:
     experiments.waive_gate(store, "hybrid", GateName.JUDGE, reason=reason, by="ana", now=now)
     later = now + timedelta(days=30)
     return Story(
-        comparison=comparisons.compare_references(store, "check:vector", "check:hybrid").view,
+        comparison=comparisons.compare_references(store, "check:vector", "check:hybrid")[0],
         experiment=experiments.load_experiment(store, NAME, now=later),
         promotion=experiments.load_promotion(store, "hybrid", now=later),
     )

@@ -8,9 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from app.annotation import store as annotations
-from app.annotation import store as pair_items
-from app.annotation import store as tasks
+from app.annotation import store as rows
 from app.annotation.documents import GradedItem, TaskDocument, adopt_judgments
 from app.annotation.domain import (
     PACE_OF,
@@ -85,7 +83,7 @@ class TaskGrades:
 
 def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
     """Read all that people said of the items of a task."""
-    everybody = annotations.list_annotations(connection, task.id)
+    everybody = rows.list_annotations(connection, task.id)
     said = [row for row in everybody if not row.by_judge]
     grades: dict[int, dict[str, int]] = defaultdict(dict)
     for row in said:
@@ -93,11 +91,11 @@ def read_grades(connection: Connection, task: TaskRow) -> TaskGrades:
             grades[row.item_id][row.annotator] = row.grade
     return TaskGrades(
         task=task,
-        items=tasks.list_items(connection, task.id),
+        items=rows.list_items(connection, task.id),
         annotations=said,
         grades=grades,
         said=Counter(row.item_id for row in said),
-        adjudicated=annotations.list_adjudications(connection, task.id),
+        adjudicated=rows.list_adjudications(connection, task.id),
         judged=[row for row in everybody if row.by_judge],
     )
 
@@ -134,7 +132,25 @@ def load_budget(store: Store, slug: str) -> BudgetView:
         found = read_grades(connection, find_task(connection, slug))
     states = Counter(found.consensus(item.id).state for item in found.items)
     people = max(1, len(found.annotators))
-    left = sum(_missing(item, found, people) for item in found.items)
+    left = 0
+    for item in found.items:  # a person who skipped an item owes no grade of it
+        if item.overlap:
+            left += max(0, people - found.said[item.id])
+        elif not found.grades.get(item.id) and item.id not in found.adjudicated:
+            left += 1
+    annotators: list[AnnotatorView] = []
+    for name in found.annotators:
+        mine = [row for row in found.annotations if row.annotator == name]
+        timed = [row.seconds for row in mine if row.seconds is not None]
+        graded = sum(row.grade is not None for row in mine)
+        annotators.append(
+            {
+                "annotator": name,
+                "graded": graded,
+                "skipped": len(mine) - graded,
+                "pace_seconds": number(pace(timed[-PACE_OF:])),
+            }
+        )
     each = pace([row.seconds for row in found.annotations if row.seconds is not None][-PACE_OF:])
     return {
         "items": len(found.items),
@@ -143,7 +159,7 @@ def load_budget(store: Store, slug: str) -> BudgetView:
         "pace_seconds": number(each),
         # Nothing left takes no time, whether or not a pace is known.
         "hours_left": 0.0 if not left else None if each is None else number(each * left / 3600),
-        "annotators": [_annotator(name, found.annotations) for name in found.annotators],
+        "annotators": annotators,
     }
 
 
@@ -155,8 +171,8 @@ def list_disagreements(store: Store, slug: str, *, may_write: bool = True) -> li
     with store.read() as connection:
         task = find_task(connection, slug)
         found = read_grades(connection, task)
-        canaries = {one.canary_id: one for one in tasks.list_task_canaries(connection, task.id)}
-        pairs = pair_items.read_pair_items(connection, task.id) if may_write else {}
+        canaries = {one.canary_id: one for one in rows.list_task_canaries(connection, task.id)}
+        pairs = rows.read_pair_items(connection, task.id) if may_write else {}
     differ = are_sides_disputed if task.of_pairs else is_disputed
     disputed = [item for item in found.items if differ([*found.grades.get(item.id, {}).values()])]
     disputed.sort(key=lambda item: (item.id in found.adjudicated, item.canary_id or 0, item.token))
@@ -192,28 +208,10 @@ def adjudicate(store: Store, slug: str, token: str, *, grade: int, by: str, now:
         task = find_task(connection, slug)
         item = require_item(connection, task, token)
         require_grade(task, grade)
-        if not annotations.is_annotated(connection, item.id):
+        if not rows.is_annotated(connection, item.id):
             raise ConflictError(f"nobody has annotated item '{token[:40]}' yet; annotate it first")
-        annotations.save_adjudication(connection, task_id=task.id, item_id=item.id, grade=grade, by=by, at=to_us(now))
+        rows.save_adjudication(connection, task_id=task.id, item_id=item.id, grade=grade, by=by, at=to_us(now))
         defer_results(connection, task, to_us(now))
-
-
-def _missing(item: ItemRow, found: TaskGrades, people: int) -> int:
-    """Count the grades an item still needs; a person who skipped it owes none."""
-    graded = len(found.grades.get(item.id, {}))
-    if not item.overlap:
-        return 0 if graded or item.id in found.adjudicated else 1
-    return max(0, people - found.said[item.id])
-
-
-def _annotator(name: str, said: Sequence[AnnotationRow]) -> AnnotatorView:
-    mine = [row for row in said if row.annotator == name]
-    return {
-        "annotator": name,
-        "graded": sum(row.grade is not None for row in mine),
-        "skipped": sum(row.grade is None for row in mine),
-        "pace_seconds": number(pace([row.seconds for row in mine if row.seconds is not None][-PACE_OF:])),
-    }
 
 
 DEPTHS: Final = (1, 3, 5, 10, 20)
@@ -230,7 +228,7 @@ def load_recall(store: Store, slug: str) -> RecallView:
         if task.of_answers or task.of_pairs:
             raise ConflictError(f"task '{slug}' is not of chunks, so it has no recall")
         found = read_grades(connection, task)
-        canaries = tasks.list_task_canaries(connection, task.id)
+        canaries = rows.list_task_canaries(connection, task.id)
     document = task.document
     decided = _decided_queries(found, canaries)
     estimates = _estimate(document, found, decided)
@@ -244,14 +242,14 @@ def load_recall(store: Store, slug: str) -> RecallView:
 def compute_recall(store: Store, task_id: int, *, now: datetime) -> None:
     """Compute the pooled recall of a task anew and store it; nothing happens where the task is gone."""
     with store.read() as connection:
-        task = tasks.read_task(connection, task_id)
+        task = rows.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return
         found = read_grades(connection, task)
-        canaries = tasks.list_task_canaries(connection, task.id)
+        canaries = rows.list_task_canaries(connection, task.id)
     estimates = _estimate(task.document, found, _decided_queries(found, canaries))
     with store.write() as connection:
-        tasks.replace_recalls(connection, task_id, estimates, to_us(now))
+        rows.replace_recalls(connection, task_id, estimates, to_us(now))
 
 
 def _expects(canary: TaskCanary) -> bool:
@@ -266,19 +264,13 @@ def _decided_queries(found: TaskGrades, canaries: list[TaskCanary]) -> list[tupl
     Annotators take queries in random order, so those that are done are a random sample of all.
     """
     items: dict[int | None, list[ItemRow]] = defaultdict(list)
+    open_: set[int | None] = set()
     for item in found.items:
         items[item.canary_id].append(item)
-    return [
-        (canary, items[canary.canary_id])
-        for canary in canaries
-        if _expects(canary) and all(_is_decided(item, found) for item in items[canary.canary_id])
-    ]
-
-
-def _is_decided(item: ItemRow, found: TaskGrades) -> bool:
-    if found.consensus(item.id).grade is not None:
-        return True
-    return bool(found.said[item.id]) and not found.grades.get(item.id)
+        skipped = found.said[item.id] and not found.grades.get(item.id)
+        if found.consensus(item.id).grade is None and not skipped:
+            open_.add(item.canary_id)
+    return [(one, items[one.canary_id]) for one in canaries if one.canary_id not in open_ and _expects(one)]
 
 
 def _estimate(
@@ -334,7 +326,7 @@ def adopt(store: Store, slug: str, *, now: datetime, dry_run: bool = False, patc
         if task.of_answers:
             raise ConflictError(f"the labels of task '{slug}' are of answers, and judgments are of chunks")
         found = read_grades(connection, task)
-        canaries = tasks.list_task_canaries(connection, task.id)
+        canaries = rows.list_task_canaries(connection, task.id)
         ids = [one.canary_id for one in canaries]
         now_there = {row.id: row for row in catalog.list_canaries(connection, task.suite_id, ids=ids)}
         checks = [check.slug for check in checks_in_force(connection) if check.suite == task.suite]

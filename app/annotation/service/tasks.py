@@ -10,9 +10,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-from app.annotation import store as annotations
 from app.annotation import store as rows
-from app.annotation import store as tasks
 from app.annotation.documents import (
     SKIPPED,
     AnnotationLine,
@@ -36,7 +34,6 @@ from app.annotation.domain import (
     text_key,
 )
 from app.annotation.store import (
-    AnswerItem,
     CorpusText,
     ItemRow,
     NewItem,
@@ -64,7 +61,7 @@ from app.base.jobs.values import JobKind, NewJob
 from app.base.values import Answer, Outcome, Ranking
 from app.base.vault import Vault
 from app.catalog import store as catalog
-from app.experiments import store as shadows
+from app.experiments import store as shadow_rows
 from app.records.documents import view_of
 from app.retrievers.domain.probes import CircuitBreaker, ask_in_turn, outcome_text
 from app.retrievers.domain.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
@@ -84,12 +81,12 @@ def put_task(
         body = document.data()
         if document.pairs is None:
             del body["pairs"]  # an older release reads this too, and knows no pairs
-        created = tasks.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
+        created = rows.insert_task(connection, slug=document.slug, suite_id=suite_id, body=body, at=to_us(now), by=by)
         if only_new and not created:
             raise ConflictError(f"there is a task '{document.slug}' already")
         task = find_task(connection, document.slug)
         same = created or task.document == document
-        if not same and not tasks.change_task(connection, task.id, suite_id=suite_id, body=body):
+        if not same and not rows.change_task(connection, task.id, suite_id=suite_id, body=body):
             raise ConflictError(
                 f"the pool of task '{document.slug}' was asked for, so it cannot be changed; create another task"
             )
@@ -106,8 +103,8 @@ def list_tasks(store: Store, *, after: str = "", limit: int) -> list[TaskView]:
     """List tasks by slug, those behind `after`."""
     with store.read() as connection:
         return [
-            view_task(task, tasks.count_pool(connection, task.id))
-            for task in tasks.list_tasks(connection, after=after, limit=limit)
+            view_task(task, rows.count_pool(connection, task.id))
+            for task in rows.list_tasks(connection, after=after, limit=limit)
         ]
 
 
@@ -115,14 +112,14 @@ def archive_task(store: Store, slug: str, *, now: datetime) -> None:
     """Archive a task; what annotators said stays, queries of users in its pairs do not. Raises NotFoundError."""
     with store.write() as connection:
         task = find_task(connection, slug)
-        tasks.archive_task(connection, task.id, to_us(now))
+        rows.archive_task(connection, task.id, to_us(now))
         if task.of_pairs:
-            annotations.forget_texts(connection, task.id)
+            rows.forget_texts(connection, task.id)
 
 
 def find_task(connection: Connection, slug: str) -> TaskRow:
     """Return a task in force. Raises NotFoundError, also for an archived one."""
-    return require_found(tasks.find_task(connection, slug), f"task '{slug}'")
+    return require_found(rows.find_task(connection, slug), f"task '{slug}'")
 
 
 def items_by_chunk(items: Iterable[ItemRow]) -> dict[tuple[int | None, str], list[ItemRow]]:
@@ -140,9 +137,9 @@ def view_task(task: TaskRow, counts: PoolCounts) -> TaskView:
 
 
 def _detail(connection: Connection, task: TaskRow) -> TaskDetail:
-    canaries = tasks.list_task_canaries(connection, task.id)
+    canaries = rows.list_task_canaries(connection, task.id)
     return {
-        **view_task(task, tasks.count_pool(connection, task.id)),
+        **view_task(task, rows.count_pool(connection, task.id)),
         "failures": [
             {"canary": one.key, "reason": one.failure}
             for one in canaries
@@ -166,10 +163,10 @@ def _require_references(connection: Connection, document: TaskDocument) -> int:
     if judge is not None and (row is None or row.archived_at is not None):
         problems.append(Problem(path="answers.judge", message=f"there is no judge '{judge}'"))
     pairs = document.pairs
-    if pairs is not None and shadows.find_shadow(connection, pairs.shadow) is None:
+    if pairs is not None and shadow_rows.find_shadow(connection, pairs.shadow) is None:
         reason = f"there is no shadow '{pairs.shadow}' that keeps pairs; define it by PUT /v1/shadows/{pairs.shadow}"
         problems.append(Problem(path="pairs.shadow", message=reason))
-    if document.corpus is not None and tasks.find_corpus(connection, document.corpus) is None:
+    if document.corpus is not None and rows.find_corpus(connection, document.corpus) is None:
         problems.append(Problem(path="corpus", message=f"there is no corpus '{document.corpus}'"))
     if problems or suite is None:
         raise InvalidInputError(problems)
@@ -191,14 +188,14 @@ def request_pool(store: Store, slug: str, *, now: datetime) -> None:
         task = find_task(connection, slug)
         answers = task.document.answers
         if answers is not None or task.of_pairs:
-            tasks.request_draw(connection, task.id, to_us(now))
+            rows.request_draw(connection, task.id, to_us(now))
             # A judge has one job at a time, by which its budget is counted.
             lock = None if answers is None else f"judge:{answers.judge}"
             defer(connection, [NewJob(JobKind.DRAWING, task.id, lock=lock)])
-        elif not tasks.freeze_canaries(connection, task, to_us(now), keys=task.document.keys):
+        elif not rows.freeze_canaries(connection, task, to_us(now), keys=task.document.keys):
             raise ConflictError(f"suite '{task.suite}' has no canaries")
         elif task.pooled_at is None:
-            tasks.forgive_failures(connection, task.id)
+            rows.forgive_failures(connection, task.id)
             defer(connection, [NewJob(JobKind.POOL, task.id)])
 
 
@@ -216,12 +213,12 @@ def make_pool(
     A canary that a retriever does not answer is tried `MOST_ATTEMPTS` times. The retrievers' own limits hold.
     """
     with store.read() as connection:
-        task = tasks.read_task(connection, task_id)
+        task = rows.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return True
         document = task.document
-        corpus = None if document.corpus is None else tasks.find_corpus(connection, document.corpus)
-        texts = [] if corpus is None else tasks.corpus_keys(connection, corpus.id)
+        corpus = None if document.corpus is None else rows.find_corpus(connection, document.corpus)
+        texts = [] if corpus is None else rows.corpus_keys(connection, corpus.id)
     try:
         retrievers = [stored_retriever(store, vault, one, {}).to_domain() for one in document.retrievers]
     except (NotFoundError, InvalidInputError) as error:
@@ -230,17 +227,18 @@ def make_pool(
     frame = _Frame(
         task=task,
         document=document,
-        retrievers=tuple(map(_without_external_scorer, retrievers)),
+        # Ranks alone are needed: no embedder or reranker scores the hits.
+        retrievers=tuple(replace(one, scorer=Scorer(kind=ScorerKind.JUDGED)) for one in retrievers),
         corpus=Corpus.of(key for key, _, _ in texts),
         text_ids=[row_id for _, _, row_id in texts],
         keys_by_chunk={chunk: key for key, chunk, _ in texts},
     )
     while not stopping():
         with store.read() as connection:
-            canaries = tasks.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=BLOCK)
+            canaries = rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=BLOCK)
         if not canaries:
             with store.write() as connection:
-                tasks.finish_pool(connection, task_id, to_us(clock()))
+                rows.finish_pool(connection, task_id, to_us(clock()))
             return True
         try:
             _pool_block(store, probe, frame, canaries, stopping)
@@ -253,8 +251,8 @@ def make_pool(
 def _fail(store: Store, task_id: int, reason: str) -> None:
     """Store why no canary without a pool gets one, until somebody asks for it again."""
     with store.write() as connection:
-        for canary in tasks.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=None):
-            tasks.note_failure(connection, task_id, canary.canary_id, reason, attempts=MOST_ATTEMPTS)
+        for canary in rows.pending_canaries(connection, task_id, attempts=MOST_ATTEMPTS, limit=None):
+            rows.note_failure(connection, task_id, canary.canary_id, reason, attempts=MOST_ATTEMPTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +291,7 @@ def _pool_block(
             pools[canary.canary_id] = _draw(store, frame, canary, rankings)
     with store.write() as connection:
         for canary_id, pool in pools.items():
-            tasks.save_pool(
+            rows.save_pool(
                 connection,
                 frame.task.id,
                 canary_id,
@@ -305,7 +303,7 @@ def _pool_block(
                 shared_ids=pool.shared_ids,
             )
         for canary_id, failure in failures.items():
-            tasks.note_failure(connection, frame.task.id, canary_id, failure)
+            rows.note_failure(connection, frame.task.id, canary_id, failure)
 
 
 def _ask(
@@ -346,7 +344,7 @@ def _draw(store: Store, frame: _Frame, canary: TaskCanary, rankings: dict[str, R
     known |= {frame.keys_by_chunk[one] for item in ranked for _, one in item.chunks if one in frame.keys_by_chunk}
     places, size = frame.corpus.draw(plan.rest, known=known, random=random)
     with store.read() as connection:
-        texts = tasks.read_texts(connection, [frame.text_ids[place] for place in places])
+        texts = rows.read_texts(connection, [frame.text_ids[place] for place in places])
     drawn = [
         PoolItem(key=one.key, text=one.text, stratum=len(pool.sizes), chunks=(("", one.chunk),))
         for one in texts.values()
@@ -363,11 +361,6 @@ def new_item(task_id: int, document: TaskDocument, item: PoolItem, *, canary_id:
         overlap=is_overlap(identity, share=document.overlap, seed=document.seed),
         **{one.name: getattr(item, one.name) for one in fields(PoolItem)},
     )
-
-
-def _without_external_scorer(retriever: Retriever) -> Retriever:
-    """Return the retriever without an embedder or reranker that scores its hits: ranks alone are needed."""
-    return replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))
 
 
 _BLOCK: Final = 2_000
@@ -390,13 +383,13 @@ def add_texts(
     for _ in read_corpus(sources):
         pass
     with store.write() as connection:
-        corpus_id = tasks.open_corpus(connection, name, to_us(now))
+        corpus_id = rows.open_corpus(connection, name, to_us(now))
     texts = read_corpus(sources)
     while block := [
         CorpusText(key=text_key(text, chunk=chunk), chunk=chunk, text=text) for chunk, text in islice(texts, _BLOCK)
     ]:
         with store.write() as connection:
-            tasks.add_texts(connection, corpus_id, block)
+            rows.add_texts(connection, corpus_id, block)
         added(len(block))
     return load_corpus(store, name)
 
@@ -404,23 +397,23 @@ def add_texts(
 def load_corpus(store: Store, name: str) -> CorpusView:
     """Return a corpus. Raises NotFoundError."""
     with store.read() as connection:
-        return view_of(CorpusView, require_found(tasks.find_corpus(connection, name), f"corpus '{name}'"))
+        return view_of(CorpusView, require_found(rows.find_corpus(connection, name), f"corpus '{name}'"))
 
 
 def list_corpora(store: Store) -> list[CorpusView]:
     """List the corpora by name."""
     with store.read() as connection:
-        return [view_of(CorpusView, row) for row in tasks.list_corpora(connection)]
+        return [view_of(CorpusView, row) for row in rows.list_corpora(connection)]
 
 
 def delete_corpus(store: Store, name: str) -> None:
     """Delete a corpus; items that tasks drew from it keep their texts. Raises NotFoundError."""
     with store.read() as connection:
-        found = require_found(tasks.find_corpus(connection, name), f"corpus '{name}'")
+        found = require_found(rows.find_corpus(connection, name), f"corpus '{name}'")
     while True:
         with store.write() as connection:
-            if tasks.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
-                tasks.drop_corpus(connection, found.id)
+            if rows.drop_texts(connection, found.id, _BLOCK) < _BLOCK:
+                rows.drop_corpus(connection, found.id)
                 return
 
 
@@ -448,7 +441,7 @@ def annotate(
         task = find_task(connection, slug)
         item = require_item(connection, task, token)
         require_grade(task, grade)
-        annotations.save_annotation(
+        rows.save_annotation(
             connection,
             task_id=task.id,
             item_id=item.id,
@@ -468,7 +461,7 @@ def undo(store: Store, slug: str, *, annotator: str, now: datetime) -> NextItem:
     """
     with store.write() as connection:
         task = find_task(connection, slug)
-        item_id = annotations.withdraw_last(connection, task_id=task.id, annotator=annotator, at=to_us(now))
+        item_id = rows.withdraw_last(connection, task_id=task.id, annotator=annotator, at=to_us(now))
         defer_results(connection, task, to_us(now))
         if item_id is None:
             raise ConflictError(f"{annotator} has no annotation in task '{slug}' that could be taken back")
@@ -483,7 +476,7 @@ def load_item(store: Store, slug: str, token: str, *, annotator: str) -> ItemVie
     with store.read() as connection:
         task = find_task(connection, slug)
         item = require_item(connection, task, token)
-        return _view(connection, task, item, annotations.find_grade(connection, item.id, annotator))
+        return _view(connection, task, item, rows.find_grade(connection, item.id, annotator))
 
 
 def require_item(connection: Connection, task: TaskRow, token: str) -> ItemRow:
@@ -504,65 +497,58 @@ def require_grade(task: TaskRow, grade: int | None) -> None:
 def _next(connection: Connection, task: TaskRow, annotator: str) -> NextItem:
     chosen: list[ItemView] = []
     seed = task.document.seed
-    last = annotations.last_canary(connection, task.id, annotator)
-    left = {} if last is None else annotations.open_items(connection, task.id, annotator, canary_id=last)
+    last = rows.last_canary(connection, task.id, annotator)
+    left = {} if last is None else rows.open_items(connection, task.id, annotator, canary_id=last)
     canaries: set[int | None] | None = None
     while len(chosen) < 2:  # noqa: PLR2004 - the next and the one to prefetch
         if not left:
             if canaries is None:
-                canaries = set(annotations.open_canaries(connection, task.id, annotator))
+                canaries = set(rows.open_canaries(connection, task.id, annotator))
                 canaries -= set() if last is None else {last}
             if not canaries:
                 break
             canary_id = next_of(canaries, seed=seed, annotator=annotator)
             canaries.discard(canary_id)
-            left = annotations.open_items(connection, task.id, annotator, canary_id=canary_id)
+            left = rows.open_items(connection, task.id, annotator, canary_id=canary_id)
             continue
         token = next_of(left, seed=seed, annotator=annotator)
         assert token is not None  # noqa: S101 - there is one left
         [item] = rows.list_items(connection, task.id, ids=[left.pop(token)])
         chosen.append(_view(connection, task, item))
+    found = rows.annotator_progress(connection, task.id, annotator, newest=PACE_OF)
+    each = pace(found.seconds)
+    seconds = None if each is None else round(each * found.left, 1)
     return {
         "item": chosen[0] if chosen else None,
         "following": chosen[1] if len(chosen) > 1 else None,
-        "progress": _progress(connection, task, annotator),
+        "progress": view_of(ProgressView, found, annotator=annotator, seconds_left=seconds),
     }
 
 
 def _view(connection: Connection, task: TaskRow, item: ItemRow, grade: int | None = None) -> ItemView:
     if item.canary_id is None:
-        pair = annotations.read_pair_items(connection, item.task_id, item_id=item.id)[item.id]
+        pair = rows.read_pair_items(connection, item.task_id, item_id=item.id)[item.id]
         sides: PairContext = {"left": list(pair.left), "right": list(pair.right)}
         return {"id": item.token, "query": pair.query, "text": "", "grade": grade, "answer": None, "pair": sides}
     canary = rows.find_task_canary(connection, item.task_id, item.canary_id)
     assert canary is not None  # noqa: S101 - an item is of a canary of its task
-    beside = annotations.read_answer_items(connection, item.task_id, item_id=item.id).get(item.id)
+    beside = rows.read_answer_items(connection, item.task_id, item_id=item.id).get(item.id)
+    context: AnswerContext | None = None
+    if beside is not None and task.document.answers is not None:
+        question = LABEL_QUESTIONS[task.document.answers.question]
+        context = {
+            "question": question.text,
+            "expected_answer": beside.expected if question.expected else None,
+            "contexts": list(beside.contexts) if question.contexts else [],
+        }
     return {
         "id": item.token,
         "query": str(canary.body["query"]) if beside is None else beside.query,
         "text": item.text,
         "grade": grade,
-        "answer": None if beside is None else _answer_context(task, beside),
+        "answer": context,
         "pair": None,
     }
-
-
-def _answer_context(task: TaskRow, beside: AnswerItem) -> AnswerContext:
-    answers = task.document.answers
-    assert answers is not None  # noqa: S101 - its items are answers
-    question = LABEL_QUESTIONS[answers.question]
-    return {
-        "question": question.text,
-        "expected_answer": beside.expected if question.expected else None,
-        "contexts": list(beside.contexts) if question.contexts else [],
-    }
-
-
-def _progress(connection: Connection, task: TaskRow, annotator: str) -> ProgressView:
-    found = annotations.annotator_progress(connection, task.id, annotator, newest=PACE_OF)
-    each = pace(found.seconds)
-    seconds = None if each is None else round(each * found.left, 1)
-    return view_of(ProgressView, found, annotator=annotator, seconds_left=seconds)
 
 
 def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> str:
@@ -571,7 +557,7 @@ def export_annotations(store: Store, slug: str, *, by_judge: bool = False) -> st
         task = find_task(connection, slug)
         keys = {one.canary_id: one.key for one in rows.list_task_canaries(connection, task.id)}
         items = {item.id: item for item in rows.list_items(connection, task.id)}
-        said = [row for row in annotations.list_annotations(connection, task.id) if row.by_judge is by_judge]
+        said = [row for row in rows.list_annotations(connection, task.id) if row.by_judge is by_judge]
     said.sort(key=lambda row: (items[row.item_id].canary_id or 0, items[row.item_id].token, row.annotator))
     return write_annotations(
         AnnotationLine(
@@ -600,7 +586,7 @@ def import_annotations(
         task = find_task(connection, slug)
         listed = rows.list_task_canaries(connection, task.id)
         items = rows.list_items(connection, task.id)
-        said = annotations.list_annotations(connection, task.id)
+        said = rows.list_annotations(connection, task.id)
     if task.of_pairs:
         raise ConflictError(f"task '{slug}' is of pairs, which are compared on its page: they have no chunks to name")
     if by_judge and task.of_answers:
@@ -631,7 +617,7 @@ def import_annotations(
         raise ConflictError(f"'{one_line(mixed[0])}' has annotated as a {other}; a {kind} needs another name")
     with store.write() as connection:
         for item, line in chosen:
-            annotations.save_annotation(
+            rows.save_annotation(
                 connection,
                 task_id=task.id,
                 item_id=item.id,

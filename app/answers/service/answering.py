@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 
 from app.alerts.service import transitions
-from app.answers import store as ratings
 from app.answers import store as rows
 from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.answers.domain.judges import (
@@ -474,14 +473,14 @@ class JudgeInUse:
         if not keys:
             return {}
         with self.store.read() as connection:
-            known = ratings.known_ratings(connection, self.judge_id, keys)
+            known = rows.known_ratings(connection, self.judge_id, keys)
         unnoted = [key for key, (_, used_at) in known.items() if used_at < to_us(now - _NOTED_EACH)]
         for start in range(0, len(unnoted), _NOTES):  # the writer is not held for long
             with self.store.write() as connection:
-                ratings.note_use(connection, self.judge_id, unnoted[start : start + _NOTES], at=to_us(now))
+                rows.note_use(connection, self.judge_id, unnoted[start : start + _NOTES], at=to_us(now))
         if known:
             with self.store.write() as connection:
-                ratings.add_to_day(connection, self.judge_id, JudgeDay(day=day_of(now), cached=len(known)))
+                rows.add_to_day(connection, self.judge_id, JudgeDay(day=day_of(now), cached=len(known)))
         return {key: read_rating_body(body) for key, (body, _) in known.items()}
 
     def _asked(self, asks: Sequence[_Ask]) -> dict[str, Rating]:
@@ -492,7 +491,7 @@ class JudgeInUse:
         lasting = {key: rating_body(rating) for key, rating in found.items() if rating.outcome in _LASTING}
         now = self.clock()
         with self.store.write() as connection:
-            ratings.save_ratings(connection, self.judge_id, lasting, at=to_us(now))
+            rows.save_ratings(connection, self.judge_id, lasting, at=to_us(now))
             self.add_to_day(connection, prompts, replies, [rating.outcome for rating in found.values()], now)
         over = Rating(outcome=JudgeOutcome.OVER_BUDGET, detail=self.over_budget)
         return found | {one.key: over for one in asks[affordable:]}
@@ -527,7 +526,7 @@ class JudgeInUse:
         if self.judge.budget_per_day is None:
             return len(prompts)
         with self.store.read() as connection:
-            spent = ratings.read_day(connection, self.judge_id, day_of(self.clock())).cost
+            spent = rows.read_day(connection, self.judge_id, day_of(self.clock())).cost
         for number, prompt in enumerate(prompts):
             spent += cost(estimate_tokens(prompt), self.judge.price_per_million)
             if spent > self.judge.budget_per_day:
@@ -554,7 +553,7 @@ class JudgeInUse:
             cost=cost(tokens, self.judge.price_per_million),
             outcomes=Counter(map(str, outcomes)),
         )
-        ratings.add_to_day(connection, self.judge_id, day)
+        rows.add_to_day(connection, self.judge_id, day)
 
 
 def day_of(now: datetime) -> int:

@@ -13,16 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from app.annotation import store as annotations
-from app.annotation import store as rows
+from app.annotation import store as task_rows
 from app.annotation.documents import DrawnAnswersDocument, TaskDocument
 from app.annotation.domain import PoolItem, text_key
 from app.annotation.service.results import TaskGrades, read_grades
 from app.annotation.service.tasks import new_item
 from app.annotation.store import AnswerItem, DrawnAnswer, TaskRow, defer_results
-from app.answers import store as calibrations
-from app.answers import store as draws
-from app.answers import store as ratings
+from app.answers import store as rows
 from app.answers.domain.judges import (
     VERSIONS,
     AnswerToJudge,
@@ -85,7 +82,7 @@ def draw_labels(
     A task whose answers are drawn keeps them; padded copies without a verdict are asked about again.
     """
     with store.read() as connection:
-        task = rows.read_task(connection, task_id)
+        task = task_rows.read_task(connection, task_id)
         if task is None or task.archived_at is not None:
             return True
         document = task.document
@@ -97,16 +94,16 @@ def draw_labels(
             return True  # a judge that cannot be used has rated nothing
         if judge is None or judge_id is None:
             return True
-        is_drawn = draws.find_draw(connection, task_id) is not None
+        is_drawn = rows.find_draw(connection, task_id) is not None
         drawn = None if is_drawn else _draw(connection, task, document, document.answers, judge, judge_id)
     if drawn is not None:
         with store.write() as connection:
             draw, answers = drawn
             if answers:
-                ids = annotations.save_answers(connection, task_id, [one for one, _ in answers])
+                ids = task_rows.save_answers(connection, task_id, [one for one, _ in answers])
                 verdicts = {ids[one.item.token]: value for one, value in answers}
-                draws.save_draw(connection, replace(draw, at=to_us(clock())), verdicts)
-            rows.finish_pool(connection, task_id, to_us(clock()))
+                rows.save_draw(connection, replace(draw, at=to_us(clock())), verdicts)
+            task_rows.finish_pool(connection, task_id, to_us(clock()))
     judge = replace(judge, questions=(document.answers.question,))
     in_use = JudgeInUse(store=store, judge=judge, judge_id=judge_id, ask=ask, clock=clock, stopping=stopping)
     _ask_padded(in_use, task_id)
@@ -128,7 +125,7 @@ def _draw(
     wording = VERSIONS[wanted.question]
     rated = {
         str(one.id): one
-        for one in draws.rated_answers(
+        for one in rows.rated_answers(
             connection, judge_id, task.suite_id, question=question, model=judge.model, wording=wording
         )
     }
@@ -138,7 +135,7 @@ def _draw(
         window=wanted.window_hours * _HOUR,
         seed=document.seed,
     )
-    found = draws.read_drawn(connection, [int(one.id) for one in chosen])
+    found = rows.read_drawn(connection, [int(one.id) for one in chosen])
     made = _make_items(connection, task, document, found.values())
     draw = DrawRow(
         task_id=task.id,
@@ -185,12 +182,12 @@ def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
     if question not in PADDED_QUESTIONS:
         return
     with judge.store.read() as connection:
-        draw = draws.find_draw(connection, task_id)
+        draw = rows.find_draw(connection, task_id)
         if draw is None or (draw.model, draw.wording) != (judge.judge.model, VERSIONS[question]):
             return  # the plain verdicts are of another model or wording
-        controls = [one for one in draws.list_verdicts(connection, task_id)[:CONTROLS] if one.padded is None]
-        texts = {one.id: one.text for one in rows.list_items(connection, task_id)}
-        beside = annotations.read_answer_items(connection, task_id)
+        controls = [one for one in rows.list_verdicts(connection, task_id)[:CONTROLS] if one.padded is None]
+        texts = {one.id: one.text for one in task_rows.list_items(connection, task_id)}
+        beside = task_rows.read_answer_items(connection, task_id)
     padded = {
         one.item_id: AnswerToJudge(
             query=beside[one.item_id].query,
@@ -204,7 +201,7 @@ def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
     said = judge.ask_questions(padded)
     outcomes = {item_id: ratings[question] for item_id, ratings in said.items() if question in ratings}
     with judge.store.write() as connection:
-        draws.save_padded(
+        rows.save_padded(
             connection,
             {
                 item_id: (str(rating.outcome), rating.value if rating.outcome is JudgeOutcome.OK else None)
@@ -216,14 +213,14 @@ def _ask_padded(judge: JudgeInUse, task_id: int) -> None:
 def calibrate(store: Store, task_id: int, *, now: datetime) -> None:
     """Compute what the labels of a task say of its judge, and store it; nothing happens where nothing is drawn."""
     with store.read() as connection:
-        task = rows.read_task(connection, task_id)
-        draw = draws.find_draw(connection, task_id)
+        task = task_rows.read_task(connection, task_id)
+        draw = rows.find_draw(connection, task_id)
         if task is None or draw is None:
             return
         grades = read_grades(connection, task)
-        verdicts = draws.list_verdicts(connection, task_id)
+        verdicts = rows.list_verdicts(connection, task_id)
     with store.write() as connection:
-        calibrations.save_calibration(connection, draw, _calibration(draw, grades, verdicts), at=to_us(now))
+        rows.save_calibration(connection, draw, _calibration(draw, grades, verdicts), at=to_us(now))
 
 
 def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerdict]) -> CalibrationBody:
@@ -275,9 +272,9 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
-    counting = calibrations.calibrations_in_force(connection, judge)
+    counting = rows.calibrations_in_force(connection, judge)
     measures = [_trust(question, counting.get(question)) for question in judge.body["questions"]]
-    day, budget = ratings.read_day(connection, judge.id, day_of(now)), judge.body["budget_per_day"]
+    day, budget = rows.read_day(connection, judge.id, day_of(now)), judge.body["budget_per_day"]
     outcomes = dict(sorted(day.outcomes.items()))
     return {
         "judge": judge.slug,

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from app.catalog.service.snapshots import is_self_judged
 from app.comparison.documents import BEFORE_AND_NOW, SideNames, caution_sentence, exclusion_sentence, headline
 from app.comparison.domain import (
     COVERAGE,
-    CategoryOutcome,
     ComparisonOutcome,
     Decided,
     Decision,
@@ -149,23 +149,20 @@ def compare_runs(connection: Connection, a: ComparedRun, b: ComparedRun) -> Comp
     old, new = a.inputs.yardstick, b.inputs.yardstick
     depth = common_depth(k=(old.k, new.k), fetch_k=(old.fetch_k, new.fetch_k))
     pairing = pair_canaries(a.members, b.members)
-    reading = _Reading(
+    read = partial(
+        _columns,
+        connection,
         depth=depth,
-        cutoffs=frozenset({one.k for one in (*old.measures, *new.measures) if one.k} | {depth.k, depth.ndcg}),
+        cutoffs=sorted({one.k for one in (*old.measures, *new.measures) if one.k} | {depth.k, depth.ndcg}),
         anew=a.base_version != b.base_version,
         with_relevance=old.scorer == new.scorer,
     )
-    first, second = (
-        _columns(connection, one, [pair[side] for pair in pairing.places], reading) for side, one in enumerate((a, b))
-    )
-    categories: dict[str, list[int]] = {}
-    for row, (_, place) in enumerate(pairing.places):
-        categories.setdefault(b.canaries[place].category, []).append(row)
+    first, second = (read(one, [pair[side] for pair in pairing.places]) for side, one in enumerate((a, b)))
     outcome = compare(
         first,
         second,
         primaries=primary_measures(depth, a.use),
-        categories={name: np.array(rows, dtype=np.intp) for name, rows in sorted(categories.items())},
+        categories=[b.canaries[place].category for _, place in pairing.places],
     )
     return Comparison(a=a, b=b, pairing=pairing, depth=depth, outcome=outcome, scores=(first, second))
 
@@ -189,42 +186,39 @@ def stored_columns(connection: Connection, states: Sequence[StateRow | None]) ->
     return columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    """How the scores of both runs are read."""
+def _columns(
+    connection: Connection,
+    run: ComparedRun,
+    places: Sequence[int],
+    *,
+    depth: Depth,
+    cutoffs: Sequence[int],
+    anew: bool,
+    with_relevance: bool,
+) -> dict[str, Floats]:
+    """Return the scores of these canaries of a run, by the names of means.
 
-    depth: Depth
-    cutoffs: frozenset[int]
-    anew: bool
-    """Whether rankings are matched again, since the two were matched by different versions of the measures."""
-    with_relevance: bool
-
-
-def _columns(connection: Connection, run: ComparedRun, places: Sequence[int], reading: _Reading) -> dict[str, Floats]:
-    """Return the scores of these canaries of a run, by the names of means."""
-    depth = reading.depth
+    `anew`: rankings are matched again, since those of the two runs were matched by different versions of the measures.
+    """
     states = [state for place in places if (state := run.states[place]) is not None]
     prepared = [run.inputs.panel.prepared(place) for place in places]
-    if reading.anew:
+    if anew:
         rankings = results.load_rankings(connection, sorted({state.ranking_id for state in states}))
         matches = [match(one, rankings[state.ranking_id]) for one, state in zip(prepared, states, strict=True)]
     else:
         matches = [Match.from_bytes(state.matched) for state in states]
-    cut = scores_at_depth(matches, prepared, cutoffs=sorted(reading.cutoffs), depth=depth.m)
-    columns = {_mean_of(name): column for name, column in cut.items()}
+    cut = scores_at_depth(matches, prepared, cutoffs=cutoffs, depth=depth.m)
+    columns = {
+        f"M{name}" if name.startswith("AP@") else mean_name(parse_measure(name)): column for name, column in cut.items()
+    }
     columns[COVERAGE] = cut[str(Measure("Hit", depth.k))]
-    if depth.equal and not reading.anew:
+    if depth.equal and not anew:
         stored = stored_columns(connection, states)
         columns |= {mean: stored[name] for mean, name in _WHOLE.items() if name in stored}
         del columns[f"MAP@{depth.m}"]
-    if reading.with_relevance:
+    if with_relevance:
         columns[HEALTH_SCORE] = np.array([np.nan if one.top_score is None else one.top_score for one in states])
     return columns
-
-
-def _mean_of(name: str) -> str:
-    """Return the name of the mean of a measure of a cut ranking."""
-    return f"M{name}" if name.startswith("AP@") else mean_name(parse_measure(name))
 
 
 Report = Mapping[str, Any]
@@ -264,11 +258,17 @@ def decide_reports(before: Report, now: Report, use: Use = Use.GENERAL) -> Compa
     names = _names(now["results"], depth)
     pairing = pair_canaries(_members(before, digests[0]), _members(now, digests[1]))
     old, new = (
-        _report_columns(report["results"], [pair[side] for pair in pairing.places], names)
+        {
+            mean: np.array([_score(report["results"][pair[side]], name) for pair in pairing.places], dtype=np.float64)
+            for mean, name in names.items()
+        }
         for side, report in enumerate((before, now))
     )
     outcome = compare(
-        old, new, primaries=primary_measures(depth, use), categories=_rows_of_categories(now["results"], pairing)
+        old,
+        new,
+        primaries=primary_measures(depth, use),
+        categories=[now["results"][place]["category"] for _, place in pairing.places],
     )
     return decision_shape(outcome, pairing, depth, BEFORE_AND_NOW)
 
@@ -301,23 +301,19 @@ def _depth(before: Sequence[Report], now: Sequence[Report]) -> Depth | None:
 
 
 def _members(report: Report, digests: Mapping[str, str] | None) -> Members:
-    results = report["results"]
-    canaries = [
-        Canary(
-            key=one["key"],
-            query=one["query"],
-            category=Category(one["category"]),
-            judgments=_expected(digests, one),
+    """Return the canaries of a report; one judgment, equal where they are, stands for all of a canary's."""
+    canaries = []
+    for one in report["results"]:
+        digest = one["key"] if digests is None else digests.get(one["key"], "")
+        canaries.append(
+            Canary(
+                key=one["key"],
+                query=one["query"],
+                category=Category(one["category"]),
+                judgments=(Judgment(id=digest),) if digest else (),
+            )
         )
-        for one in results
-    ]
-    return Members(canaries=canaries, measured=[one["outcome"] == Outcome.OK for one in results])
-
-
-def _expected(digests: Mapping[str, str] | None, result: Report) -> tuple[Judgment, ...]:
-    """Return one judgment that stands for all of a canary's: equal where they are; none where nothing is expected."""
-    digest = result["key"] if digests is None else digests.get(result["key"], "")
-    return (Judgment(id=digest),) if digest else ()
+    return Members(canaries=canaries, measured=[one["outcome"] == Outcome.OK for one in report["results"]])
 
 
 def _is_result(result: Any) -> bool:
@@ -339,26 +335,9 @@ def _names(results: Sequence[Report], depth: Depth) -> Mapping[str, str]:
     return {**cut, COVERAGE: f"Hit@{depth.k}"}
 
 
-def _report_columns(results: Sequence[Report], places: Sequence[int], names: Mapping[str, str]) -> dict[str, Floats]:
-    """Return the scores of these canaries by the names of means; NaN = undefined."""
-    chosen = [results[place] for place in places]
-    return {mean: _column(chosen, name) for mean, name in names.items()}
-
-
-def _column(results: Sequence[Report], name: str) -> Floats:
-    return np.array([np.nan if (score := _score(one, name)) is None else score for one in results], dtype=np.float64)
-
-
 def _score(result: Report, name: str) -> float | None:
     score = result.get("measures", {}).get(name)
     return float(score) if isinstance(score, int | float) and math.isfinite(score) else None
-
-
-def _rows_of_categories(results: Sequence[Report], pairing: Pairing) -> dict[str, Any]:
-    rows: dict[str, list[int]] = {}
-    for row, (_, place) in enumerate(pairing.places):
-        rows.setdefault(results[place]["category"], []).append(row)
-    return {name: np.array(members, dtype=np.intp) for name, members in sorted(rows.items())}
 
 
 _KEYS: Final = 20
@@ -385,7 +364,16 @@ def decision_shape(outcome: ComparisonOutcome, pairing: Pairing, depth: Depth, n
         "depth": depth.m,
         "primary": _decided(outcome.decisions),
         "exploratory": [_measure(one) for one in outcome.exploratory],
-        "by_category": [_category(one, depth, names) for one in outcome.categories],
+        "by_category": [
+            view_of(
+                ComparedCategory,
+                one,
+                canaries=one.pairs,
+                measures=_decided(one.decisions),
+                cautions=_cautions(one, depth, names),
+            )
+            for one in outcome.categories
+        ],
     }
 
 
@@ -394,11 +382,6 @@ def _cautions(outcome: Decided, depth: Depth, names: SideNames) -> list[RecallLo
         view_of(RecallLoss, one, rounding=True, sentence=caution_sentence(one, names))
         for one in outcome.cautions(depth)
     ]
-
-
-def _category(one: CategoryOutcome, depth: Depth, names: SideNames) -> ComparedCategory:
-    measures, cautions = _decided(one.decisions), _cautions(one, depth, names)
-    return view_of(ComparedCategory, one, canaries=one.pairs, measures=measures, cautions=cautions)
 
 
 def _decided(decisions: Sequence[Decision]) -> list[ComparedMeasure]:

@@ -2,21 +2,20 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from app.base.db.engine import Connection, Store, from_us
 from app.base.errors import ConflictError, InvalidInputError, Problem
-from app.base.values import ROUNDING, Canary, Outcome, Ranking, Verdict
+from app.base.values import ROUNDING, Outcome, Verdict
 from app.catalog import store as catalog
 from app.catalog.domain import self_judged_lines
 from app.catalog.service.references import find_check, find_run
 from app.comparison.documents import A_AND_B, BEFORE_AND_NOW
-from app.comparison.domain import CONFIDENCE, Change, Estimate, Exclusion, Floats, Pair, RunSide, Side, pair_up
+from app.comparison.domain import CONFIDENCE, Change, Exclusion, Floats, Pair, RunSide, Side, pair_up
 from app.comparison.service.compared_runs import (
     ComparedRun,
     Comparison,
@@ -31,10 +30,9 @@ from app.comparison.views import (
     ComparedCanary,
     ComparedRunOutline,
     ComparisonPage,
-    ComparisonView,
     MeasureDifference,
     PairedSides,
-    RunDiff,
+    RunDiffPage,
     SideResult,
     Sides,
 )
@@ -51,18 +49,9 @@ _LATEST: Final = 100
 """Number of the newest runs of a check among which one that was carried out is looked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedThings:
-    """Two runs or checks compared: the view, the place of the next page, and the score of every pair for a chart."""
-
-    view: ComparisonView
-    following: int | None
-    comparison: Comparison
-
-
 def compare_references(
     store: Store, a: str, b: str, *, winner: Side | None = None, after: int = 0, limit: int = 50
-) -> ComparedThings:
+) -> tuple[ComparisonPage, Comparison]:
     """Compare two things, each `run:ID` or `check:SLUG`, which stands for its newest ended run.
 
     Canaries come by what B loses, the most first; only those that score higher in `winner` if one is named, the largest
@@ -73,17 +62,21 @@ def compare_references(
     with store.read() as connection:
         first, second = (read_run(connection, _run_id(connection, text, name)) for name, text in (("a", a), ("b", b)))
         comparison = compare_runs(connection, first, second)
-    gains = _differences(comparison)
+    scores_a, scores_b = (side[comparison.ordering] for side in comparison.scores)
+    gains = scores_b - scores_a
     ordered = np.argsort(-gains if winner is Side.B else gains, kind="stable")
     order = [int(row) for row in ordered if winner is None or _winner(gains[row]) is winner]
-    view: ComparisonView = {
+    # What to know of the recall of each retriever whose own first hits are all that was judged.
+    notes = [
+        line
+        for run in (comparison.a, comparison.b)
+        for line in self_judged_lines(run.retriever, self_judged=run.outline["self_judged"])
+    ]
+    page: ComparisonPage = {
         **decision_shape(comparison.outcome, comparison.pairing, comparison.depth, A_AND_B),
         "a": _outline(comparison.a, a),
         "b": _outline(comparison.b, b),
-        "differences": [
-            *(one.sentence for one in differences(comparison.a, comparison.b)),
-            *_self_judged(comparison.a, comparison.b),
-        ],
+        "differences": [one.sentence for one in differences(comparison.a, comparison.b)] + list(dict.fromkeys(notes)),
         "ordered_by": comparison.ordering,
         "wins": {
             "a": int(np.count_nonzero(gains < -ROUNDING)),
@@ -91,9 +84,9 @@ def compare_references(
             "ties": int(np.count_nonzero(np.abs(gains) <= ROUNDING)),
         },
         "items": [_canary(comparison, row, float(gains[row])) for row in order[after : after + limit]],
+        "next": str(after + limit) if len(order) > after + limit else None,
     }
-    following = after + limit if len(order) > after + limit else None
-    return ComparedThings(view=view, following=following, comparison=comparison)
+    return page, comparison
 
 
 def resolve(store: Store, reference: str, path: str) -> str:
@@ -116,14 +109,6 @@ def are_of_one_check(store: Store, one: str, other: str) -> bool:
         return find_run(connection, one).check_id == find_run(connection, other).check_id
 
 
-def compare_page(
-    store: Store, a: str, b: str, *, winner: Side | None = None, after: int = 0, limit: int = 50
-) -> ComparisonPage:
-    """Compare two things likewise, as a page of the API; raises as `compare_references` does."""
-    found = compare_references(store, a, b, winner=winner, after=after, limit=limit)
-    return {**found.view, "next": None if found.following is None else str(found.following)}
-
-
 def _run_id(connection: Connection, text: str, name: str) -> str:
     """Return the id of the run that a reference names."""
     match = _REFERENCE.fullmatch(text)
@@ -141,22 +126,10 @@ def _run_id(connection: Connection, text: str, name: str) -> str:
     return str(newest.id)
 
 
-def _differences(comparison: Comparison) -> Floats:
-    """Return what each pair gains in B by the measure canaries are ordered by."""
-    a, b = (side[comparison.ordering] for side in comparison.scores)
-    return b - a
-
-
 def _winner(difference: float) -> Side | None:
     if abs(difference) <= ROUNDING:
         return None
     return Side.B if difference > 0 else Side.A
-
-
-def _self_judged(*runs: ComparedRun) -> list[str]:
-    """Return what to know of the recall of each retriever whose own first hits are all that was judged."""
-    lines = (self_judged_lines(run.retriever, self_judged=run.outline["self_judged"]) for run in runs)
-    return list(dict.fromkeys(chain.from_iterable(lines)))
 
 
 def _outline(run: ComparedRun, reference: str) -> ComparedRunOutline:
@@ -199,8 +172,8 @@ def diff(
     after: int = 0,
     limit: int = 50,
     version: str | None = None,
-) -> tuple[RunDiff, int | None]:
-    """Compare two runs, usually the older one first; returns the diff and the place of the next page, if any.
+) -> RunDiffPage:
+    """Compare two runs, usually the older one first.
 
     Canaries come the worst first, only those with one of these `changes` where any is named. `version`: both by another
     measures version. Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was
@@ -215,22 +188,22 @@ def diff(
         matching = [pair for pair in pairs if not changes or pair.change in changes]
         shown = matching[after : after + limit]
         items = _items(connection, before, now, shown)
-    found = differences(before, now)
+    found, counted = differences(before, now), Counter(pair.change for pair in pairs)
     # Of two checks none is the earlier state of the other.
     names = BEFORE_AND_NOW if before.row.check_id == now.row.check_id else A_AND_B
-    shape: RunDiff = {
+    return {
         "before": before.outline,
         "now": now.outline,
         "comparable": not any(one.strict for one in found),
         "differences": [one.sentence for one in found],
-        "changes": _counts(pairs),
+        "changes": {change: counted[change] for change in Change},
         "decision": decision_shape(comparison.outcome, comparison.pairing, comparison.depth, names),
         "measures": _measures(comparison),
         "categories": _categories(before.row, now.row),
         "ordered_by": comparison.ordering,
         "items": items,
+        "next": str(after + limit) if len(matching) > after + limit else None,
     }
-    return shape, after + limit if len(matching) > after + limit else None
 
 
 def _side(run: ComparedRun, ordering: Floats) -> RunSide:
@@ -260,11 +233,6 @@ def _verdict(state: StateRow | None) -> Verdict:
     return Verdict.DEGRADED if state.reasons else Verdict.HEALTHY
 
 
-def _counts(pairs: Sequence[Pair]) -> dict[Change, int]:
-    counted = Counter(pair.change for pair in pairs)
-    return {change: counted[change] for change in Change}
-
-
 def _measures(comparison: Comparison) -> dict[str, MeasureDifference]:
     """Differences of measures: of the runs, and over the compared canaries with interval and p value.
 
@@ -280,15 +248,19 @@ def _measures(comparison: Comparison) -> dict[str, MeasureDifference]:
     return {
         name: {
             **_sides(before.get(name), now.get(name), comparable=name not in unequal),
-            "paired": _paired(estimates[name]) if name in estimates else None,
+            "paired": None
+            if (one := estimates.get(name)) is None
+            else view_of(
+                PairedSides,
+                _sides(one.a, one.b),
+                one,
+                rounding=True,
+                canaries=one.pairs,
+                confidence=None if one.low is None else CONFIDENCE,
+            ),
         }
         for name in names
     }
-
-
-def _paired(one: Estimate) -> PairedSides:
-    confidence = None if one.low is None else CONFIDENCE
-    return view_of(PairedSides, _sides(one.a, one.b), one, rounding=True, canaries=one.pairs, confidence=confidence)
 
 
 def _categories(before: RunRow, now: RunRow) -> dict[str, CategoryDifference]:
@@ -311,50 +283,32 @@ def _items(
     connection: Connection, before: ComparedRun, now: ComparedRun, pairs: Sequence[Pair]
 ) -> list[CanaryDifference]:
     """Canaries of one page with their ranks and the overlap of their rankings."""
-    chosen = [(_state(before, pair.before), _state(now, pair.now)) for pair in pairs]
-    differing = [
-        state.ranking_id
-        for old, new in chosen
-        if old is not None and new is not None and old.ranking_id != new.ranking_id
-        for state in (old, new)
-    ]
-    rankings = results.load_rankings(connection, sorted(set(differing)))
-    scores = (
-        _scores(connection, before, [old for old, _ in chosen]),
-        _scores(connection, now, [new for _, new in chosen]),
-    )
-    return [
-        view_of(
-            CanaryDifference,
-            pair,
-            canary,
-            rounding=True,
-            rbo=number(_alike(rankings, old, new)),
-            before=_result(before, pair.before, old, was),
-            now=_result(now, pair.now, new, is_),
+    olds = [None if pair.before is None else before.states[pair.before] for pair in pairs]
+    news = [None if pair.now is None else now.states[pair.now] for pair in pairs]
+    both = [(old, new) for old, new in zip(olds, news, strict=True) if old is not None and new is not None]
+    differing = {state.ranking_id for old, new in both if old.ranking_id != new.ranking_id for state in (old, new)}
+    rankings = results.load_rankings(connection, sorted(differing))
+    scores = _scores(connection, before, olds), _scores(connection, now, news)
+    items: list[CanaryDifference] = []
+    for pair, old, new, was, is_ in zip(pairs, olds, news, *scores, strict=True):
+        run, place = (now, pair.now) if pair.now is not None else (before, pair.before)
+        assert place is not None  # noqa: S101 - a pair is of one run at least
+        alike: float | None = None
+        if old is not None and new is not None:
+            same = old.ranking_id == new.ranking_id
+            alike = 1.0 if same else rbo(rankings[old.ranking_id].ids, rankings[new.ranking_id].ids)
+        items.append(
+            view_of(
+                CanaryDifference,
+                pair,
+                run.canaries[place],
+                rounding=True,
+                rbo=number(alike),
+                before=_result(before, pair.before, old, was),
+                now=_result(now, pair.now, new, is_),
+            )
         )
-        for pair, (old, new), was, is_ in zip(pairs, chosen, *scores, strict=True)
-        for canary in (_compared_canary(before, now, pair),)
-    ]
-
-
-def _state(read: ComparedRun, place: int | None) -> StateRow | None:
-    return None if place is None else read.states[place]
-
-
-def _compared_canary(before: ComparedRun, now: ComparedRun, pair: Pair) -> Canary:
-    read, place = (now, pair.now) if pair.now is not None else (before, pair.before)
-    assert place is not None  # noqa: S101 - a pair is of one run at least
-    return read.inputs.canaries[place]
-
-
-def _alike(rankings: Mapping[int, Ranking], old: StateRow | None, new: StateRow | None) -> float | None:
-    """Overlap of two rankings; None where either was not measured."""
-    if old is None or new is None:
-        return None
-    if old.ranking_id == new.ranking_id:
-        return 1.0
-    return rbo(rankings[old.ranking_id].ids, rankings[new.ranking_id].ids)
+    return items
 
 
 def _scores(
@@ -447,6 +401,8 @@ _RUNS: Final = 25
 """Number of the newest runs of each chosen check."""
 _RUNS_OF_ALL: Final = 5
 _CHECKS_WITH_RUNS: Final = 20
+_DIGITS: Final = 18
+"""Of an id, which fits 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,44 +427,25 @@ class Choices:
 
 def list_choices(store: Store, chosen: Collection[str]) -> Choices:
     """Return what may be compared, always with the runs that are `chosen` by reference, if they are there."""
+    numbers = [one.removeprefix("run:") for one in chosen if one.startswith("run:")]
+    ids = [int(one) for one in numbers if one.isdecimal() and len(one) <= _DIGITS]
     with store.read() as connection:
         active = {check.id for check in catalog.list_definitions(connection, "check")}
         newest = [row for row in results.newest_ended_of_all(connection) if row.check_id in active and row.aggregates]
         newest.sort(key=lambda row: row.check)
-        named = _chosen_runs(connection, chosen)
+        named = results.find_runs(connection, ids)
         wanted = {f"check:{row.check}": row.check_id for row in newest}
-        of_checks = {wanted[one] for one in chosen if one in wanted} | {row.check_id for row in named}
+        of_checks = {wanted[one] for one in chosen if one in wanted} | {row.check_id for row in named.values()}
         each = _RUNS if of_checks else _RUNS_OF_ALL
         among = sorted(of_checks) or [row.check_id for row in newest[:_CHECKS_WITH_RUNS]]
-        rows = {row.id: row for check in among for row in results.ended_runs(connection, check, limit=each)}
-    rows |= {row.id: row for row in named}
+        rows = {row.id: row for check in among for row in results.ended_runs(connection, check, limit=each)} | named
+    ordered = sorted(rows.values(), key=lambda row: (row.check, -row.id))
     return Choices(
         checks=[_choice(row, f"check:{row.check}") for row in newest],
-        runs=[_choice(row, run_reference(row.id)) for row in sorted(rows.values(), key=_order) if row.aggregates],
+        runs=[_choice(row, run_reference(row.id)) for row in ordered if row.aggregates],
     )
-
-
-def _chosen_runs(connection: Connection, chosen: Collection[str]) -> list[RunRow]:
-    """Return the runs among references; others, and what cannot be an id, are left out."""
-    numbers = [one.removeprefix("run:") for one in chosen if one.startswith("run:")]
-    found = results.find_runs(connection, [int(one) for one in numbers if one.isdecimal() and len(one) <= _DIGITS])
-    return list(found.values())
 
 
 def _choice(row: RunRow, reference: str) -> Choice:
-    return Choice(
-        reference=reference,
-        check=row.check,
-        run=str(row.id),
-        verdict=row.verdict,
-        ended=f"{from_us(row.finished_at or row.created_at):%Y-%m-%d %H:%M} UTC",
-    )
-
-
-def _order(row: RunRow) -> tuple[str, int]:
-    """Order of runs: by check, the newest first."""
-    return row.check, -row.id
-
-
-_DIGITS: Final = 18
-"""Of an id, which fits 64 bits."""
+    ended = f"{from_us(row.finished_at or row.created_at):%Y-%m-%d %H:%M} UTC"
+    return Choice(reference=reference, check=row.check, run=str(row.id), verdict=row.verdict, ended=ended)

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import numpy as np
+
 from app.alerts import store as alerts
 from app.alerts.domain.state import OPEN, AlertState
-from app.answers.domain.judges import AnswerView, Question
+from app.answers.domain.judges import Question
 from app.answers.service.answering import answers_of_run
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, require_found
@@ -24,7 +26,7 @@ from app.base.values import Severity
 from app.catalog.service.references import find_check
 from app.comparison.domain import Estimate, Side, estimate
 from app.comparison.service import comparisons
-from app.experiments import store as experiments
+from app.experiments import store as rows
 from app.experiments.documents import (
     Click,
     ExperimentDocument,
@@ -101,16 +103,16 @@ def put_experiment(
     with store.write() as connection:
         body, at = document.data(), to_us(now)
         salt = secrets.token_bytes(_SALT_BYTES)
-        made = experiments.insert_experiment(connection, slug=document.slug, salt=salt, at=at, by=by)
+        made = rows.insert_experiment(connection, slug=document.slug, salt=salt, at=at, by=by)
         if made is not None:
-            experiments.begin_epoch(connection, made, 1, body, at)
+            rows.begin_epoch(connection, made, 1, body, at)
             return True
         if only_new:
             raise ConflictError(f"there is an experiment '{document.slug}' already")
         experiment = find_experiment(connection, document.slug, lock=True)
-        current = experiments.list_epochs(connection, experiment.id)[0]
+        current = rows.list_epochs(connection, experiment.id)[0]
         if current.document != document:
-            experiments.begin_epoch(connection, experiment.id, current.epoch + 1, body, at)
+            rows.begin_epoch(connection, experiment.id, current.epoch + 1, body, at)
         return False
 
 
@@ -118,19 +120,19 @@ def archive_experiment(store: Store, slug: str, *, now: datetime) -> None:
     """Archive an experiment and delete its units at once; its totals stay. Raises NotFoundError."""
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
-        experiments.archive_experiment(connection, experiment.id, to_us(now))
-        epoch_ids = [epoch.id for epoch in experiments.list_epochs(connection, experiment.id)]
+        rows.archive_experiment(connection, experiment.id, to_us(now))
+        epoch_ids = [epoch.id for epoch in rows.list_epochs(connection, experiment.id)]
     while True:
         with store.write() as connection:
-            gone = experiments.units_of(connection, epoch_ids, _BLOCK)
-            experiments.drop_units(connection, gone)
+            gone = rows.units_of(connection, epoch_ids, _BLOCK)
+            rows.drop_units(connection, gone)
         if len(gone) < _BLOCK:
             return
 
 
 def find_experiment(connection: Connection, slug: str, *, lock: bool = False) -> ExperimentRow:
     """Return an experiment in force. Raises NotFoundError, also for an archived one."""
-    return require_found(experiments.find_experiment(connection, slug, lock=lock), f"experiment '{slug}'")
+    return require_found(rows.find_experiment(connection, slug, lock=lock), f"experiment '{slug}'")
 
 
 _HASH_BYTES: Final = 8
@@ -144,14 +146,20 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
     """
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
-        epoch = experiments.list_epochs(connection, experiment.id)[0]
+        epoch = rows.list_epochs(connection, experiment.id)[0]
         arms = epoch.document.arms
         places = {arm.name: place for place, arm in enumerate(arms)}
-        _require_arms(exposures, places)
+        problems = [
+            Problem(path=f"exposures[{place}].arm", message=f"is none of {', '.join(places)}")
+            for place, one in enumerate(exposures)
+            if one.arm is not None and one.arm not in places
+        ]
+        if problems:
+            raise InvalidInputError(problems[:_MOST_PROBLEMS])
         shares = [arm.share for arm in arms]
         digest, latest = unit_hasher(experiment.salt), to_us(now)
         hashes = [digest(one.unit) for one in exposures]
-        known = {row.unit: row.arm for row in experiments.find_units(connection, [epoch.id], hashes)}
+        known = {row.unit: row.arm for row in rows.find_units(connection, [epoch.id], hashes)}
         new: list[tuple[int, int, int, int]] = []
         other = unlike = 0
         for one, unit in zip(exposures, hashes, strict=True):
@@ -162,10 +170,10 @@ def receive_exposures(store: Store, slug: str, exposures: Sequence[Exposure], *,
             if unit not in known:
                 known[unit] = arm
                 new.append((epoch.id, unit, arm, _moment(one.at, latest)))
-        experiments.insert_units(connection, new)
+        rows.insert_units(connection, new)
         totals = Counter((epoch.bucket(exposed_at), arm) for _, _, arm, exposed_at in new)
         counts = [CountRow(bucket, arm, number, 0) for (bucket, arm), number in totals.items()]
-        experiments.add_counts(connection, epoch.id, counts)
+        rows.add_counts(connection, epoch.id, counts)
     return {"received": len(exposures), "new": len(new), "other_arm": other, "unlike_assignment": unlike}
 
 
@@ -178,20 +186,22 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
     tally = Counter(dict.fromkeys(("new", "repeated", "second_value", "late", "not_exposed"), 0))
     with store.write() as connection:
         experiment = find_experiment(connection, slug, lock=True)
-        epochs = {epoch.id: epoch for epoch in experiments.list_epochs(connection, experiment.id)}
+        epochs = {epoch.id: epoch for epoch in rows.list_epochs(connection, experiment.id)}
         digest, latest = unit_hasher(experiment.salt), to_us(now)
         hashes = [digest(one.unit) for one in outcomes]
         exposed: dict[int, list[UnitRow]] = {}
-        for known in experiments.find_units(connection, list(epochs), hashes):
+        for known in rows.find_units(connection, list(epochs), hashes):
             exposed.setdefault(known.unit, []).append(known)
         saved: dict[tuple[int, int], tuple[int, int]] = {}
         grown: dict[int, Counter[tuple[int, int]]] = {}
         for one, unit in zip(outcomes, hashes, strict=True):
             at, event = _moment(one.at, latest), digest(one.event_id)
-            row = _exposure_before(exposed.get(unit, ()), at, epochs)
-            if row is None:
+            seen = sorted(exposed.get(unit, ()), key=lambda row: epochs[row.epoch_id].epoch)
+            if not seen:
                 tally["not_exposed"] += 1
                 continue
+            # The newest exposure before the outcome; the oldest where clocks say that all came later.
+            row = next((one for one in reversed(seen) if one.exposed_at <= at), seen[0])
             epoch, key = epochs[row.epoch_id], (row.epoch_id, row.unit)
             before = saved[key][0] if key in saved else row.event
             if before is not None:
@@ -203,18 +213,11 @@ def receive_outcomes(store: Store, slug: str, outcomes: Sequence[UnitOutcome], *
                 saved[key] = event, one.value
                 place = epoch.bucket(row.exposed_at), row.arm
                 grown.setdefault(row.epoch_id, Counter())[place] += one.value
-        experiments.save_values(connection, [(*key, event, value) for key, (event, value) in saved.items()])
+        rows.save_values(connection, [(*key, event, value) for key, (event, value) in saved.items()])
         for epoch_id, successes in sorted(grown.items()):
             counts = [CountRow(bucket, arm, 0, number) for (bucket, arm), number in successes.items() if number]
-            experiments.add_counts(connection, epoch_id, counts)
+            rows.add_counts(connection, epoch_id, counts)
     return view_of(ReceivedOutcomes, {"received": len(outcomes)}, tally)
-
-
-def _exposure_before(found: Sequence[UnitRow], at: int, epochs: dict[int, EpochRow]) -> UnitRow | None:
-    """Return the newest exposure of a unit before an outcome; the oldest where clocks say that all came later."""
-    ordered = sorted(found, key=lambda row: epochs[row.epoch_id].epoch)
-    before = [row for row in ordered if row.exposed_at <= at]
-    return before[-1] if before else next(iter(ordered), None)
 
 
 def unit_hasher(salt: bytes) -> Callable[[str], int]:
@@ -232,16 +235,6 @@ def _moment(at: str | None, latest: int) -> int:
     return latest if at is None else min(to_us(datetime.fromisoformat(at)), latest)
 
 
-def _require_arms(exposures: Sequence[Exposure], places: dict[str, int]) -> None:
-    problems = [
-        Problem(path=f"exposures[{place}].arm", message=f"is none of {', '.join(places)}")
-        for place, one in enumerate(exposures)
-        if one.arm is not None and one.arm not in places
-    ]
-    if problems:
-        raise InvalidInputError(problems[:_MOST_PROBLEMS])
-
-
 MOST_LOOKS: Final = 200
 
 
@@ -250,7 +243,7 @@ def list_experiments(store: Store, *, after: str = "", limit: int, now: datetime
     with store.read() as connection:
         return [
             view_of(ExperimentView, next(_read_epochs(connection, one.id, now)).view(), one, outcome="binary")
-            for one in experiments.list_experiments(connection, after=after, limit=limit)
+            for one in rows.list_experiments(connection, after=after, limit=limit)
         ]
 
 
@@ -266,7 +259,15 @@ def load_experiment(store: Store, slug: str, *, now: datetime) -> ExperimentDeta
         experiment,
         outcome="binary",
         mismatch_evidence=log_mismatch_evidence(first, both, current.row.document.plan.share) / math.log(10),
-        looks=[_look_view(look) for look in thin_looks(current.looks, MOST_LOOKS)],
+        looks=[
+            view_of(
+                ExperimentLook,
+                look,
+                units=sum(counts.units for counts in look.counts),
+                difference=estimate_difference(*look.counts),
+            )
+            for look in thin_looks(current.looks, MOST_LOOKS)
+        ],
         epochs=[one.view() for one in earlier],
     )
 
@@ -323,15 +324,10 @@ class _CountedEpoch:
 
 def _read_epochs(connection: Connection, experiment_id: int, now: datetime) -> Iterator[_CountedEpoch]:
     """Yield the epochs of an experiment, the current one first."""
-    for row in experiments.list_epochs(connection, experiment_id):
-        totals, at = experiments.read_counts(connection, row.id), to_us(now)
+    for row in rows.list_epochs(connection, experiment_id):
+        totals, at = rows.read_counts(connection, row.id), to_us(now)
         looks = make_looks(totals, window=row.document.window_us, now=at)
         yield _CountedEpoch(row=row, totals=totals, looks=looks, now=at)
-
-
-def _look_view(look: Look) -> ExperimentLook:
-    units, difference = sum(counts.units for counts in look.counts), estimate_difference(*look.counts)
-    return view_of(ExperimentLook, look, {"units": units, "difference": difference})
 
 
 _CREDIT: Final = {Side.A: -1, Side.B: 1}
@@ -347,13 +343,13 @@ def put_interleaving(
     with store.write() as connection:
         body, at = document.data(), to_us(now)
         salt = secrets.token_bytes(_SALT_BYTES)
-        if experiments.insert_interleaving(connection, document.slug, body, salt=salt, at=at, by=by):
+        if rows.insert_interleaving(connection, document.slug, body, salt=salt, at=at, by=by):
             return True
         if only_new:
             raise ConflictError(f"there is an interleaving '{document.slug}' already")
         row = _find(connection, document.slug, lock=True)
         if row.document != document:
-            experiments.begin_interleaving_epoch(connection, row, body, at)
+            rows.begin_interleaving_epoch(connection, row, body, at)
         return False
 
 
@@ -372,20 +368,25 @@ def receive_clicks(store: Store, slug: str, clicks: Sequence[Click], *, now: dat
         digest = unit_hasher(row.salt)
         came = [ClickRow(digest(one.unit), digest(one.event_id), _CREDIT[one.team]) for one in clicks]
         units = {one.unit for one in came}
-        before = experiments.read_credits(connection, row.id, units)
-        experiments.insert_clicks(connection, row.id, came)
-        after = experiments.read_credits(connection, row.id, units)
-        found, ties = _recount(row, before, after)
-        experiments.save_counts(connection, row.id, found, ties)
+        before = rows.read_credits(connection, row.id, units)
+        rows.insert_clicks(connection, row.id, came)
+        after = rows.read_credits(connection, row.id, units)
+        moved: Counter[int] = Counter()  # units that changed their preference
+        for unit, credit in after.items():
+            moved[(credit > 0) - (credit < 0)] += 1
+            if unit in before:
+                moved[(before[unit] > 0) - (before[unit] < 0)] -= 1
+        found, ties = Preferences(a=row.preferences.a + moved[-1], b=row.preferences.b + moved[1]), row.ties + moved[0]
+        rows.save_counts(connection, row.id, found, ties)
         if row.decided_at is None and _decide(row, found, ties).ended:
-            experiments.save_decision(connection, row.id, found, to_us(now))
+            rows.save_decision(connection, row.id, found, to_us(now))
     return {"received": len(clicks), "units": len(units)}
 
 
 def list_interleavings(store: Store, *, after: str = "", limit: int) -> list[InterleavingView]:
     """List interleavings by slug, those behind `after`."""
     with store.read() as connection:
-        return [_view(row) for row in experiments.list_interleavings(connection, after=after, limit=limit)]
+        return [_view(row) for row in rows.list_interleavings(connection, after=after, limit=limit)]
 
 
 def load_interleaving(store: Store, slug: str) -> InterleavingView:
@@ -398,27 +399,12 @@ def delete_interleaving(store: Store, slug: str) -> None:
     """Delete an interleaving and its clicks. Raises NotFoundError."""
     with store.write() as connection:
         row = _find(connection, slug, lock=True)
-        experiments.delete_clicks(connection, row.id)
-        experiments.delete_interleaving(connection, row.id)
-
-
-def _recount(row: InterleavingRow, before: dict[int, int], after: dict[int, int]) -> tuple[Preferences, int]:
-    """Return the totals with the units moved that changed their preference."""
-    moved: Counter[int] = Counter()
-    for unit, credit in after.items():
-        moved[_sign(credit)] += 1
-        if unit in before:
-            moved[_sign(before[unit])] -= 1
-    found = Preferences(a=row.preferences.a + moved[-1], b=row.preferences.b + moved[1])
-    return found, row.ties + moved[0]
-
-
-def _sign(credit: int) -> int:
-    return (credit > 0) - (credit < 0)
+        rows.delete_clicks(connection, row.id)
+        rows.delete_interleaving(connection, row.id)
 
 
 def _find(connection: Connection, slug: str, *, lock: bool = False) -> InterleavingRow:
-    return require_found(experiments.find_interleaving(connection, slug, lock=lock), f"interleaving '{slug}'")
+    return require_found(rows.find_interleaving(connection, slug, lock=lock), f"interleaving '{slug}'")
 
 
 def _decide(row: InterleavingRow, found: Preferences, ties: int) -> PreferenceDecision:
@@ -448,13 +434,13 @@ def put_promotion(store: Store, document: PromotionDocument, *, by: str, now: da
     with store.write() as connection:
         _require_references(connection, document)
         body = document.data()
-        if experiments.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
+        if rows.insert_promotion(connection, slug=document.slug, body=body, at=to_us(now), by=by):
             return True
         if only_new:
             raise ConflictError(f"there is a promotion '{document.slug}' already")
         promotion = _find_promotion(connection, document.slug)
         if promotion.document != document:
-            experiments.change_promotion(connection, promotion.id, body)
+            rows.change_promotion(connection, promotion.id, body)
         return False
 
 
@@ -462,7 +448,7 @@ def load_promotion(store: Store, slug: str, *, now: datetime) -> PromotionView:
     """Return a promotion with its gates. Raises NotFoundError."""
     with store.read() as connection:
         promotion = _find_promotion(connection, slug)
-        waivers = experiments.list_waivers(connection, promotion.id)
+        waivers = rows.list_waivers(connection, promotion.id)
     return _view_promotion(store, promotion, waivers, now=now)
 
 
@@ -470,8 +456,8 @@ def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime)
     """List promotions by slug, those behind `after`, each with its gates."""
     with store.read() as connection:
         found = [
-            (one, experiments.list_waivers(connection, one.id))
-            for one in experiments.list_promotions(connection, after=after, limit=limit)
+            (one, rows.list_waivers(connection, one.id))
+            for one in rows.list_promotions(connection, after=after, limit=limit)
         ]
     return [_view_promotion(store, promotion, waivers, now=now) for promotion, waivers in found]
 
@@ -479,26 +465,24 @@ def list_promotions(store: Store, *, after: str = "", limit: int, now: datetime)
 def delete_promotion(store: Store, slug: str) -> None:
     """Delete a promotion. Raises NotFoundError."""
     with store.write() as connection:
-        experiments.delete_promotion(connection, _find_promotion(connection, slug).id)
+        rows.delete_promotion(connection, _find_promotion(connection, slug).id)
 
 
 def waive_gate(store: Store, slug: str, gate: GateName, *, reason: str, by: str, now: datetime) -> None:
     """Waive a gate, whatever it says. Raises NotFoundError."""
     with store.write() as connection:
-        experiments.save_waiver(
-            connection, _find_promotion(connection, slug).id, gate, reason=reason, by=by, at=to_us(now)
-        )
+        rows.save_waiver(connection, _find_promotion(connection, slug).id, gate, reason=reason, by=by, at=to_us(now))
 
 
 def withdraw_waiver(store: Store, slug: str, gate: GateName) -> None:
     """Withdraw the waiver of a gate. Raises NotFoundError where there is none."""
     with store.write() as connection:
-        if not experiments.delete_waiver(connection, _find_promotion(connection, slug).id, gate):
+        if not rows.delete_waiver(connection, _find_promotion(connection, slug).id, gate):
             raise NotFoundError(f"gate '{gate}' of promotion '{slug}' is not waived")
 
 
 def _find_promotion(connection: Connection, slug: str) -> PromotionRow:
-    return require_found(experiments.find_promotion(connection, slug), f"promotion '{slug}'")
+    return require_found(rows.find_promotion(connection, slug), f"promotion '{slug}'")
 
 
 def _view_promotion(
@@ -538,7 +522,7 @@ def _require_references(connection: Connection, document: PromotionDocument) -> 
             find_check(connection, slug)
         except NotFoundError as error:
             problems.append(Problem(path=field, message=str(error)))
-    if document.experiment is not None and experiments.find_experiment(connection, document.experiment) is None:
+    if document.experiment is not None and rows.find_experiment(connection, document.experiment) is None:
         problems.append(Problem(path="experiment", message=f"there is no experiment '{document.experiment}'"))
     if problems:
         raise InvalidInputError(problems)
@@ -552,7 +536,7 @@ _USUAL_RATE: Final = 0.5
 def compare_offline(store: Store, current: str, candidate: str) -> OfflineEvidence | str:
     """Compare the newest runs of both checks; a text says why there is no comparison."""
     try:
-        found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0).comparison
+        _, found = comparisons.compare_references(store, f"check:{current}", f"check:{candidate}", limit=0)
     except (ConflictError, NotFoundError) as error:
         return str(error)
     names = (f"MRR@{found.depth.m}", f"NDCG@{found.depth.ndcg}")
@@ -577,7 +561,12 @@ def compare_judged(store: Store, current: str, candidate: str) -> JudgeEvidence 
         if page["status"] != "rated":
             return f"no answers of check '{slug}' are judged"
     a, b = ({one["key"]: one for one in page["items"]} for page in pages)
-    estimates = {str(question): _estimate_judged(str(question), a, b) for question in _JUDGED}
+    keys = [key for key in a if key in b]
+    estimates: dict[str, Estimate] = {}
+    for question in map(str, _JUDGED):
+        ratings = [[side[key]["ratings"].get(question) for key in keys] for side in (a, b)]
+        scores = [np.array([one and one["value"] for one in column], dtype=np.float64) for column in ratings]
+        estimates[question] = estimate(question, *scores)
     return JudgeEvidence(
         answers=min(one.pairs for one in estimates.values()),
         calibrated=all(set(map(str, _JUDGED)) <= set(page["confirmed"]) for page in pages),
@@ -612,14 +601,3 @@ def _power_text(document: ExperimentDocument, decision: ExperimentDecision) -> s
         f"with {document.max_units:,} units, {percent_text(share)} of them in the second arm, it shows a difference of "
         f"{ratio_text(least)} with probability {USUAL_POWER}"
     )
-
-
-def _estimate_judged(question: str, a: Mapping[str, AnswerView], b: Mapping[str, AnswerView]) -> Estimate:
-    keys = [key for key in a if key in b]
-    return estimate(question, [_value(a[key], question) for key in keys], [_value(b[key], question) for key in keys])
-
-
-def _value(answer: AnswerView, question: str) -> float:
-    rating = answer["ratings"].get(question)
-    value = None if rating is None else rating["value"]
-    return float("nan") if value is None else value

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
-from app.annotation import store as annotations
-from app.annotation import store as tasks
+from app.annotation import store as task_rows
 from app.annotation.domain import PoolItem, hash_share
 from app.annotation.service.results import read_grades
 from app.annotation.service.tasks import new_item
@@ -21,7 +20,7 @@ from app.base.texts import counted
 from app.base.values import Answer, Outcome
 from app.base.vault import Vault
 from app.catalog import store as catalog
-from app.experiments import store as shadows
+from app.experiments import store as rows
 from app.experiments.documents import ShadowDocument, ShadowPair, domain_hits
 from app.experiments.domain import (
     ComparedPair,
@@ -60,42 +59,42 @@ def put_shadow(store: Store, document: ShadowDocument, *, by: str, now: datetime
                 reason = f"there is no retriever '{document.candidate}'"
                 raise InvalidInputError([Problem(path="candidate", message=reason)])
         body = document.data()
-        if shadows.insert_shadow(connection, document.slug, body, at=to_us(now), by=by) is not None:
+        if rows.insert_shadow(connection, document.slug, body, at=to_us(now), by=by) is not None:
             return True
         if only_new:
             raise ConflictError(f"there is a shadow '{document.slug}' already")
-        shadow = shadows.find_shadow(connection, document.slug, lock=True)
+        shadow = rows.find_shadow(connection, document.slug, lock=True)
         assert shadow is not None  # noqa: S101 - it has the slug
         if shadow.document.candidate != document.candidate:
             raise ConflictError(
                 f"the candidate of shadow '{document.slug}' cannot be changed: its figures are of it; create "
                 "another shadow, or delete this one first"
             )
-        shadows.change_shadow(connection, shadow.id, body)
-        shadows.keep_pairs(connection, shadow.id, (), most=document.keep, at=to_us(now))
+        rows.change_shadow(connection, shadow.id, body)
+        rows.keep_pairs(connection, shadow.id, (), most=document.keep, at=to_us(now))
         return False
 
 
 def list_shadows(store: Store, *, after: str = "", limit: int) -> list[ShadowView]:
     """List shadows by slug, those behind `after`."""
     with store.read() as connection:
-        slugs = shadows.list_slugs(connection, after=after, limit=limit)
-        sums = shadows.sum_hours(connection, slugs)
-        return [_view(slug, sums.get(slug), shadows.find_shadow(connection, slug)) for slug in slugs]
+        slugs = rows.list_slugs(connection, after=after, limit=limit)
+        sums = rows.sum_hours(connection, slugs)
+        return [_view(slug, sums.get(slug), rows.find_shadow(connection, slug)) for slug in slugs]
 
 
 def load_shadow(store: Store, slug: str) -> ShadowDetail:
     """Return a shadow over time. Raises NotFoundError."""
     with store.read() as connection:
-        shadow = shadows.find_shadow(connection, slug)
-        sums = shadows.sum_hours(connection, [slug]).get(slug)
+        shadow = rows.find_shadow(connection, slug)
+        sums = rows.sum_hours(connection, [slug]).get(slug)
         if shadow is None and sums is None:
             raise NotFoundError(f"there is no shadow '{slug}'")
-        hours = shadows.newest_hours(connection, slug, MOST_HOURS)
+        hours = rows.newest_hours(connection, slug, MOST_HOURS)
         return {
             **_view(slug, sums, shadow),
-            "waiting": 0 if shadow is None else shadows.count_questions(connection, shadow.id),
-            "kept": 0 if shadow is None else shadows.count_pairs(connection, shadow.id),
+            "waiting": 0 if shadow is None else rows.count_questions(connection, shadow.id),
+            "kept": 0 if shadow is None else rows.count_pairs(connection, shadow.id),
             "comparisons": [] if shadow is None else load_comparisons(connection, shadow),
             "hours": [{**_figures(row.sums), "at": shapes.time_text(row.first)} for row in hours],
         }
@@ -104,20 +103,20 @@ def load_shadow(store: Store, slug: str) -> ShadowDetail:
 def list_pairs(store: Store, slug: str, *, limit: int) -> list[DifferentPair]:
     """Return the most different pairs that are kept of a shadow, without the answers. Raises NotFoundError."""
     with store.read() as connection:
-        shadow = require_found(shadows.find_shadow(connection, slug), f"shadow '{slug}'")
-        pairs = shadows.list_pairs(connection, shadow.id, limit)
+        shadow = require_found(rows.find_shadow(connection, slug), f"shadow '{slug}'")
+        pairs = rows.list_pairs(connection, shadow.id, limit)
     return [{"query": one.query, "rbo": shapes.rounded(one.rbo)} for one in pairs]
 
 
 def delete_shadow(store: Store, slug: str) -> None:
     """Delete a shadow with its figures, and what is kept of queries; tasks stay. Raises NotFoundError."""
     with store.write() as connection:
-        shadow = shadows.find_shadow(connection, slug, lock=True)
+        shadow = rows.find_shadow(connection, slug, lock=True)
         if shadow is not None:
-            shadows.forget_questions(connection, shadow.id)
-            shadows.forget_pairs(connection, shadow.id)
-        shadows.forget_parts(connection, slug)
-        if not shadows.delete_shadow(connection, slug):
+            rows.forget_questions(connection, shadow.id)
+            rows.forget_pairs(connection, shadow.id)
+        rows.forget_parts(connection, slug)
+        if not rows.delete_shadow(connection, slug):
             raise NotFoundError(f"there is no shadow '{slug}'")
 
 
@@ -156,7 +155,7 @@ class AnsweredPair:
 def count_pairs(connection: Connection, slug: str, pairs: Sequence[AnsweredPair], at: int) -> None:
     """Add pairs to the sums of the hour of `at`."""
     if pairs:
-        shadows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
+        rows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
 
 
 def keep_different(
@@ -171,7 +170,7 @@ def keep_different(
         if pair.b is not None and rbo < 1 and texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
             different.append(NewPair(query=pair.query, a=texts[0], b=texts[1], rbo=rbo))
     if different and most:
-        shadows.keep_pairs(connection, shadow_id, different, most=most, at=at)
+        rows.keep_pairs(connection, shadow_id, different, most=most, at=at)
 
 
 def _sum_up(pairs: Sequence[AnsweredPair]) -> ShadowSums:
@@ -223,8 +222,8 @@ def ask_candidate(
     breaker: CircuitBreaker | None = None
     for _ in range(BLOCKS):
         with store.read() as connection:
-            shadow = shadows.read_shadow(connection, shadow_id)
-            waiting = [] if shadow is None else shadows.next_questions(connection, shadow_id, BLOCK)
+            shadow = rows.read_shadow(connection, shadow_id)
+            waiting = [] if shadow is None else rows.next_questions(connection, shadow_id, BLOCK)
         if shadow is None or not waiting:
             return None
         if shadow.ask_after is not None and shadow.ask_after > to_us(clock()):
@@ -242,15 +241,15 @@ def ask_candidate(
         at = to_us(clock())
         with store.write() as connection:
             # First, as intake and deletion do: whoever holds it waits for no row of this.
-            if shadows.read_shadow(connection, shadow_id, lock=True) is None:
+            if rows.read_shadow(connection, shadow_id, lock=True) is None:
                 return None
-            taken = shadows.take_questions(connection, sorted(pairs))
+            taken = rows.take_questions(connection, sorted(pairs))
             counted = [pair for number, pair in pairs.items() if number in taken]
             count_pairs(connection, shadow.slug, counted, at)
             keep_different(connection, shadow.id, counted, most=document.keep, at=at)
             if breaker.is_open:
                 wish = timedelta(seconds=breaker.retry_after_seconds or 0)
-                shadows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
+                rows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
         if stopping():
             return clock()
     return clock() + _TURN
@@ -304,9 +303,9 @@ def receive_pairs(
     answered = [_answered(pair) for pair in pairs if not pair.waits]
     at = to_us(now)
     with store.write() as connection:
-        shadow = shadows.find_shadow(connection, slug, lock=True)  # held: what waits is counted, and grows
+        shadow = rows.find_shadow(connection, slug, lock=True)  # held: what waits is counted, and grows
         chosen = _choose(shadow, slug, pairs)
-        waiting = shadows.count_questions(connection, shadow.id) if shadow is not None and chosen else MOST_WAITING
+        waiting = rows.count_questions(connection, shadow.id) if shadow is not None and chosen else MOST_WAITING
         room = max(0, MOST_WAITING - waiting)
         left_out = len(chosen[room:])
         full = f"{counted(left_out, 'query')} left out: {MOST_WAITING:,} wait for the candidate already"
@@ -324,7 +323,7 @@ def receive_pairs(
         count_pairs(connection, slug, answered, at)
         if shadow is not None:
             keep_different(connection, shadow.id, answered, most=shadow.document.keep, at=at)
-            shadows.add_questions(connection, shadow.id, chosen[:room], at)
+            rows.add_questions(connection, shadow.id, chosen[:room], at)
             if chosen[:room]:
                 defer(connection, [NewJob(JobKind.SHADOW, shadow.id)])
     return answer
@@ -370,27 +369,27 @@ def draw_pairs(store: Store, task_id: int, *, now: datetime) -> None:
     Which side is the candidate's is decided by a hash, and stands neither on the page nor in a token.
     """
     with store.write() as connection:
-        task = tasks.read_task(connection, task_id, lock=True)  # archiving waits, and forgets what is drawn
+        task = task_rows.read_task(connection, task_id, lock=True)  # archiving waits, and forgets what is drawn
         if task is None or task.archived_at is not None:
             return
         wanted = task.document.pairs
         if wanted is None:
             return
-        shadow = shadows.find_shadow(connection, wanted.shadow)
-        if shadow is not None and not tasks.count_pool(connection, task_id).items:
-            found = shadows.list_pairs(connection, shadow.id, wanted.count)
+        shadow = rows.find_shadow(connection, wanted.shadow)
+        if shadow is not None and not task_rows.count_pool(connection, task_id).items:
+            found = rows.list_pairs(connection, shadow.id, wanted.count)
             made = [_item(task, pair) for pair in found]
             pairs = {item.token: pair for item, pair in made}
-            annotations.save_pair_items(connection, task_id, pairs, [item for item, _ in made])
-        tasks.finish_pool(connection, task_id, to_us(now))
+            task_rows.save_pair_items(connection, task_id, pairs, [item for item, _ in made])
+        task_rows.finish_pool(connection, task_id, to_us(now))
 
 
 def load_comparisons(connection: Connection, shadow: DefinedShadow) -> list[ComparisonView]:
     """Return the tasks of a shadow with what people preferred, the newest first; not those of one that it replaced."""
     found = []
-    for task in annotations.list_pair_tasks(connection, shadow.slug, since=shadow.created_at):
+    for task in task_rows.list_pair_tasks(connection, shadow.slug, since=shadow.created_at):
         grades = read_grades(connection, task)
-        pairs = annotations.read_pair_items(connection, task.id)
+        pairs = task_rows.read_pair_items(connection, task.id)
         counts = count_preferences(
             ComparedPair(grade=grades.consensus(item_id).grade, candidate_right=pair.candidate_right)
             for item_id, pair in pairs.items()

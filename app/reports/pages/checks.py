@@ -260,7 +260,7 @@ def show_diff(
     if not comparisons.are_of_one_check(store, before, now):
         chosen = {"a": comparisons.run_reference(before), "b": comparisons.run_reference(now)}
         return RedirectResponse(f"/compare?{urlencode(chosen)}", status_code=303)
-    found, following = comparisons.diff(
+    found = comparisons.diff(
         store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
     )
     others = find_candidates(store, now)
@@ -275,7 +275,7 @@ def show_diff(
         shown=SHOWN,
         show=show,
         after=after,
-        following=following,
+        following=None if found["next"] is None else int(found["next"]),
         page_size=_PAIRS,
         chosen=version,
         counterparts=others,

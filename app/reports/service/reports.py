@@ -106,11 +106,11 @@ def _outcome(result: Mapping[str, Any]) -> ReportedOutcome:
 
 def _change(store: Store, before: str, now: str, *, version: str | None) -> ReportChange:
     compare = partial(comparisons.diff, store, before, now, limit=_CHANGED, version=version)
-    diff, _ = compare(changes=(Change.DEGRADED,))
+    diff = compare(changes=(Change.DEGRADED,))
     if diff["before"]["check"] != diff["now"]["check"]:
         message = f"must be a run of check '{diff['now']['check']}'; runs of two checks are compared by /v1/compare"
         raise InvalidInputError([Problem(path="since", message=message)])
-    healed = compare(changes=(Change.HEALED,))[0]["items"] if diff["changes"][Change.HEALED] else []
+    healed = compare(changes=(Change.HEALED,))["items"] if diff["changes"][Change.HEALED] else []
     return shapes.view_of(
         ReportChange,
         diff,
