@@ -25,7 +25,7 @@ from app.definitions.commands.resources import require_own_key
 from app.logs import logging_as
 from app.main import Service, create_app, create_worker_app, open_service
 from app.operation.health import sign_of_life
-from app.traffic import demo_samples
+from app.traffic.commands import seed_demo
 from app.wiring import expect_secret_key
 
 logger = getLogger("coalmine.cli")
@@ -101,7 +101,7 @@ def _seeding_demo(service: Service) -> Iterator[None]:
 
     def seed() -> None:
         try:
-            demo_samples.seed(
+            seed_demo(
                 service.store,
                 traffic_file=file_source(folder / "traffic.csv"),
                 annotations_file=file_source(folder / "annotations.csv"),

@@ -30,6 +30,7 @@ from app.base.db.engine import blocks, insert_new, insert_one, read_body, row_va
 from app.base.db.rows import row_table
 from app.base.jobs import defer
 from app.base.jobs.values import JobKind, NewJob
+from app.catalog.store import list_canary_heads
 from app.catalog.tables import canaries, canary_versions, definitions
 
 
@@ -184,12 +185,7 @@ def freeze_canaries(connection: Connection, task: TaskRow, at: int, *, keys: Col
         .values(pool_requested_at=sa.func.coalesce(tasks.c.pool_requested_at, at))
     )
     if task.pool_requested_at is None:
-        live = sa.and_(canaries.c.suite_id == task.suite_id, canaries.c.archived_at.is_(None))
-        chosen = sa.select(canaries.c.id, canaries.c.version_id).where(live)
-        if keys:
-            wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
-            chosen = chosen.where(canaries.c.key.in_(sa.select(wanted.c.key)))
-        rows = connection.execute(chosen.order_by(canaries.c.id))
+        rows = list_canary_heads(connection, task.suite_id, keys=keys or None)
         columns = ("task_id", "canary_id", "canary_version_id")
         insert_new(connection, task_canaries, columns, [(task.id, row.id, row.version_id) for row in rows])
     return count_pool(connection, task.id).canaries

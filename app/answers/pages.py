@@ -46,6 +46,11 @@ class Interval:
     mark_name: str = ""
     least: float = 0.0
 
+    @classmethod
+    def of(cls, found: RateView | CoefficientView | ProportionView, name: str, hint: str, **more: Any) -> "Interval":
+        """Return the figure of a value with its interval."""
+        return cls(name=name, hint=hint, value=found["value"], low=found["low"], high=found["high"], **more)
+
 
 @router.get("/judges")
 def show_judges(request: Request, store: StoreDep) -> HTMLResponse:
@@ -107,28 +112,24 @@ def intervals_of(found: CalibrationView) -> list[Interval]:
     """Return the figures of a measure to draw, rates and shares in [0, 1], kappa and length from -1 on."""
     rate, kappa, bias = found["rate"], found["kappa"], found["length_bias"]
     basis = "people and judge together" if rate["basis"] == "people_and_judge" else "people's labels alone"
-    figures: list[tuple[str, str, RateView | CoefficientView | ProportionView, float | None, str, float]] = [
-        ("Rate of yes", basis, rate, rate["judge_rate"], "the judge alone", 0.0),
-        ("Cohen's kappa", "agreement beyond chance", kappa, LEAST_KAPPA, "needed at the lower end", -1.0),
-        ("Sensitivity", "of what people accept, accepted", found["sensitivity"], None, "", 0.0),
-        ("Specificity", "of what people refuse, refused", found["specificity"], None, "", 0.0),
+    figures = [
+        Interval.of(rate, "Rate of yes", basis, mark=rate["judge_rate"], mark_name="the judge alone"),
+        Interval.of(
+            kappa,
+            "Cohen's kappa",
+            "agreement beyond chance",
+            mark=LEAST_KAPPA,
+            mark_name="needed at the lower end",
+            least=-1.0,
+        ),
+        Interval.of(found["sensitivity"], "Sensitivity", "of what people accept, accepted"),
+        Interval.of(found["specificity"], "Specificity", "of what people refuse, refused"),
     ]
     if bias is not None:
         length: CoefficientView = {"value": bias["difference"], "low": bias["low"], "high": bias["high"]}
-        figures.append(("Length bias", "share of YES padded minus plain", length, 0.0, "no bias", -1.0))
-    return [
-        Interval(
-            name=name,
-            hint=hint,
-            value=one["value"],
-            low=one["low"],
-            high=one["high"],
-            mark=mark,
-            mark_name=mark_name,
-            least=least,
-        )
-        for name, hint, one, mark, mark_name, least in figures
-    ]
+        hint = "share of YES padded minus plain"
+        figures.append(Interval.of(length, "Length bias", hint, mark=0.0, mark_name="no bias", least=-1.0))
+    return figures
 
 
 _SHOWN = 25

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -28,7 +28,6 @@ from app.answers.tables import (
     staged_answers,
 )
 from app.base.db.engine import blocks, hold_content, ids_of, insert_new, row_value, upsert, upsert_many
-from app.base.db.rows import row_table
 from app.catalog.store import Definition, definition_by_id, find_definition, list_definitions
 from app.catalog.tables import canaries, definitions
 from app.records.tables import runs
@@ -123,7 +122,7 @@ def answers_at(connection: Connection, check_id: int, run_id: int) -> dict[int, 
     held: dict[int, AnswerRow] = {}
     for holding in (answers.c.last_run.is_(None), answers.c.last_run >= run_id):
         rows = connection.execute(_ANSWER.where(answers.c.check_id == check_id, answers.c.first_run <= run_id, holding))
-        held.update((row.canary_id, _answer(row)) for row in rows)
+        held.update((row.canary_id, row_value(AnswerRow, row, body=json.loads(row.body))) for row in rows)
     return held
 
 
@@ -174,10 +173,6 @@ def change_answers(
 
 
 _ANSWER: Final = sa.select(answers, answer_texts.c.text).outerjoin(answer_texts, answer_texts.c.id == answers.c.text_id)
-
-
-def _answer(row: Any) -> AnswerRow:
-    return row_value(AnswerRow, row, body=json.loads(row.body))
 
 
 def digest(text: str) -> bytes:
@@ -292,15 +287,6 @@ def known_answers(connection: Connection, check_id: int, canary_ids: Collection[
     return found
 
 
-def canaries_by_key(connection: Connection, suite_id: int, keys: Collection[str]) -> dict[str, int]:
-    """Return the ids of the canaries of a suite with these keys."""
-    wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in sorted(keys)])
-    statement = sa.select(canaries.c.key, canaries.c.id).where(
-        canaries.c.suite_id == suite_id, canaries.c.key.in_(sa.select(wanted.c.key))
-    )
-    return {row.key: row.id for row in connection.execute(statement)}
-
-
 def count_feedback(
     connection: Connection, check_id: int, versions: Collection[tuple[int, str]]
 ) -> Mapping[tuple[int, str], Counter[tuple[str, bool]]]:
@@ -389,7 +375,8 @@ def calibrations_in_force(connection: Connection, judge: Definition) -> dict[str
     found: dict[str, CalibrationRow] = {}
     for row in connection.execute(statement):
         if (row.model, row.wording) == (judge.body["model"], VERSIONS[Question(row.measure)]):
-            found.setdefault(row.measure, _calibration(row))
+            one = row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body=json.loads(row.body))
+            found.setdefault(row.measure, one)
     return found
 
 
@@ -415,10 +402,6 @@ def calibrated_judges(connection: Connection) -> dict[tuple[str, str], bool]:
 def confirmed_for_check(connection: Connection, check_id: int) -> frozenset[str]:
     """Return the measures that people confirmed of the judge of a check."""
     return confirmed_measures(connection, definition_by_id(connection, check_id).body.get("judge"))
-
-
-def _calibration(row: Any) -> CalibrationRow:
-    return row_value(CalibrationRow, row, calibrated=bool(row.calibrated), body=json.loads(row.body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,7 +483,7 @@ def save_draw(connection: Connection, draw: DrawRow, verdicts: Mapping[int, floa
 def find_draw(connection: Connection, task_id: int) -> DrawRow | None:
     """Return the draw of a task; None = nothing is drawn yet."""
     row = connection.execute(sa.select(answer_draws).where(answer_draws.c.task_id == task_id)).one_or_none()
-    return None if row is None else _draw(row)
+    return None if row is None else row_value(DrawRow, row, rest=json.loads(row.rest))
 
 
 def list_verdicts(connection: Connection, task_id: int) -> list[DrawnVerdict]:
@@ -514,7 +497,3 @@ def save_padded(connection: Connection, said: Mapping[int, tuple[str, float | No
     for item_id, (outcome, value) in sorted(said.items()):
         mine = drawn_verdicts.c.item_id == item_id
         connection.execute(sa.update(drawn_verdicts).where(mine).values(padded=value, padded_outcome=outcome))
-
-
-def _draw(row: Any) -> DrawRow:
-    return row_value(DrawRow, row, rest=json.loads(row.rest))

@@ -1,13 +1,22 @@
-"""`coalmine traffic` and `coalmine suggest`: queries of users taken in, and those that no canary stands for."""
+"""`coalmine traffic` and `coalmine suggest`: queries of users taken in, and those that no canary stands for.
+
+And what `coalmine demo` puts in, once: traffic of its users, and a task that two annotators have finished. Only the
+shipped suite and retriever get them. What somebody deleted or archived since does not come back.
+"""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from app.annotation import store as rows
+from app.annotation.documents import TaskDocument
+from app.annotation.service import tasks
+from app.annotation.views import TaskState
 from app.base import terminal
 from app.base.commands import DataDir, ServerUrl, examples, now
 from app.base.db.engine import Store
@@ -15,12 +24,14 @@ from app.base.documents.texts import Source, Table, plain
 from app.base.errors import CoalmineError, ConflictError, NotFoundError
 from app.base.terminal import file_source
 from app.base.texts import counted
+from app.catalog import store as catalog
 from app.catalog.service import references
 from app.definitions.client import Server
 from app.definitions.commands.resources import connect_server, open_database
 from app.traffic import service as traffic
 from app.traffic.documents import ReadTraffic, read_traffic
 from app.traffic.domain import SuggestionView
+from app.traffic.store import find_reach
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -154,3 +165,73 @@ def _parts(found: ReadTraffic) -> list[str]:
         if count
     ]
     return ["\n".join(lines[start : start + _PART]) for start in range(0, len(lines), _PART)]
+
+
+SUITE: Final = "dataforge"
+RETRIEVER: Final = "docs-search"
+TASK: Final = "demo"
+_KEYS: Final = ("oauth2-setup", "data-retention", "api-rate-limit", "trial-length")
+_BY: Final = "demo"
+
+
+def begin_demo(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
+    """Put traffic and the task in, and ask for reach and pool; whether the task is left to be finished.
+
+    Nothing happens without the shipped suite and retriever, nor where there ever was a task of this slug.
+    """
+    with store.read() as connection:
+        known = rows.documents_of(connection, [TASK])
+        task = rows.find_task(connection, TASK)
+        suite = catalog.find_definition(connection, "suite", SUITE)
+        retriever = catalog.find_definition(connection, "retriever", RETRIEVER)
+        keys = set() if suite is None else {row.key for row in catalog.list_canaries(connection, suite.id)}
+    if known:
+        return task is not None and task.created_by == _BY
+    if suite is None or retriever is None or retriever.archived_at is not None or not keys.issuperset(_KEYS):
+        return False
+    document = TaskDocument(
+        slug=TASK, suite=SUITE, retrievers=(RETRIEVER,), keys=_KEYS, pool=5, strata=(), overlap=1.0, seed=0
+    )
+    if not traffic.load_traffic(store, SUITE):
+        traffic.add_traffic(store, SUITE, RETRIEVER, read_traffic(sources, now=now), now=now)
+    with store.read() as connection:
+        is_asked = find_reach(connection, suite.id, RETRIEVER) is not None
+    if not is_asked:
+        traffic.request_reach(store, SUITE, RETRIEVER, grouping=None, now=now)
+    tasks.put_task(store, document, by=_BY, now=now, only_new=True)
+    tasks.request_pool(store, TASK, now=now)
+    return True
+
+
+def finish_demo(store: Store, sources: Sequence[Source], *, now: datetime) -> bool:
+    """Add what the annotators said once the pool is there; False = it is not there yet."""
+    try:
+        with store.read() as connection:
+            task = tasks.find_task(connection, TASK)
+            is_annotated = bool(rows.list_annotations(connection, task.id))
+        if task.state is not TaskState.POOLED:
+            if task.pool_requested_at is None:
+                tasks.request_pool(store, TASK, now=now)
+            return False
+        if not is_annotated:
+            tasks.import_annotations(store, TASK, sources, now=now)
+    except (NotFoundError, ConflictError):  # somebody archived it meanwhile
+        return True
+    return True
+
+
+def seed_demo(
+    store: Store,
+    *,
+    traffic_file: Source,
+    annotations_file: Source,
+    clock: Callable[[], datetime],
+    wait: Callable[[], bool],
+    wake: Callable[[], None],
+) -> None:
+    """Put the samples in, and wait for the pool by `wait`, which returns False once it should be given up."""
+    if not begin_demo(store, [traffic_file], now=clock()):
+        return
+    wake()
+    while not finish_demo(store, [annotations_file], now=clock()) and wait():
+        pass

@@ -20,8 +20,8 @@ from app.demo.retriever import Retriever
 from app.demo.server import create_demo
 from app.retrievers.domain.retrievers import ProbeContext, ProbeQuery
 from app.scoring.suites import SEGMENT_TARGETS, CanaryKind, compose
-from app.traffic import demo_samples
 from app.traffic import service as traffic
+from app.traffic.commands import begin_demo, seed_demo
 from app.traffic.documents import read_traffic
 from tests.support import demo_suite
 from tests.support.asgi_client import TestClient
@@ -121,7 +121,7 @@ class Demo:
             self.make_pool()
             return waited < waits
 
-        demo_samples.seed(
+        seed_demo(
             self.world.store,
             traffic_file=sample("traffic.csv")[0],
             annotations_file=sample("annotations.csv")[0],
@@ -185,7 +185,7 @@ def test_traffic_that_was_put_in_before_a_crash_is_measured_at_the_next_start(de
 
 
 def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:
-    assert demo_samples.begin(demo.world.store, sample("traffic.csv"), now=demo.world.clock())
+    assert begin_demo(demo.world.store, sample("traffic.csv"), now=demo.world.clock())
     demo.make_pool()
     assert demo.seed() == 0
     assert results.load_agreement(demo.world.store, "demo")["annotators"] == ["Ann", "Bob"]
@@ -194,7 +194,7 @@ def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:
 def test_other_suites_get_no_samples(store: Store) -> None:
     world = World(store=store)
     world.apply(page([described_canary("a")]))
-    assert not demo_samples.begin(store, sample("traffic.csv"), now=world.clock())
+    assert not begin_demo(store, sample("traffic.csv"), now=world.clock())
     assert tasks.list_tasks(store, limit=5) == []
 
 

@@ -50,7 +50,6 @@ from app.answers.domain.judges import (
     summarise,
 )
 from app.answers.store import (
-    AnswerRow,
     JudgeDay,
     NewAnswer,
     StagedAnswer,
@@ -125,7 +124,11 @@ def rate_run(
         with store.read() as connection:
             found = _load(connection, vault, run_id)
     except (ConfigurationError, ConflictError, InvalidInputError) as error:
-        _give_up(store, run_id, str(error), now=clock())
+        # It cannot be judged as it is defined; trying again would change nothing.
+        logger.warning("answers_not_judged", extra={"run": run_id, "detail": str(error)})
+        with store.write() as connection:
+            summary: RunAnswers = {**summarise([], None), "problem": str(error)}
+            rows.finish_answers(connection, run_id, summary, at=to_us(clock()))
         return True
     if found is None:
         return True
@@ -149,13 +152,6 @@ def rate_run(
         return False
     _finish(store, found, rated, now=clock())
     return True
-
-
-def _give_up(store: Store, run_id: int, problem: str, *, now: datetime) -> None:
-    """End the answers of a run that cannot be judged as it is defined; trying again would change nothing."""
-    logger.warning("answers_not_judged", extra={"run": run_id, "detail": problem})
-    with store.write() as connection:
-        rows.finish_answers(connection, run_id, {**summarise([], None), "problem": problem}, at=to_us(now))
 
 
 def _load(connection: Connection, vault: Vault, run_id: int) -> AnswerRound | None:
@@ -280,9 +276,6 @@ def _finish(store: Store, found: AnswerRound, rated: Sequence[RatedAnswer], *, n
         transitions.after_answers(connection, run.check_id, run.id, now=now)
 
 
-_QUESTIONS: Final = tuple(str(question) for question in Question)
-
-
 def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50) -> RunAnswersPage:
     """Return the answers of a run, the worst by its judge first. Raises NotFoundError for a run that is not there."""
     with store.read() as connection:
@@ -303,27 +296,41 @@ def answers_of_run(store: Store, run_id: str, *, after: int = 0, limit: int = 50
         confirmed = sorted(confirmed_measures(connection, summary["judge"]))
         canaries = dict(zip(inputs.canary_ids, inputs.canaries, strict=True))
         found = [(canaries[canary_id], row) for canary_id, row in held.items() if canary_id in canaries]
-        found.sort(key=lambda one: (_worst(one[1]), one[0].key))
+        found.sort(key=lambda one: (_worst(one[1].body), one[0].key))
         shown = found[after : after + limit]
         versions = {(row.canary_id, row.text) for _, row in shown if row.text is not None}
         said = rows.count_feedback(connection, run.check_id, versions)
         rankings = results.load_rankings(connection, sorted({row.ranking_id for _, row in shown}))
-    following = str(after + limit) if len(found) > after + limit else None
-    return {
-        "status": "rated",
-        "confirmed": confirmed,
-        "summary": summary,
-        "items": [
-            _view(
+    items: list[AnswerView] = []
+    for canary, row in shown:
+        events = None if row.text is None else said.get((row.canary_id, row.text))
+        feedback: FeedbackView | None = None
+        if events is not None:
+            feedback = {
+                "thumbs_up": events["thumbs", True],
+                "thumbs_down": events["thumbs", False],
+                "task_done": events["task_done", True],
+                "task_not_done": events["task_done", False],
+            }
+        items.append(
+            view_of(
+                AnswerView,
+                row.body,
                 canary,
-                row,
-                contexts_of(rankings[row.ranking_id], inputs.yardstick.k),
-                None if row.text is None else said.get((row.canary_id, row.text)),
+                answer=row.text,
+                since_run=str(row.first_run),
+                feedback=feedback,
+                contexts=list(contexts_of(rankings[row.ranking_id], inputs.yardstick.k)),
             )
-            for canary, row in shown
-        ],
-        "next": following,
-    }
+        )
+    following = str(after + limit) if len(found) > after + limit else None
+    return {"status": "rated", "confirmed": confirmed, "summary": summary, "items": items, "next": following}
+
+
+def _worst(body: AnswerBody) -> float:
+    """Return the lowest that a judge said of an answer; one without any rating comes after those with one."""
+    values = [rating["value"] for name, rating in body["ratings"].items() if name in set(Question)]
+    return min((value for value in values if value is not None), default=2.0)
 
 
 def summary_of_run(store: Store, run_id: str) -> RunAnswers | None:
@@ -339,36 +346,6 @@ def confirmed_of_check(store: Store, slug: str) -> frozenset[str]:
         return confirmed_for_check(connection, find_check(connection, slug).id)
 
 
-def _view(
-    canary: Canary, row: AnswerRow, contexts: Sequence[str], said: Mapping[tuple[str, bool], int] | None
-) -> AnswerView:
-    return view_of(
-        AnswerView,
-        row.body,
-        canary,
-        answer=row.text,
-        since_run=str(row.first_run),
-        feedback=None if said is None else _view_feedback(said),
-        contexts=list(contexts),
-    )
-
-
-def _view_feedback(said: Mapping[tuple[str, bool], int]) -> FeedbackView:
-    return {
-        "thumbs_up": said.get(("thumbs", True), 0),
-        "thumbs_down": said.get(("thumbs", False), 0),
-        "task_done": said.get(("task_done", True), 0),
-        "task_not_done": said.get(("task_done", False), 0),
-    }
-
-
-def _worst(row: AnswerRow) -> float:
-    """Return the lowest that a judge said of an answer; one without any rating comes after those with one."""
-    ratings = row.body["ratings"]
-    values = [ratings[name]["value"] for name in _QUESTIONS if name in ratings]
-    return min((value for value in values if value is not None), default=2.0)
-
-
 def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: datetime) -> ReceivedFeedback:
     """Store what users said of answers that a check has seen, each event once. Raises NotFoundError.
 
@@ -377,7 +354,9 @@ def receive_feedback(store: Store, slug: str, sent: FeedbackRequest, *, now: dat
     with store.read() as connection:
         check = find_check(connection, slug)
         suite = catalog.find_definition(connection, "suite", check.body["suite"])
-        keys = {} if suite is None else rows.canaries_by_key(connection, suite.id, {one.canary for one in sent.events})
+        named = {one.canary for one in sent.events}
+        heads = () if suite is None else catalog.list_canary_heads(connection, suite.id, archived=True, keys=named)
+        keys = {one.key: one.id for one in heads}
         known = rows.known_answers(connection, check.id, set(keys.values()))
     events = [
         (keys[one.canary], one)

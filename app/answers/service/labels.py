@@ -49,7 +49,7 @@ from app.answers.domain.trust import (
     trust_sentences,
 )
 from app.answers.service.answering import QUESTIONS_BLOCK, JudgeInUse, contexts_of, day_of, load_judge
-from app.answers.store import CalibrationRow, DrawnRow, DrawnVerdict, DrawRow
+from app.answers.store import DrawnRow, DrawnVerdict, DrawRow
 from app.base.db.engine import Connection, Store, to_us
 from app.base.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.base.vault import Vault
@@ -231,7 +231,12 @@ def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerd
     others = [one.value for one in verdicts if labels[one.item_id] is None]
     unlabelled = [*others, *draw.rest]
     rate = view_of(RateView, estimate_rate(people, judged, unlabelled), rounding=True)
-    bias = _length_bias(verdicts) if Question(draw.question) in PADDED_QUESTIONS else None
+    bias: LengthBiasView | None = None
+    if Question(draw.question) in PADDED_QUESTIONS:
+        pairs = [(one.value >= 1, one.padded >= 1) for one in verdicts if one.padded is not None]
+        found = measure_length_bias([plain for plain, _ in pairs], [padded for _, padded in pairs])
+        outcomes = Counter(one.padded_outcome for one in verdicts if one.padded_outcome is not None)
+        bias = view_of(LengthBiasView, found, rounding=True, outcomes=dict(sorted(outcomes.items())))
     return view_of(
         CalibrationBody,
         measure_judge(people, judged),
@@ -242,13 +247,6 @@ def _calibration(draw: DrawRow, grades: TaskGrades, verdicts: Sequence[DrawnVerd
         rate=rate,
         length_bias=bias,
     )
-
-
-def _length_bias(verdicts: Sequence[DrawnVerdict]) -> LengthBiasView:
-    pairs = [(one.value >= 1, one.padded >= 1) for one in verdicts if one.padded is not None]
-    bias = measure_length_bias([plain for plain, _ in pairs], [padded for _, padded in pairs])
-    outcomes = Counter(one.padded_outcome for one in verdicts if one.padded_outcome is not None)
-    return view_of(LengthBiasView, bias, rounding=True, outcomes=dict(sorted(outcomes.items())))
 
 
 def load_report(store: Store, slug: str, *, now: datetime) -> JudgeReport:
@@ -273,7 +271,21 @@ def suites_of(store: Store, checks: Sequence[str]) -> list[str]:
 
 def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeReport:
     counting = rows.calibrations_in_force(connection, judge)
-    measures = [_trust(question, counting.get(question)) for question in judge.body["questions"]]
+    measures: list[MeasureTrust] = []
+    for question in judge.body["questions"]:
+        row = counting.get(question)
+        body = None if row is None else row.body
+        measures.append(
+            {
+                "measure": str(Question(question)),
+                "calibrated": row is not None and row.calibrated,
+                "sentences": trust_sentences(body),
+                "next": next_step(body),
+                "calibration": None
+                if row is None
+                else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
+            }
+        )
     day, budget = rows.read_day(connection, judge.id, day_of(now)), judge.body["budget_per_day"]
     outcomes = dict(sorted(day.outcomes.items()))
     return {
@@ -283,17 +295,6 @@ def _report(connection: Connection, judge: Definition, now: datetime) -> JudgeRe
         "measures": measures,
         "today": view_of(JudgeDayView, day, rounding=True, budget=budget, outcomes=outcomes),
         "checks": [check.slug for check in checks_in_force(connection) if check.judge == judge.slug],
-    }
-
-
-def _trust(measure: str, row: CalibrationRow | None) -> MeasureTrust:
-    body = None if row is None else row.body
-    return {
-        "measure": str(Question(measure)),
-        "calibrated": row is not None and row.calibrated,
-        "sentences": trust_sentences(body),
-        "next": next_step(body),
-        "calibration": None if row is None else view_of(CalibrationView, row.body, row, updated_at=time_text(row.at)),
     }
 
 
@@ -345,10 +346,6 @@ def draft_queries(
             over = Draft(query=None, outcome=JudgeOutcome.OVER_BUDGET, detail=judge.over_budget)
             drafts += [(name, over) for name, _ in drawn[start + affordable :]]
             break
-    return _sum_up(drafts)
-
-
-def _sum_up(drafts: Sequence[tuple[str, Draft]]) -> DraftedQueries:
     queries = [(draft.query, name) for name, draft in drafts if draft.query is not None]
     first = {query.casefold(): (query, name) for query, name in reversed(queries)}
     return DraftedQueries(

@@ -152,46 +152,41 @@ class AnsweredPair:
     b_seconds: float | None
 
 
-def count_pairs(connection: Connection, slug: str, pairs: Sequence[AnsweredPair], at: int) -> None:
-    """Add pairs to the sums of the hour of `at`."""
-    if pairs:
-        rows.add_sums(connection, slug, at - at % _HOUR, _sum_up(pairs))
-
-
-def keep_different(
-    connection: Connection, shadow_id: int, pairs: Sequence[AnsweredPair], *, most: int, at: int
+def _count(
+    connection: Connection, slug: str, shadow: DefinedShadow | None, pairs: Sequence[AnsweredPair], at: int
 ) -> None:
-    """Keep those pairs that are among the `most` different ones, and whose first hits have texts to be read."""
-    different = []
-    for pair in pairs:
-        b = pair.b or ()
-        rbo = compare_pair([hit.id for hit in pair.a], [hit.id for hit in b]).rbo
-        texts = (shown_texts(pair.a), shown_texts(b))
-        if pair.b is not None and rbo < 1 and texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
-            different.append(NewPair(query=pair.query, a=texts[0], b=texts[1], rbo=rbo))
-    if different and most:
-        rows.keep_pairs(connection, shadow_id, different, most=most, at=at)
-
-
-def _sum_up(pairs: Sequence[AnsweredPair]) -> ShadowSums:
-    answered = [(pair, pair.b) for pair in pairs if pair.b is not None]
-    overlaps = [compare_pair([hit.id for hit in pair.a], [hit.id for hit in b]) for pair, b in answered]
+    """Add pairs to the sums of the hour of `at`, and keep the most different ones whose first hits can be read."""
+    if not pairs:
+        return
+    answered = [
+        (pair, pair.b, compare_pair([hit.id for hit in pair.a], [hit.id for hit in pair.b]))
+        for pair in pairs
+        if pair.b is not None
+    ]
     times = [
         (pair.a_seconds, pair.b_seconds)
-        for pair, _ in answered
+        for pair, _, _ in answered
         if pair.a_seconds is not None and pair.b_seconds is not None
     ]
-    return ShadowSums(
+    sums = ShadowSums(
         pairs=len(pairs),
         failed=len(pairs) - len(answered),
-        rbo=sum(one.rbo for one in overlaps),
-        jaccard=sum(one.jaccard for one in overlaps),
-        a_empty=sum(not pair.a for pair, _ in answered),
-        b_empty=sum(not b for _, b in answered),
+        rbo=sum(one.rbo for _, _, one in answered),
+        jaccard=sum(one.jaccard for _, _, one in answered),
+        a_empty=sum(not pair.a for pair, _, _ in answered),
+        b_empty=sum(not b for _, b, _ in answered),
         timed=len(times),
         a_seconds=sum(a for a, _ in times),
         b_seconds=sum(b for _, b in times),
     )
+    rows.add_sums(connection, slug, at - at % _HOUR, sums)
+    different = []
+    for pair, b, one in answered:
+        texts = shown_texts(pair.a), shown_texts(b)
+        if one.rbo < 1 and texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
+            different.append(NewPair(query=pair.query, a=texts[0], b=texts[1], rbo=one.rbo))
+    if different and shadow is not None and shadow.document.keep:
+        rows.keep_pairs(connection, shadow.id, different, most=shadow.document.keep, at=at)
 
 
 BLOCK: Final = 20
@@ -245,8 +240,7 @@ def ask_candidate(
                 return None
             taken = rows.take_questions(connection, sorted(pairs))
             counted = [pair for number, pair in pairs.items() if number in taken]
-            count_pairs(connection, shadow.slug, counted, at)
-            keep_different(connection, shadow.id, counted, most=document.keep, at=at)
+            _count(connection, shadow.slug, shadow, counted, at)
             if breaker.is_open:
                 wish = timedelta(seconds=breaker.retry_after_seconds or 0)
                 rows.leave_alone(connection, shadow_id, to_us(clock() + min(max(PAUSE, wish), LONGEST_PAUSE)))
@@ -320,9 +314,8 @@ def receive_pairs(
             before = answer_before(connection, shadow_parts, {"slug": slug}, part, answer, at=at)
             if before is not None:
                 return cast("ReceivedPairs", before)
-        count_pairs(connection, slug, answered, at)
+        _count(connection, slug, shadow, answered, at)
         if shadow is not None:
-            keep_different(connection, shadow.id, answered, most=shadow.document.keep, at=at)
             rows.add_questions(connection, shadow.id, chosen[:room], at)
             if chosen[:room]:
                 defer(connection, [NewJob(JobKind.SHADOW, shadow.id)])
