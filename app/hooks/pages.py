@@ -6,7 +6,6 @@ from functools import cache, partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -18,16 +17,15 @@ from app.base.db.engine import Store
 from app.base.errors import ConflictError, InvalidInputError, NotFoundError, Problem, UnendedIncidentsError
 from app.base.keys import Scope
 from app.base.values import DeliveryState
-from app.base.vault import Vault
 from app.base.web.forms import (
     Form,
     FormField,
+    FormInput,
     document_body,
     document_texts,
     form_fields,
     is_partial,
     problems_by_field,
-    read_form,
     read_revision,
     refuse_other,
     with_revision,
@@ -149,19 +147,27 @@ def show_new(request: Request, kind: str = "") -> HTMLResponse:
 @router.post("/new-hook/address")
 @takes_form(fields=MOST_FIELDS)
 @needs(Scope.ADMIN)
-async def judge_address(request: Request) -> HTMLResponse:
+def judge_address(request: Request, form: FormInput) -> HTMLResponse:
     """Warn of a typed address that is not allowed; nothing is resolved or stored."""
-    form = await read_form(request)
     return render(request, "hooks/_reach.html", warnings=_warnings(request, form, form.stripped("kind")))
 
 
 @router.post("/new-hook")
 @takes_form(fields=MOST_FIELDS)
 @needs(Scope.ADMIN)
-async def make_hook(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+def make_hook(request: Request, store: StoreDep, vault: VaultDep, form: FormInput) -> Response:
     """Create a hook; problems are shown beside the fields."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_made, request, store, vault, form))
+    kind, slug = form.stripped("kind"), form.stripped("slug")
+    try:
+        refuse_other(kind, HOOK_KINDS, "kind")
+        body = document(form, kind, slug, None)
+        definitions.save(store, vault, hooks.KIND, HookDocument, body, now=datetime.now(UTC), only_new=True)
+    except InvalidInputError as error:
+        return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
+    except ConflictError as error:
+        taken = (Problem(path="slug", message=str(error)),)
+        return _form(request, form, kind=kind, problems=taken, status=409)
+    return _saved(request, slug)
 
 
 @router.get("/hooks/{slug}/edit")
@@ -176,42 +182,8 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 @router.post("/hooks/{slug}/edit")
 @takes_form(fields=MOST_FIELDS)
 @needs(Scope.ADMIN)
-async def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str, form: FormInput) -> Response:
     """Change a hook; an empty secret keeps the stored one."""
-    form = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_changed, request, store, vault, slug, form))
-
-
-@router.post("/hooks/{slug}/archive")
-@needs(Scope.ADMIN)
-def archive_hook(
-    request: Request, store: StoreDep, vault: VaultDep, slug: str, *, force: Annotated[bool, Query()] = False
-) -> Response:
-    """Archive a hook that no check uses; asks first while incidents are open at its receiver."""
-    try:
-        definitions.archive_hook(store, vault, slug, now=datetime.now(UTC), force=force)
-    except UnendedIncidentsError as error:
-        return _hook(request, store, slug, unended=error.finding, status=409)
-    except ConflictError as error:
-        return _hook(request, store, slug, refused=str(error), status=409)
-    return RedirectResponse("/hooks", status_code=303)
-
-
-def _made(request: Request, store: Store, vault: Vault, form: Form) -> Response:
-    kind, slug = form.stripped("kind"), form.stripped("slug")
-    try:
-        refuse_other(kind, HOOK_KINDS, "kind")
-        body = document(form, kind, slug, None)
-        definitions.save(store, vault, hooks.KIND, HookDocument, body, now=datetime.now(UTC), only_new=True)
-    except InvalidInputError as error:
-        return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
-    except ConflictError as error:
-        taken = (Problem(path="slug", message=str(error)),)
-        return _form(request, form, kind=kind, problems=taken, status=409)
-    return _saved(request, slug)
-
-
-def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form) -> Response:
     stored = references.load_definition(store, hooks.KIND, slug)
     again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
     try:
@@ -229,6 +201,21 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form
         return again(problems=(Problem(message=str(error)),), status=409)
     wake(request)
     return _saved(request, slug)
+
+
+@router.post("/hooks/{slug}/archive")
+@needs(Scope.ADMIN)
+def archive_hook(
+    request: Request, store: StoreDep, vault: VaultDep, slug: str, *, force: Annotated[bool, Query()] = False
+) -> Response:
+    """Archive a hook that no check uses; asks first while incidents are open at its receiver."""
+    try:
+        definitions.archive_hook(store, vault, slug, now=datetime.now(UTC), force=force)
+    except UnendedIncidentsError as error:
+        return _hook(request, store, slug, unended=error.finding, status=409)
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    return RedirectResponse("/hooks", status_code=303)
 
 
 def _saved(request: Request, slug: str) -> Response:
@@ -359,13 +346,9 @@ def show_deliveries(
 
 @router.post("/deliveries/{delivery_id}/replay")
 @takes_form(fields=4)
-async def replay_delivery(request: Request, store: StoreDep, delivery_id: str) -> Response:
+def replay_delivery(request: Request, store: StoreDep, delivery_id: str, form: FormInput) -> Response:
     """Put a dead delivery back into the outbox, and redirect to the page of the request."""
-    back = safe_path((await read_form(request)).get("next"))
-    return await anyio.to_thread.run_sync(partial(_replayed, request, store, delivery_id, back))
-
-
-def _replayed(request: Request, store: Store, delivery_id: str, back: str) -> Response:
+    back = safe_path(form.get("next"))
     number = shapes.id_number(delivery_id, "delivery")
     try:
         hooks.replay(store, number, now=datetime.now(UTC))

@@ -1,7 +1,7 @@
 """Rows of the outbox: deliveries of notifications to hooks, and the attempts made.
 
-Separate from alerts, so that retries and restarts never notify twice. Below them
-what is sent again: notifications that receivers forget, and deliveries that failed for good.
+Separate from alerts, so that retries and restarts never notify twice. Below them what is sent again:
+notifications that receivers forget, and deliveries that failed for good.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.base.db.engine import NOW, Moment, insert_new, insert_one, sql_literal
+from app.base.db.engine import NOW, Moment, insert_new, insert_one, row_value, sql_literal
 from app.base.jobs import at_hand, defer
 from app.base.jobs.values import AT_ONCE, JobKind, NewJob
 from app.catalog.tables import definitions
@@ -47,7 +47,7 @@ class DeliveryRow:
     taken_by: str | None
     """The recipients of a mail who took it, as JSON."""
     refresh_at: int | None
-    """When a delivered notification is sent again, see `replays`."""
+    """When a delivered notification is sent again, see `begin_resend`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +109,13 @@ def deliveries_of_incident(connection: Connection, incident_id: int, *, hold: bo
     statement = DELIVERY.where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     if hold:
         statement = statement.with_for_update(of=deliveries)
-    return [delivery_from_row(row) for row in connection.execute(statement)]
+    return [row_value(DeliveryRow, row) for row in connection.execute(statement)]
 
 
 def find_delivery(connection: Connection, delivery_id: int) -> DeliveryRow | None:
     """Find a delivery by its id."""
     row = connection.execute(DELIVERY.where(deliveries.c.id == delivery_id)).one_or_none()
-    return delivery_from_row(row) if row else None
+    return row_value(DeliveryRow, row) if row else None
 
 
 def list_deliveries(
@@ -139,7 +139,7 @@ def list_deliveries(
         statement = statement.where(deliveries.c.alert_id == alert_id)
     if before is not None:
         statement = statement.where(deliveries.c.id < before)
-    return [delivery_from_row(row) for row in connection.execute(statement)]
+    return [row_value(DeliveryRow, row) for row in connection.execute(statement)]
 
 
 def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[int, list[AttemptRow]]:
@@ -147,9 +147,7 @@ def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[i
     statement = sa.select(attempts).where(attempts.c.delivery_id.in_(list(delivery_ids))).order_by(attempts.c.id)
     by_delivery: dict[int, list[AttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
     for row in connection.execute(statement):
-        by_delivery[row.delivery_id].append(
-            AttemptRow(**{name: getattr(row, name) for name in AttemptRow.__dataclass_fields__})
-        )
+        by_delivery[row.delivery_id].append(row_value(AttemptRow, row))
     return by_delivery
 
 
@@ -202,11 +200,6 @@ def enqueue_test(connection: Connection, hook_id: int, now: int) -> int:
             defer_delivery(connection, hook_id)
             return inserted
     raise AssertionError("no free instant in a millisecond")
-
-
-def delivery_from_row(row: Any) -> DeliveryRow:
-    """Read a row of `DELIVERY`."""
-    return DeliveryRow(**{name: getattr(row, name) for name in DeliveryRow.__dataclass_fields__})
 
 
 UNHEARD: Final = (
@@ -409,8 +402,7 @@ class DeliveryCounts:
 def count_by_hook(connection: Connection, *, since: int) -> Mapping[int, DeliveryCounts]:
     """Return counts of every hook by its id; hooks without deliveries are left out."""
     counts: defaultdict[int, DeliveryCounts] = defaultdict(DeliveryCounts)
-    # The sum keeps SQLite from walking all deliveries by hook, where few wait and few are dead.
-    hook = deliveries.c.hook_id + sa.literal_column("0")
+    hook = of_hook(deliveries)
     by_hook = sa.select(hook, sa.func.count()).group_by(hook)
     for hook_id, count in connection.execute(by_hook.where(_PENDING)):
         counts[hook_id].pending = count
@@ -508,7 +500,7 @@ def resolve_of(connection: Connection, delivery: DeliveryRow) -> DeliveryRow | N
     """Find the resolve of the same incident to the same hook."""
     same = sa.and_(deliveries.c.incident_id == delivery.incident_id, deliveries.c.hook_id == delivery.hook_id)
     row = connection.execute(DELIVERY.where(same, deliveries.c.type == "alert.resolved")).one_or_none()
-    return delivery_from_row(row) if row else None
+    return row_value(DeliveryRow, row) if row else None
 
 
 def unended_incidents(connection: Connection, hook_id: int) -> list[tuple[str, str]]:
@@ -580,10 +572,8 @@ def is_resending(connection: Connection, delivery_id: int, *, owner: str) -> boo
 def finish_resend(connection: Connection, delivery_id: int, *, owner: str, refresh_at: int | None) -> bool:
     """End the resend of a delivery; False where somebody else is at it."""
     values = {"refresh_at": refresh_at, "claimed_by": None}
-    return (
-        connection.execute(sa.update(deliveries).where(_is_my_resend(delivery_id, owner)).values(**values)).rowcount
-        == 1
-    )
+    change = sa.update(deliveries).where(_is_my_resend(delivery_id, owner)).values(**values)
+    return connection.execute(change).rowcount == 1
 
 
 def _is_my_resend(delivery_id: int, owner: str) -> sa.ColumnElement[bool]:

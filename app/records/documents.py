@@ -17,8 +17,17 @@ from typing_extensions import is_typeddict
 
 from app.base.errors import NotFoundError
 from app.base.texts import age_text, ratio_text
-from app.base.values import Answer, Canary, Judgment, Outcome, Ranking, Reason, RunStatus, TimeText, Trigger, Verdict
-from app.records.domain import HitView, JudgmentView, ReportDocument, ResultView, RunDetails, RunDocument, SliceView
+from app.base.values import Answer, Canary, Judgment, Outcome, Ranking, Reason, TimeText, Trigger, Verdict
+from app.records.domain import (
+    HitView,
+    JudgmentView,
+    ReportDocument,
+    ResultView,
+    RunCounts,
+    RunDetails,
+    RunDocument,
+    SliceView,
+)
 from app.retrievers.domain.probes import StoredFinding
 from app.retrievers.domain.retrievers import Scorer, is_external, score_relevance
 from app.scoring.evaluation import WRONG_FIELDS, compare_names, forbidden_ranks, newest_age
@@ -68,15 +77,20 @@ def view_of(kind: type[ViewT], /, *sources: Any, rounding: bool = False, **given
     time in RFC 3339, a word where an enum belongs its member. With `rounding` floats of the sources are rounded. Raises
     LookupError for a field that none has.
     """
-    view: dict[str, Any] = {}
-    for name, hint in _hints_of(kind).items():  # type: ignore[arg-type] # a class can be hashed
-        view[name] = given[name] if name in given else _shown(hint, _field(sources, name), rounding=rounding)
+    view = {
+        name: given[name] if name in given else shown(_field(sources, name), rounding)
+        for name, shown in _shapers_of(kind).items()  # type: ignore[arg-type] # a class can be hashed
+    }
     return cast("ViewT", kind(**view) if is_dataclass(kind) else view)
 
 
+Shaper = Callable[[Any, bool], Any]
+"""Gives a value as a view has it, rounded or not."""
+
+
 @cache
-def _hints_of(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _shapers_of(kind: type) -> dict[str, Shaper]:
+    return {name: _shaper(hint) for name, hint in get_type_hints(kind).items()}
 
 
 def _field(sources: Sequence[Any], name: str) -> Any:
@@ -89,23 +103,27 @@ def _field(sources: Sequence[Any], name: str) -> Any:
     raise LookupError(f"nothing has the field '{name}' of a view")
 
 
-def _shown(hint: Any, value: Any, *, rounding: bool) -> Any:
-    """Return a value as a view has it, by the type of the field."""
-    if value is None:
-        return None
+@cache
+def _shaper(hint: Any) -> Shaper:  # noqa: PLR0911 - one for each kind of type
+    """Return what shapes values for a field of this type; None stays None."""
     if get_origin(hint) in {Union, UnionType}:
         *_, hint = [kind for kind in get_args(hint) if kind is not NoneType]
-    if get_origin(hint) is list:
-        return [_shown(get_args(hint)[0], one, rounding=rounding) for one in value]
-    if get_origin(hint) is dict:
-        return {name: _shown(get_args(hint)[1], one, rounding=rounding) for name, one in value.items()}
-    if is_typeddict(hint) and not isinstance(value, Mapping):
-        return view_of(hint, value, rounding=rounding)
-    if hint is str and isinstance(value, int):
-        return time_text(value)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        value = next((member for member in hint if member == value), value)  # a newer release may know further words
-    return number(value) if rounding and hint is float else value
+    if get_origin(hint) in {list, dict}:
+        inner = _shaper(get_args(hint)[-1])
+        if get_origin(hint) is list:
+            return lambda value, rounding: None if value is None else [inner(one, rounding) for one in value]
+        return lambda value, rounding: value and {name: inner(one, rounding) for name, one in value.items()}
+    if hint is float:
+        return lambda value, rounding: number(value) if rounding else value
+    if hint is str:
+        return lambda value, _: time_text(value) if isinstance(value, int) else value
+    if is_typeddict(hint):
+        return lambda value, rounding: (
+            value if value is None or isinstance(value, Mapping) else view_of(hint, value, rounding=rounding)
+        )
+    if isinstance(hint, type) and issubclass(hint, StrEnum):  # a newer release may know further words
+        return lambda value, _: next((member for member in hint if member == value), value)
+    return lambda value, _: value
 
 
 def id_number(opaque: str, kind: str) -> int:
@@ -135,86 +153,54 @@ def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: number(value) for name, value in values.items()}
 
 
-def slice_shape(part: SliceView) -> SliceView:
-    """Return the view of the aggregates of a category or tag."""
-    return {
-        "canaries": part["canaries"],
-        "measured": part["measured"],
-        "health_score": number(part["health_score"]),
-        "coverage": number(part["coverage"]),
-        "measures": numbers(part["measures"]),
-    }
-
-
-def run_shape(  # noqa: PLR0913 - everything known of one run
-    *,
+def run_shape(
+    *sources: Any,
     id: str,  # noqa: A002 - the name on the wire
     check: str,
     suite: str,
     retriever: str,
-    trigger: str,
-    index_version: str | None,
-    status: str,
-    scheduled_for: Moment | None,
-    started_at: Moment | None,
-    finished_at: Moment | None,
-    verdict: str | None,
-    reasons: Sequence[str],
-    counts: Mapping[str, int | None],
     means: Mapping[str, float | None],
     body: RunDetails,
     embedder: StoredFinding | None = None,
-    suite_hash: str | None,
-    config_hash: str | None,
-    measures_version: str | None,
     self_judged: bool | None = None,
+    **given: Any,
 ) -> RunDocument:
-    """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
+    """Return the view of a run; a field that is not given is of the first source that has it, as in `view_of`.
 
-    `body` is the JSON stored beside the row, `embedder` the finding on one; `self_judged`: see
-    `catalog.domain`.
+    `means`: numbers by name, those of categories are ignored. `body` is the JSON stored beside the row, `embedder` the
+    finding on one; `self_judged`: see `catalog.domain`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
-    return {
-        "id": id,
-        "check": check,
-        "suite": suite,
-        "retriever": retriever,
-        "trigger": Trigger(trigger),
-        "index_version": index_version,
-        "status": RunStatus(status),
-        "scheduled_for": time_text(scheduled_for),
-        "started_at": time_text(started_at),
-        "finished_at": time_text(finished_at),
-        "verdict": None if verdict is None else Verdict(verdict),
-        "reasons": list(reasons),
-        "health_score": number(means.get("health_score")),
-        "coverage": number(means.get("coverage")),
-        "degraded_share": number(means.get("degraded_share")),
-        "degraded_queries": [canary["query"] for canary in body.get("degraded", ())],
-        "canaries": {
-            "total": counts.get("total"),
-            "measured": counts.get("measured"),
-            "failed": counts.get("failed"),
-            "undefined": counts.get("undefined"),
-            "degraded": counts.get("degraded"),
-        },
-        "measures": numbers({name: value for name, value in means.items() if name not in _OWN}),
-        "categories": {name: slice_shape(part) for name, part in body.get("categories", {}).items()},
-        "tags": {name: slice_shape(part) for name, part in body.get("tags", {}).items()},
-        "suite_hash": suite_hash,
-        "config_hash": config_hash,
-        "measures_version": measures_version,
-        "probes": body.get("probes", {}),
-        "probes_by_step": body.get("probes_by_step", {}),
-        "unmeasured": body.get("unmeasured"),
-        "latency_seconds": body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
-        "embedder": finding_shape(embedder),
-        "self_judged": self_judged,
-    }
+    return view_of(
+        RunDocument,
+        *sources,
+        id=id,
+        check=check,
+        suite=suite,
+        retriever=retriever,
+        health_score=number(means.get("health_score")),
+        coverage=number(means.get("coverage")),
+        degraded_share=number(means.get("degraded_share")),
+        degraded_queries=[canary["query"] for canary in body.get("degraded", ())],
+        canaries=view_of(RunCounts, *sources),
+        measures=numbers({name: value for name, value in means.items() if name not in _OWN}),
+        categories=_slices(body.get("categories", {})),
+        tags=_slices(body.get("tags", {})),
+        probes=body.get("probes", {}),
+        probes_by_step=body.get("probes_by_step", {}),
+        unmeasured=body.get("unmeasured"),
+        latency_seconds=body.get("latency_seconds") or {"p50": None, "p95": None, "max": None},
+        embedder=finding_shape(embedder),
+        self_judged=self_judged,
+        **given,
+    )
 
 
 _OWN = ("health_score", "coverage", "degraded_share")
+
+
+def _slices(parts: Mapping[str, SliceView]) -> dict[str, SliceView]:
+    return {name: view_of(SliceView, part, rounding=True) for name, part in parts.items()}
 
 
 def finding_shape(stored: StoredFinding | None) -> StoredFinding | None:

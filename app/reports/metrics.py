@@ -328,8 +328,8 @@ class Exposition:
 
 
 _CHECK_LABELS = ("check", "suite", "retriever")
-_LAST_SUCCESS = "When the newest run whose verdict is known ended."
 _RETRYING = "Deliveries not yet made that were attempted three times or more."
+_LAST_SUCCESS = "When the newest run whose verdict is known ended."
 _DISABLED = "Whether a hook gets nothing any more because its receiver said that it is gone."
 _UNRESOLVED = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
 _Samples = Iterable[tuple[tuple[str, ...], float | None]]
@@ -494,33 +494,26 @@ def _shared_families(state: State) -> Iterator[Metric]:
             for level in Severity
         ],
     )
-    yield gauge("coalmine_outbox_pending", "Deliveries not yet made.", (), [((), float(state.outbox_pending))])
-    yield gauge(
-        "coalmine_outbox_oldest_seconds",
-        "Age of the oldest delivery not yet made.",
-        (),
-        [((), state.outbox_oldest_seconds)],
-    )
-    yield gauge("coalmine_runs_waiting", "Runs that are due and could begin.", (), [((), float(state.runs_waiting))])
-    yield gauge(
-        "coalmine_runs_waiting_oldest_seconds",
-        "How long the oldest run that could begin has been due.",
-        (),
-        [((), state.runs_waiting_oldest_seconds)],
-    )
-    if state.jobs_waiting is not None:  # on PostgreSQL, where workers can be added
-        yield gauge(
-            "coalmine_jobs_waiting",
-            "Jobs that only wait for a worker.",
-            (),
-            [((), float(state.jobs_waiting.number))],
-        )
-        yield gauge(
-            "coalmine_jobs_waiting_oldest_seconds",
+    jobs = state.jobs_waiting  # on PostgreSQL, where workers can be added
+    single = (
+        ("outbox_pending", "Deliveries not yet made.", state.outbox_pending),
+        ("outbox_oldest_seconds", "Age of the oldest delivery not yet made.", state.outbox_oldest_seconds),
+        ("runs_waiting", "Runs that are due and could begin.", state.runs_waiting),
+        (
+            "runs_waiting_oldest_seconds",
+            "How long the oldest run that could begin has been due.",
+            state.runs_waiting_oldest_seconds,
+        ),
+        ("jobs_waiting", "Jobs that only wait for a worker.", jobs and jobs.number),
+        (
+            "jobs_waiting_oldest_seconds",
             "How long the oldest job that only waits for a worker has been due.",
-            (),
-            [((), state.jobs_waiting.oldest_seconds)],
-        )
+            jobs and jobs.oldest_seconds,
+        ),
+    )
+    for name, text, value in single:
+        if value is not None:
+            yield gauge(f"coalmine_{name}", text, (), [((), float(value))])
     if state.pooled_recalls:  # most suites have no annotation task
         yield gauge(
             "coalmine_pooled_recall_ratio",
@@ -540,11 +533,7 @@ def _shared_families(state: State) -> Iterator[Metric]:
             [(names, float(is_confirmed)) for names, is_confirmed in state.judges.items()],
         )
     for name, text, field in (
-        (
-            "coalmine_deliveries_retrying",
-            "Deliveries not yet made that were attempted three times or more.",
-            "retrying",
-        ),
+        ("coalmine_deliveries_retrying", _RETRYING, "retrying"),
         ("coalmine_deliveries_dead", "Deliveries given up; each can be replayed.", "dead"),
         ("coalmine_hook_disabled", _DISABLED, "disabled"),
     ):

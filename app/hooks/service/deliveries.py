@@ -27,7 +27,6 @@ from app.catalog import store as catalog
 from app.catalog.documents.documents import join_secrets
 from app.catalog.store import Definition
 from app.hooks import store as outbox
-from app.hooks import store as replays
 from app.hooks.documents import HookDocument
 from app.hooks.domain import (
     OUT_OF_REACH,
@@ -211,7 +210,7 @@ def _finish(
             taken_by=json.dumps(taken_by) if taken_by else None,
         )
         if is_ours and step.state is DeliveryState.DELIVERED:
-            replays.schedule_resends(connection, claimed, resend_at(connection, claimed, hook, now + REFRESH_EVERY))
+            outbox.schedule_resends(connection, claimed, resend_at(connection, claimed, hook, now + REFRESH_EVERY))
             # The receiver is back: each delivered message brings one more retry forward.
             outbox.bring_forward(connection, claimed.hook_id, now=to_us(now), errors=OUT_OF_REACH)
         if step.disable_hook:
@@ -236,7 +235,7 @@ def resend_at(connection: Connection, delivery: DeliveryRow, hook: Definition, a
     incident = rows.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
     if incident is None or unreachable_reason(hook) is not None:
         return None
-    first = replays.delivered_at(connection, delivery.id)
+    first = outbox.delivered_at(connection, delivery.id)
     is_needed = needs_resend(
         hook.body["kind"],
         resolves=delivery.type == RESOLVED,

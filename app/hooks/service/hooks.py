@@ -20,7 +20,6 @@ from app.catalog.documents.documents import hook_for_readers
 from app.catalog.service.references import require
 from app.catalog.store import Definition
 from app.hooks import store as outbox
-from app.hooks import store as replays
 from app.hooks.documents import PAGERDUTY_URL
 from app.hooks.domain import REFRESH_EVERY, DeliveryView, HookKind, HookReplay, Message, Receipt, Send, mail_port_hint
 from app.hooks.service.deliveries import (
@@ -158,9 +157,9 @@ def replay_all(store: Store, slug: str, *, now: datetime) -> HookReplay:
         hook = enabled_hook(connection, slug)
         replayed = overtaken = 0
         for delivery in sorted(_dead(connection, hook.id), key=lambda row: row.id):
-            if replays.is_overtaken(connection, delivery) or not _with_resolve(connection, delivery):
+            if outbox.is_overtaken(connection, delivery) or not _with_resolve(connection, delivery):
                 overtaken += 1
-            elif replays.replay_delivery(connection, delivery.id, to_us(now)):
+            elif outbox.replay_delivery(connection, delivery.id, to_us(now)):
                 replayed += 1
         return HookReplay(hook=slug, replayed=replayed, overtaken=overtaken)
 
@@ -180,7 +179,7 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
             raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
         if delivery.state != DeliveryState.DEAD:
             raise ConflictError("only a dead delivery can be replayed")
-        if replays.is_overtaken(connection, delivery):
+        if outbox.is_overtaken(connection, delivery):
             raise ConflictError("a later delivery about this incident has reached the hook or is on its way")
         ids = _with_resolve(connection, delivery)
         if not ids:
@@ -188,7 +187,7 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
                 "the incident has resolved since, and the hook was never notified of it: there is nothing to resolve"
             )
         for number in ids:
-            replays.replay_delivery(connection, number, to_us(now))
+            outbox.replay_delivery(connection, number, to_us(now))
 
 
 def _with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
@@ -200,7 +199,7 @@ def _with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int
     incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
     if incident is None or incident.resolved_at is None or delivery.type == RESOLVED:
         return (delivery.id,)
-    end = replays.resolve_of(connection, delivery)
+    end = outbox.resolve_of(connection, delivery)
     return () if end is None else (delivery.id, end.id)
 
 
@@ -246,7 +245,7 @@ def resend_next(
     while True:
         now = clock()
         with store.write() as connection:
-            begun = replays.begin_resend(connection, hook_id, owner=owner, now=to_us(now))
+            begun = outbox.begin_resend(connection, hook_id, owner=owner, now=to_us(now))
         if begun is None:
             return None
         delivery = begun
@@ -265,9 +264,9 @@ def _prepare(
     with store.write() as connection:
         definition = catalog.definition_by_id(connection, delivery.hook_id)
         if delivery.body is None or resend_at(connection, delivery, definition, now) is None:
-            replays.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
+            outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=None)
             return None
-        if not replays.is_resending(connection, delivery.id, owner=owner):
+        if not outbox.is_resending(connection, delivery.id, owner=owner):
             return None
         hook = hook_value(vault, definition)
     return PreparedDelivery(
@@ -282,7 +281,7 @@ def _finish(store: Store, delivery: DeliveryRow, receipt: Receipt, *, owner: str
         following = resend_at(connection, delivery, definition, now + REFRESH_EVERY)
         if not receipt.ok:
             outbox.record_attempt(connection, delivery.id, attempt_row(receipt, now))
-        replays.finish_resend(connection, delivery.id, owner=owner, refresh_at=following)
+        outbox.finish_resend(connection, delivery.id, owner=owner, refresh_at=following)
     reason = "Sent again." if receipt.ok else f"Sending it again failed: {receipt.detail or receipt.error}."
     error = None if receipt.ok else receipt.error
     return SentDelivery(

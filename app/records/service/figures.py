@@ -271,8 +271,8 @@ def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) ->
     ]
     summary = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
     body: RunDetails = {
-        "categories": {name: slice_view(part) for name, part in aggregates.categories.items()},
-        "tags": {name: slice_view(part) for name, part in aggregates.tags.items()},
+        "categories": {name: shapes.view_of(SliceView, part) for name, part in aggregates.categories.items()},
+        "tags": {name: shapes.view_of(SliceView, part) for name, part in aggregates.tags.items()},
         "probes": summary["probes"],
         "probes_by_step": summary["probes_by_step"],
         "unmeasured": unmeasured_canaries(
@@ -299,15 +299,4 @@ def probe_summary(
         "probes": dict(probes),
         "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
         "latency_seconds": cast("LatencyView", latency_summary(latencies)),
-    }
-
-
-def slice_view(part: Slice) -> SliceView:
-    """Return the view of a category or tag, its numbers in full."""
-    return {
-        "canaries": part.canaries,
-        "measured": part.measured,
-        "health_score": part.health_score,
-        "coverage": part.coverage,
-        "measures": dict(part.measures),
     }

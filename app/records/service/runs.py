@@ -17,7 +17,7 @@ from app.catalog.store import CanaryRow, Definition
 from app.records import documents as shapes
 from app.records.domain import PooledRecallView, RunDetails, RunDocument, RunProgress, RunView, SliceView
 from app.records.service import figures
-from app.records.service.figures import run_body, slice_view, stored_aggregates, stored_probes
+from app.records.service.figures import run_body, stored_aggregates, stored_probes
 from app.records.service.plans import asked_in
 from app.records.store import queue, rescoring, results
 from app.records.store.queue import Failure
@@ -42,7 +42,7 @@ def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
             if rescored_run is None:
                 raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {rescored.name} yet")
             return full_run(connection, find_run(connection, str(rescored_run)), version)
-        newest = results.latest_body(connection, check.id)
+        newest = results.latest_bodies(connection, [check.id]).get(check.id)
         if newest is None:
             raise NotFoundError(f"check '{slug}' has no ended run yet")
         run = results.find_run(connection, newest[0])
@@ -60,7 +60,7 @@ def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
 def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Return a run in full; the details are stored for the newest run and computed for older ones."""
     row, rescored = figures.load_version(connection, row, version)
-    newest = results.latest_body(connection, row.check_id)
+    newest = results.latest_bodies(connection, [row.check_id]).get(row.check_id)
     if rescored is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
@@ -117,25 +117,14 @@ def list_runs(
 
 def _run(row: RunRow, check: Mapping[str, Any], body: RunDetails) -> RunDocument:
     return shapes.run_shape(
+        row,
         id=str(row.id),
         check=row.check,
         suite=check["suite"],
         retriever=check["retriever"],
-        trigger=row.trigger,
-        index_version=row.index_version,
-        status=row.status,
-        scheduled_for=row.scheduled_for,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        verdict=row.verdict,
-        reasons=row.reasons,
-        counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
         means=row.aggregates,
         body=body,
         embedder=row.embedder,
-        suite_hash=row.suite_hash,
-        config_hash=row.config_hash,
-        measures_version=row.measures_version,
     )
 
 
@@ -150,7 +139,7 @@ def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
 def _categories(row: RunRow) -> dict[str, SliceView]:
     """Return the categories of a run from its row, which has no counts."""
     return {
-        name: {**slice_view(part), "canaries": None, "measured": None}
+        name: {**shapes.view_of(SliceView, part), "canaries": None, "measured": None}
         for name, part in stored_aggregates(row).categories.items()
     }
 

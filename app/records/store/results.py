@@ -452,12 +452,6 @@ def latest_bodies(connection: Connection, check_ids: Sequence[int] | None = None
     return {row.check_id: (row.run_id, _latest(row.body)) for row in connection.execute(statement)}
 
 
-def latest_body(connection: Connection, check_id: int) -> tuple[int, RunDetails] | None:
-    """Read the newest ended run of a check in full: its id and body."""
-    row = connection.execute(sa.select(latest).where(latest.c.check_id == check_id)).one_or_none()
-    return (row.run_id, _latest(row.body)) if row else None
-
-
 _latest = msgspec.json.Decoder().decode
 """It names every degraded canary: with json this took a third of the time of a check's health."""
 

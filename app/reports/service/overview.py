@@ -151,7 +151,14 @@ def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page:
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     measured_categories = {name for part in parts for name in part.categories}
     return Overview(
-        lines=[_completed(summary, checks[summary.slug], recent, now) for summary in shown],
+        lines=[
+            replace(
+                summary,
+                recent=recent[checks[summary.slug].id],
+                next_run=next_run(checks[summary.slug], now) if summary.enabled else None,
+            )
+            for summary in shown
+        ],
         matching=len(matching),
         total=len(checks),
         page=page,
@@ -230,12 +237,6 @@ def _matches(summary: CheckSummary, check_filter: CheckFilter) -> bool:
         and (not check_filter.tag or "tag" in summary.slices)
         and (summary.failing or not check_filter.failing)
     )
-
-
-def _completed(
-    summary: CheckSummary, check: Definition, recent: Mapping[int, Sequence[RecentRun]], now: datetime
-) -> CheckSummary:
-    return replace(summary, recent=recent[check.id], next_run=next_run(check, now) if summary.enabled else None)
 
 
 def _urgency(summary: CheckSummary) -> tuple[bool, bool, int, bool, str]:
@@ -324,9 +325,10 @@ def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot
             alerts=change_feed.open_alerts(connection) if NEWS in topics else None,
             runs=runs,
             shards={
-                run_id: _shards(connection, run_id, before.shards.get(run_id, {}))
+                run_id: {**known, **change_feed.new_shards(connection, run_id, known)}
                 for run_id, run in runs.items()
                 if run.status in _UNDER_WAY
+                for known in [before.shards.get(run_id, {})]
             },
             rescorings=dict(_rescorings(connection, topics)),
             tasks=dict(_tasks(connection, topics)),
@@ -415,10 +417,6 @@ _EVENTS: Final[Mapping[Kind, Callable[[ChangeSnapshot, int], Event]]] = {
     Kind.RESCORING: _rescoring_event,
     Kind.TASK: _task_event,
 }
-
-
-def _shards(connection: Connection, run_id: int, known: Mapping[int, int]) -> dict[int, int]:
-    return {**known, **change_feed.new_shards(connection, run_id, known)}
 
 
 def _rescorings(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, RescoringView]]:
