@@ -17,7 +17,7 @@ from app.answers.documents import JudgeDocument
 from app.base import keys
 from app.base.api.bodies import Content, answers_with
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
-from app.base.api.schemas import COMPONENTS, Page, renamed, settings_name
+from app.base.api.schemas import COMPONENTS, Page, reference, renamed, settings_name
 from app.base.documents.fields import Document
 from app.base.documents.http_fields import AUTH_KINDS, AUTH_SECRETS
 from app.base.documents.parsing import AnyDocument, parse_document
@@ -184,17 +184,11 @@ _READ_ONLY = frozenset(
 
 def body_schema(model: type[Document], *, required: bool = True) -> dict[str, Any]:
     """Return the description of a body; it is parsed by the route, so that errors are the same as for files."""
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": reference(model)}}}}
 
 
-def reference(name: str) -> dict[str, str]:
-    """Return a reference to a schema of the API's description."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def list_schema(item: str, *, most: int) -> dict[str, Any]:
-    """Return the description of a body that is a list of documents of this name."""
+def list_schema(item: type[Document], *, most: int) -> dict[str, Any]:
+    """Return the description of a body that is a list of documents."""
     schema = {"type": "array", "items": reference(item), "maxItems": most}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
@@ -206,17 +200,17 @@ _CHECK_BODY: dict[str, Any] = {
             "application/json": {
                 "schema": {
                     "anyOf": [
-                        reference("CheckDocument"),
+                        reference(CheckDocument),
                         {
                             "title": "CheckWithParts",
                             "description": "A check with its suite, retriever or hooks defined inline.",
                             "type": "object",
                             "properties": {
-                                "suite": {"anyOf": [{"type": "string"}, reference("SuiteDocument")]},
-                                "retriever": {"anyOf": [{"type": "string"}, reference("RetrieverDocument")]},
+                                "suite": {"anyOf": [{"type": "string"}, reference(SuiteDocument)]},
+                                "retriever": {"anyOf": [{"type": "string"}, reference(RetrieverDocument)]},
                                 "hooks": {
                                     "type": "array",
-                                    "items": {"anyOf": [{"type": "string"}, reference("HookDocument")]},
+                                    "items": {"anyOf": [{"type": "string"}, reference(HookDocument)]},
                                 },
                             },
                         },
@@ -478,8 +472,8 @@ _CANARIES_BODY: dict[str, Any] = {
             "application/json": {
                 "schema": {
                     "anyOf": [
-                        reference("CanaryDocument"),
-                        {"type": "array", "items": reference("CanaryDocument")},
+                        reference(CanaryDocument),
+                        {"type": "array", "items": reference(CanaryDocument)},
                     ]
                 }
             }

@@ -14,7 +14,7 @@ from pydantic import StringConstraints
 from app.base.api.bodies import Content, YamlResponse, answers
 from app.base.api.deps import StoreDep, VaultDep, needs, refuse_unknown_parameters
 from app.base.api.requests import expensive
-from app.base.api.schemas import SuiteFiles
+from app.base.api.schemas import SuiteFiles, reference
 from app.base.db.engine import Store
 from app.base.documents.fields import one_line
 from app.base.documents.parsing import parse_document
@@ -31,7 +31,7 @@ from app.catalog.exchange.suite_builder import Limits, SuiteBuilder, parse_grade
 from app.catalog.service import references
 from app.catalog.service import suites as suite_power
 from app.catalog.service.references import API
-from app.definitions.api import only_reads, reference, wake
+from app.definitions.api import only_reads, wake
 from app.definitions.service import applying, definitions
 from app.hooks.service.hooks import notes_on_hooks
 
@@ -48,9 +48,9 @@ _IMPORT_BODY: dict[str, Any] = {
             "application/json": {
                 "schema": {
                     "anyOf": [
-                        reference("CanaryFile"),
-                        {"type": "array", "items": reference("CanaryFile")},
-                        reference("SuiteFiles"),
+                        reference(CanaryFile),
+                        {"type": "array", "items": reference(CanaryFile)},
+                        reference(SuiteFiles),
                     ]
                 }
             }

@@ -18,8 +18,10 @@ from app.experiments.documents import (
     MOST_KEPT,
     MOST_PAIRS,
     ArmDocument,
+    Click,
     ClickBatch,
     ExperimentDocument,
+    Exposure,
     ExposureBatch,
     InterleavingDocument,
     ListsRequest,
@@ -27,6 +29,8 @@ from app.experiments.documents import (
     PromotionDocument,
     ShadowBatch,
     ShadowDocument,
+    ShadowPair,
+    UnitOutcome,
     WaiverRequest,
 )
 from app.experiments.domain import GateName
@@ -92,7 +96,7 @@ def delete_experiment(store: StoreDep, slug: str) -> None:
     experiments.archive_experiment(store, slug, now=datetime.now(UTC))
 
 
-@router.post("/experiments/{slug}/exposures", openapi_extra=list_schema("Exposure", most=MOST_ITEMS))
+@router.post("/experiments/{slug}/exposures", openapi_extra=list_schema(Exposure, most=MOST_ITEMS))
 def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposures:
     """Take in which units were exposed, at most 10,000 a request: `[{unit, arm?, at?}]`; a unit counts once.
 
@@ -102,7 +106,7 @@ def post_exposures(store: StoreDep, slug: str, body: Content) -> ReceivedExposur
     return experiments.receive_exposures(store, slug, batch.exposures, now=datetime.now(UTC))
 
 
-@router.post("/experiments/{slug}/outcomes", openapi_extra=list_schema("UnitOutcome", most=MOST_ITEMS))
+@router.post("/experiments/{slug}/outcomes", openapi_extra=list_schema(UnitOutcome, most=MOST_ITEMS))
 def post_outcomes(store: StoreDep, slug: str, body: Content) -> ReceivedOutcomes:
     """Take in outcomes of exposed units, at most 10,000 a request: `[{event_id, unit, value, at?}]`.
 
@@ -166,7 +170,7 @@ def list_pairs(
     return Page(items=shadows.list_pairs(store, slug, limit=limit), next=None)
 
 
-@router.post("/shadows/{slug}/pairs", openapi_extra=list_schema("ShadowPair", most=MOST_PAIRS), responses=refusals(409))
+@router.post("/shadows/{slug}/pairs", openapi_extra=list_schema(ShadowPair, most=MOST_PAIRS), responses=refusals(409))
 @expensive
 def post_pairs(
     *,
@@ -240,7 +244,7 @@ def post_lists(store: StoreDep, slug: str, body: Content) -> MergedList:
     return experiments.merge_lists(store, slug, parse_document(ListsRequest, body))
 
 
-@router.post("/interleavings/{slug}/clicks", openapi_extra=list_schema("Click", most=MOST_ITEMS))
+@router.post("/interleavings/{slug}/clicks", openapi_extra=list_schema(Click, most=MOST_ITEMS))
 def post_clicks(store: StoreDep, slug: str, body: Content) -> ReceivedClicks:
     """Take in clicks, at most 10,000 a request: `[{event_id, unit, team}]`, `team` as the merged list has it.
 

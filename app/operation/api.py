@@ -19,7 +19,7 @@ from app.answers import api as generated
 from app.base.api.bodies import PROBLEM_TYPE, ProblemView, answers, as_problem, problem, with_example
 from app.base.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, may_read
 from app.base.api.requests import sub_path
-from app.base.api.schemas import COMPONENTS, plain_names, plain_parameter, renamed, titled
+from app.base.api.schemas import COMPONENTS, DOCUMENTS, plain_names, plain_parameter, renamed, titled
 from app.base.errors import StoreUnavailableError
 from app.comparison import api as comparisons
 from app.definitions import api as catalog
@@ -31,7 +31,6 @@ from app.experiments import api as experiments
 from app.operation.service import Issue, find_read_error
 from app.reports import api as history
 from app.reports import metrics
-from app.reports.api import DOCUMENTS
 from app.retrievers import api as retrievers
 from app.runs import api as runs
 from app.traffic import api as traffic

@@ -10,52 +10,24 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.alerts.domain.state import AlertView
 from app.alerts.service import views as alert_views
-from app.alerts.silences.documents import SilenceDocument
-from app.annotation.documents import AdjudicationRequest, AnnotationRequest, TaskDocument, UndoRequest
-from app.answers.documents import FeedbackRequest, JudgeDocument
 from app.base.api.bodies import OptionalContent, answers, answers_with, refusals
 from app.base.api.deps import StoreDep, needs, refuse_unknown_parameters
 from app.base.api.requests import expensive
 from app.base.api.schemas import (
     LARGEST_ID,
-    AcknowledgeRequest,
-    BaselineRequest,
     Before,
-    NotNormalRequest,
     Page,
-    ReanchorRequest,
-    RescoringRequest,
     RunRequest,
-    SuiteFiles,
-    TextFiles,
-    TryRequest,
     Version,
 )
 from app.base.db.engine import to_us
-from app.base.documents.fields import Document
 from app.base.documents.parsing import parse_document
 from app.base.errors import InvalidInputError, Problem
 from app.base.keys import Scope
 from app.base.values import Category, Outcome, Reason, RunStatus, Trigger, Verdict
-from app.catalog.documents.canary_documents import CanaryDocument, SuiteDocument
-from app.catalog.documents.canary_files import CanaryFile
-from app.catalog.documents.documents import CheckDocument
 from app.definitions.api import Limit, body_schema, wake
 from app.detection.domain.views import EvidenceSeries
 from app.detection.service import baselines as detector_series
-from app.experiments.documents import (
-    Click,
-    ExperimentDocument,
-    Exposure,
-    InterleavingDocument,
-    ListsRequest,
-    PromotionDocument,
-    ShadowDocument,
-    ShadowPair,
-    UnitOutcome,
-    WaiverRequest,
-)
-from app.hooks.documents import HookDocument
 from app.hooks.domain import AlertDetail, DeliveryView
 from app.hooks.service import deliveries, hooks
 from app.records import documents as shapes
@@ -67,10 +39,8 @@ from app.reports.documents.reports import page_policy, report_html
 from app.reports.service import charts
 from app.reports.service import reports as run_reports
 from app.reports.service.overview import Kind, Topic
-from app.retrievers.documents.retrievers import RetrieverDocument
 from app.runs.api import endings_of
 from app.runs.service import due_checks
-from app.traffic.documents import ForgetRequest, ReachRequest, SuggestionsRequest
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -326,42 +296,3 @@ def _check_time(time: datetime | None, name: str) -> datetime | None:
     if time is not None and not _FIRST_YEAR < time.year < _LAST_YEAR:
         raise InvalidInputError([Problem(path=name, message="must be between 1971 and 9998")])
     return time
-
-
-DOCUMENTS: tuple[type[Document], ...] = (
-    SuiteDocument,
-    CanaryDocument,
-    RetrieverDocument,
-    CheckDocument,
-    HookDocument,
-    JudgeDocument,
-    SilenceDocument,
-    CanaryFile,
-    SuiteFiles,
-    TextFiles,
-    TaskDocument,
-    AnnotationRequest,
-    UndoRequest,
-    AdjudicationRequest,
-    ReachRequest,
-    ForgetRequest,
-    SuggestionsRequest,
-    ExperimentDocument,
-    Exposure,
-    UnitOutcome,
-    InterleavingDocument,
-    ListsRequest,
-    Click,
-    PromotionDocument,
-    WaiverRequest,
-    ShadowDocument,
-    ShadowPair,
-    FeedbackRequest,
-    RunRequest,
-    RescoringRequest,
-    TryRequest,
-    ReanchorRequest,
-    AcknowledgeRequest,
-    BaselineRequest,
-    NotNormalRequest,
-)

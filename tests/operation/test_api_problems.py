@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic.json_schema import models_json_schema
 
 from app.base.api.bodies import MAX_BODY_BYTES
-from app.reports.api import DOCUMENTS
+from app.base.api.schemas import DOCUMENTS
 from app.runs.api import Streams
 from tests.conftest import Databases
 from tests.support.api_service import BASE, CHECK, RETRIEVER, Api, api

@@ -6,9 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from app.base.api.bodies import EXAMPLES
-from app.base.api.schemas import plain_names, plain_parameter, renamed, settings_name, titled
+from app.base.api.schemas import DOCUMENTS, plain_names, plain_parameter, renamed, settings_name, titled
 from app.base.documents.parsing import parse_document
-from app.reports.api import DOCUMENTS
 from tests.support.api_service import api
 from tests.support.filled_service import app_of
 

@@ -135,8 +135,16 @@ class Page(Generic[ViewT]):
 
 
 COMPONENTS: Final = "#/components/schemas/"
+DOCUMENTS: Final[dict[type[Document], None]] = {}
+"""Documents that routes refer to, in the order of the routes: the description defines them."""
 _VALUES: Final = frozenset({"default", "enum", "const", "examples", "required"})
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs"})
+
+
+def reference(model: type[Document]) -> dict[str, str]:
+    """Return a reference to a document in the API's description, which defines it then."""
+    DOCUMENTS[model] = None
+    return {"$ref": COMPONENTS + model.__name__}
 
 
 def settings_name(model: str) -> str:
