@@ -140,25 +140,24 @@ class CoefficientView(TypedDict):
     high: float | None
 
 
-class PairAgreementView(TypedDict):
+class _AgreementOfTwo(TypedDict):
+    items: int
+    raw: CoefficientView
+    kappa: CoefficientView
+    weighted_kappa: CoefficientView
+
+
+class PairAgreementView(_AgreementOfTwo):
     """Agreement of two annotators: raw, Cohen's kappa on relevance, and of the grades with quadratic weights."""
 
     a: str
     b: str
-    items: int
-    raw: CoefficientView
-    kappa: CoefficientView
-    weighted_kappa: CoefficientView
 
 
-class JudgeAgreementView(TypedDict):
+class JudgeAgreementView(_AgreementOfTwo):
     """Agreement of a judge, a machine, with the consensus of people over the items that both graded."""
 
     judge: str
-    items: int
-    raw: CoefficientView
-    kappa: CoefficientView
-    weighted_kappa: CoefficientView
 
 
 class AgreementView(TypedDict):

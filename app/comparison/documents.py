@@ -110,12 +110,13 @@ def _side(name: str, run: ComparedRunOutline) -> tuple[str, ...]:
 
 def _measure(one: ComparedMeasure) -> tuple[str, ...]:
     interval = UNDEFINED if one["low"] is None else f"{_signed(one['low'])} to {_signed(one['high'])}"
+    p = one["corrected_p"]
     return (
         number(one["a"]),
         number(one["b"]),
         _change(one["difference"]),
         interval,
-        _p_value(one["corrected_p"]),
+        f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p),
         claim_text(one["claim"], one["winner"], names=A_AND_B),
     )
 
@@ -149,10 +150,6 @@ def _sentence(text: str) -> str:
 
 def _rank(rank: int | None) -> str:
     return "not found" if rank is None else str(rank)
-
-
-def _p_value(p: float | None) -> str:
-    return f"under {_SMALLEST}" if p is not None and p < _SMALLEST else number(p)
 
 
 def _signed(difference: float | None) -> str:
@@ -236,7 +233,12 @@ def change(estimate: Estimate, *, interval: bool = True) -> str:
 
 def _better_or_worse(outcome: ComparisonOutcome, names: SideNames) -> str:
     which = names.better if outcome.verdict is ComparisonVerdict.BETTER else names.worse
-    return f"{which}: {_claims(outcome.claimed)}, over {counted(outcome.pairs, 'canary')}{_others(outcome)}"
+    sentence = f"{which}: {_claims(outcome.claimed)}, over {counted(outcome.pairs, 'canary')}"
+    others = len(outcome.decisions) - len(outcome.claimed)
+    if not others:
+        return sentence
+    named = "primary measure" if others == 1 else f"{others} primary measures"
+    return f"{sentence}; nothing is claimed of the other {named}"
 
 
 def _trade(outcome: ComparisonOutcome, names: SideNames) -> str:
@@ -287,31 +289,17 @@ def _listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _others(outcome: ComparisonOutcome) -> str:
-    """Return the clause on the other primary measures, of which nothing is claimed."""
-    others = len(outcome.decisions) - len(outcome.claimed)
-    if not others:
-        return ""
-    return f"; nothing is claimed of the other {'primary measure' if others == 1 else f'{others} primary measures'}"
-
-
 def _interval(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return "" if estimate.p is None else " on every canary"
-    least, most = (_signed_end(value) for value in (estimate.low, estimate.high))
-    return f" ({percent_text(CONFIDENCE)} between {least} and {most})"
+    # With enough digits for their side of zero to be seen.
+    ends = [f"{'+' if end > 0 else '-'}{_size(end)}" if end else "0.000" for end in (estimate.low, estimate.high)]
+    return f" ({percent_text(CONFIDENCE)} between {' and '.join(ends)})"
 
 
 def _size(difference: float) -> str:
     """Return the size of a difference, with enough digits not to read as nothing."""
     return ratio_text(abs(difference), 0.0)
-
-
-def _signed_end(value: float) -> str:
-    """Return an end of an interval, with enough digits for its side of zero to be seen."""
-    if value == 0:
-        return "0.000"
-    return f"{'+' if value > 0 else '-'}{_size(value)}"
 
 
 _CLAIMS: Final[Mapping[Claim, str]] = {

@@ -582,7 +582,8 @@ class Decided:
                 winner=winner,
                 recall=name,
                 loss=-least[winner],
-                claimed=_claimed_loss(decision, winner),
+                # What the winner is claimed to lose by recall.
+                claimed=None if decision.winner in {None, winner} else abs(decision.estimate.difference or 0.0),
             )
             for one in self.decisions
             if (winner := one.winner) is not None
@@ -674,13 +675,6 @@ def decide_family(family: Sequence[Sequence[Estimate]]) -> list[tuple[Decision, 
     return [
         tuple(_decision(one, corrected.get((group, one.pattern))) for one in part) for group, part in enumerate(family)
     ]
-
-
-def _claimed_loss(decision: Decision, winner: Side) -> float | None:
-    """Return what the winner of another measure is claimed to lose by this one."""
-    if decision.winner in {None, winner} or decision.estimate.difference is None:
-        return None
-    return abs(decision.estimate.difference)
 
 
 def _decision(one: Estimate, corrected_p: float | None) -> Decision:

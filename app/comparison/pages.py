@@ -12,7 +12,6 @@ from fastapi.responses import HTMLResponse
 
 from app.base.api.deps import StoreDep
 from app.base.api.requests import expensive
-from app.base.db.engine import Store
 from app.base.errors import NotFoundError
 from app.base.values import ROUNDING
 from app.base.web.forms import refuse_other
@@ -21,7 +20,6 @@ from app.comparison.documents import A_AND_B, claim_text
 from app.comparison.domain import Side
 from app.comparison.service import comparisons
 from app.comparison.service.comparisons import list_choices
-from app.records.domain import ResultView
 from app.records.service import results as result_views
 from app.records.service import runs as run_views
 from app.reports.service import check_details
@@ -84,7 +82,7 @@ def show_canary(
 ) -> HTMLResponse:
     """Show what two runs or checks retrieved for one canary, side by side."""
     runs = [comparisons.resolve(store, text, name) for text, name in ((a, "a"), (b, "b"))]
-    results = [_result(store, run, key) for run in runs]
+    results = [next(iter(result_views.results(store, run, keys={key}, limit=1)[0]), None) for run in runs]
     if results == [None, None]:
         raise NotFoundError(f"neither run has a canary '{key[:40]}'")
     return render(
@@ -100,12 +98,6 @@ def show_canary(
         ],
         back=f"/compare?{urlencode({'a': a, 'b': b})}",
     )
-
-
-def _result(store: Store, run: str, key: str) -> ResultView | None:
-    """Return the result of a canary in a run; None where the run does not have it."""
-    found, _ = result_views.results(store, run, keys={key}, limit=1)
-    return found[0] if found else None
 
 
 SIZE: Final = 320

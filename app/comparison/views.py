@@ -187,7 +187,7 @@ class CanaryWins(TypedDict):
     ties: int
 
 
-class ComparisonPage(ComparisonDecision):
+class ComparisonView(ComparisonDecision):
     """Two runs or checks compared, the largest losses of B first."""
 
     a: ComparedRunOutline
@@ -197,10 +197,15 @@ class ComparisonPage(ComparisonDecision):
     ordered_by: str
     wins: CanaryWins
     items: list[ComparedCanary]
+
+
+class ComparisonPage(ComparisonView):
+    """The same with the place of the next page."""
+
     next: str | None
 
 
-class RunDiffPage(TypedDict):
+class RunDiff(TypedDict):
     """Comparison of two runs, the worst canaries first."""
 
     before: RunOutline
@@ -216,4 +221,9 @@ class RunDiffPage(TypedDict):
     categories: dict[str, CategoryDifference]
     ordered_by: str
     items: list[CanaryDifference]
+
+
+class RunDiffPage(RunDiff):
+    """The same with the place of the next page."""
+
     next: str | None

@@ -1,7 +1,8 @@
-"""A service that is killed amid its jobs of annotation, as a real process, at the sizes that the documentation names.
+"""A service that is killed amid its jobs of annotation, as a real process.
 
-`python -m tests.annotation.kills` prints what became of it: seconds, peak memory of the service, size of its file. The
-retrievers are three servers here. Whoever asks nothing twice has lost nothing, so their requests are counted.
+`python -m tests.annotation.kills` prints what became of it at the sizes that the documentation names: seconds, peak
+memory of the service, size of its file. The retrievers are three servers here. Whoever asks nothing twice has lost
+nothing, so their requests are counted.
 """
 
 import json
@@ -140,27 +141,27 @@ def trial(folder: Path, *, canaries: int, requests_per_second: int) -> Iterator[
         yield made
 
 
-def kill_amid_traffic(folder: Path) -> Trial:
-    """Send 100,000 queries of users and ask for reach; kill the service amid both."""
+def kill_amid_traffic(folder: Path, *, queries: int = DISTINCT) -> Trial:
+    """Send queries of users and ask for reach; kill the service amid both."""
     with trial(folder, canaries=60, requests_per_second=150) as made:
         file, total = folder / "traffic.csv", 0
         with file.open("w", encoding="utf-8") as stream:
             stream.write("query,count\n")
-            for number in range(DISTINCT):
+            for number in range(queries):
                 count = 1 + 200 // (1 + number)
                 total += count
                 stream.write(f"how does one do number {number:06}?,{count}\n")
         command = ("traffic", file, "--suite", "suite", "--retriever", "first", "--server", made.url)
         with started(folder, *command) as sending:
-            until(lambda: 0 < distinct(made) < DISTINCT, seconds=_SECONDS)
+            until(lambda: 0 < distinct(made) < queries, seconds=_SECONDS)
             made.kill()
             assert sending.end() != 0, "the command says that it broke off"
         made.start()
-        assert 0 < distinct(made) < DISTINCT, "what was taken in is there"
+        assert 0 < distinct(made) < queries, "what was taken in is there"
         with started(folder, *command) as sending:
             assert sending.popen.wait(_SECONDS) == 0, sending.said
         [found] = made.call("GET", "/v1/suites/suite/traffic")["items"]
-        assert (found["distinct"], found["traffic"]) == (DISTINCT, total), "once each, whatever was sent again"
+        assert (found["distinct"], found["traffic"]) == (queries, total), "once each, whatever was sent again"
         reach = made.call("POST", "/v1/suites/suite/reach", retriever="first")
         made.wait_asked(reach["sample"] / 2)
         half = until(lambda: read_reach(made)["asked"], seconds=_SECONDS)
@@ -186,20 +187,20 @@ def read_reach(made: Trial) -> Any:
     return made.call("GET", "/v1/suites/suite/reach", retriever="first")
 
 
-def kill_amid_pool(folder: Path) -> Trial:
-    """Pool 1,000 canaries over three retrievers while somebody annotates; kill the service, and once more after."""
-    with trial(folder, canaries=CANARIES, requests_per_second=400) as made:
+def kill_amid_pool(folder: Path, *, canaries: int = CANARIES) -> Trial:
+    """Pool canaries over three retrievers while somebody annotates; kill the service, and once more after."""
+    with trial(folder, canaries=canaries, requests_per_second=400) as made:
         strata = [{"to": 30, "sample": 10}, {"to": 100, "sample": 10}]
         made.call("PUT", "/v1/tasks/truth", suite="suite", retrievers=list(RETRIEVERS), pool=10, strata=strata)
         made.call("POST", "/v1/tasks/truth/pool")
         stored: dict[str, int] = {}
         with _annotating(made, stored):
-            made.wait_asked(CANARIES * len(RETRIEVERS) / 2)
+            made.wait_asked(canaries * len(RETRIEVERS) / 2)
             half = made.call("GET", "/v1/tasks/truth")["pooled"]
             made.kill()
         made.start()
-        assert 0 < half <= made.call("GET", "/v1/tasks/truth")["pooled"] < CANARIES, "what was pooled stays pooled"
-        made.wait_asked(CANARIES * len(RETRIEVERS))
+        assert 0 < half <= made.call("GET", "/v1/tasks/truth")["pooled"] < canaries, "what was pooled stays pooled"
+        made.wait_asked(canaries * len(RETRIEVERS))
         until(lambda: made.call("GET", "/v1/tasks/truth")["state"] == "pooled", seconds=_SECONDS)
         before = len(stored)
         with _annotating(made, stored):
@@ -213,9 +214,9 @@ def kill_amid_pool(folder: Path) -> Trial:
         progress = made.call("GET", "/v1/tasks/truth/next", annotator="Ann")["progress"]
         assert len(stored) <= progress["graded"] <= len(stored) + 3, "but for answers that were lost with a process"
         task = made.call("GET", "/v1/tasks/truth")
-        assert (task["pooled"], task["failed"]) == (CANARIES, 0), task
-        assert task["items"] == CANARIES * ITEMS_OF_A_CANARY, "each canary once, whole"
-        most = (CANARIES + BLOCK) * len(RETRIEVERS)
+        assert (task["pooled"], task["failed"]) == (canaries, 0), task
+        assert task["items"] == canaries * ITEMS_OF_A_CANARY, "each canary once, whole"
+        most = (canaries + BLOCK) * len(RETRIEVERS)
         assert made.asked() <= most, "nothing is asked twice but the block in work"
         made.note_use()
         return made

@@ -149,11 +149,11 @@ def test_adopted_again_nothing_changes(sqlite_store: Store) -> None:
     assert {one["reason"] for one in again["left_out"]} == {"its judgments are the same already"}
 
 
-def test_ids_that_retrievers_share_name_no_judgment(store: Store) -> None:
+def test_ids_that_retrievers_share_name_no_judgment(sqlite_store: Store) -> None:
     """Number 1 is "Text 0" of one retriever, relevant, and "Text 3" of the other."""
-    desk = graded(store, counted=True, overlap=1.0)
+    desk = graded(sqlite_store, counted=True, overlap=1.0)
     adopt(desk)
-    judgments = [one for one in expected(store, "refunds") if one["id"] != "doc-refunds"]
+    judgments = [one for one in expected(sqlite_store, "refunds") if one["id"] != "doc-refunds"]
     assert {one["id"] for one in judgments} == {None}, "the other text of an id may be ranked and not drawn"
     by_text = {one["text"]: (one["id"], one["grade"]) for one in judgments if one["text"] is not None}
     assert by_text["Text 0 about refunds."] == (None, 1)
@@ -204,8 +204,8 @@ def test_a_dry_run_only_tells(sqlite_store: Store) -> None:
     assert expected(sqlite_store, "refunds") == before
 
 
-def test_disputed_and_open_items_wait_and_an_adjudication_decides(store: Store) -> None:
-    desk = Desk.of(store, overlap=1.0)
+def test_disputed_and_open_items_wait_and_an_adjudication_decides(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, overlap=1.0)
     desk.make_pool()
     desk.work_through("Ann")
     token = present(desk.next("Bob")["item"])["id"]
@@ -216,9 +216,9 @@ def test_disputed_and_open_items_wait_and_an_adjudication_decides(store: Store) 
     key = mine.text.split()[-1].rstrip(".")
     assert done[key]["undecided"] == 1
     assert done[key]["added"] == 8
-    results.adjudicate(store, "truth", token, grade=2, by="Cyd", now=desk.world.clock())
+    results.adjudicate(sqlite_store, "truth", token, grade=2, by="Cyd", now=desk.world.clock())
     adopt(desk)
-    assert {chunk["text"]: chunk["grade"] for chunk in expected(store, key)}[mine.text] == 2
+    assert {chunk["text"]: chunk["grade"] for chunk in expected(sqlite_store, key)}[mine.text] == 2
 
 
 def test_what_was_changed_since_is_left_out(sqlite_store: Store) -> None:
@@ -308,46 +308,46 @@ def test_a_line_can_name_its_chunk_by_text_alone(sqlite_store: Store) -> None:
     assert results.load_budget(sqlite_store, "truth")["annotators"][0]["graded"] == 1
 
 
-def test_grades_come_back_to_their_texts_where_retrievers_share_ids(store: Store) -> None:
-    desk = graded(store, counted=True, overlap=1.0)
-    text = tasks.export_annotations(store, "truth").replace(",Ann,", ",Cyd,")
+def test_grades_come_back_to_their_texts_where_retrievers_share_ids(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store, counted=True, overlap=1.0)
+    text = tasks.export_annotations(sqlite_store, "truth").replace(",Ann,", ",Cyd,")
     lines = [one for one in csv.DictReader(io.StringIO(text)) if one["annotator"] == "Cyd"]
     firsts = [one.text for one in desk.items() if "1" in {chunk for _, chunk in one.chunks}]
     assert {"Text 0 about refunds.", "Text 3 about refunds."} <= set(firsts)
     assert len(lines) == 36
-    tasks.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
-    again = tasks.export_annotations(store, "truth")
+    tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
+    again = tasks.export_annotations(sqlite_store, "truth")
     stored = [one for one in csv.DictReader(io.StringIO(again)) if one["annotator"] == "Cyd"]
     assert stored == lines
 
 
-def test_a_text_is_found_as_export_writes_it(store: Store) -> None:
+def test_a_text_is_found_as_export_writes_it(sqlite_store: Store) -> None:
     """A formula is quoted, and a text of nothing but punctuation is told from others by its id."""
-    desk = Desk.of(store, queries=("refunds",), counted=True)
+    desk = Desk.of(sqlite_store, queries=("refunds",), counted=True)
     desk.shelves.odd_texts = {0: "=2+3", 1: "--", 2: "'@x"}
     desk.make_pool()
     tokens = {one.text: one.token for one in desk.items()}
     for grade, odd in enumerate(("=2+3", "--", "'@x")):
         desk.say("Ann", tokens[odd], grade)
-    text = tasks.export_annotations(store, "truth")
+    text = tasks.export_annotations(sqlite_store, "truth")
     assert ",'=2+3," in text
     moved = text.replace(",Ann,", ",Cyd,")
-    tasks.import_annotations(store, "truth", [source("a.csv", moved)], now=desk.world.clock())
-    again = list(csv.DictReader(io.StringIO(tasks.export_annotations(store, "truth"))))
+    tasks.import_annotations(sqlite_store, "truth", [source("a.csv", moved)], now=desk.world.clock())
+    again = list(csv.DictReader(io.StringIO(tasks.export_annotations(sqlite_store, "truth"))))
     grades = {one["text"]: one["grade"] for one in again if one["annotator"] == "Cyd"}
     assert grades == {"'=2+3": "0", "'--": "1", "''@x": "2"}
 
 
-def test_an_id_of_several_chunks_does_not_name_one(store: Store) -> None:
-    desk = Desk.of(store, counted=True)
+def test_an_id_of_several_chunks_does_not_name_one(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store, counted=True)
     desk.make_pool()
     text = "canary,chunk_id,text,annotator,grade\nrefunds,1,Text 3 about refunds,Ann,2\nrefunds,1,,Ann,2\n"
     with pytest.raises(
         InvalidInputError, match="chunk id '1' names several chunks of canary 'refunds'; give"
     ) as raised:
-        tasks.import_annotations(store, "truth", [source("a.csv", text)], now=desk.world.clock())
+        tasks.import_annotations(sqlite_store, "truth", [source("a.csv", text)], now=desk.world.clock())
     assert [(one.file, one.line) for one in raised.value.problems] == [("a.csv", 3)]
-    assert results.load_budget(store, "truth")["annotators"] == []
+    assert results.load_budget(sqlite_store, "truth")["annotators"] == []
 
 
 def test_a_text_that_is_not_in_the_task_is_refused_whatever_its_id(sqlite_store: Store) -> None:
@@ -425,10 +425,10 @@ def test_lines_without_an_id_are_told(sqlite_store: Store) -> None:
 # --- judges ----------------------------------------------------------------------------------------------------
 
 
-def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(store: Store) -> None:
-    desk = graded(store, overlap=1.0)
+def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store, overlap=1.0)
     before = {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]}
-    exported = tasks.export_annotations(store, "truth")
+    exported = tasks.export_annotations(sqlite_store, "truth")
     lines = list(csv.DictReader(io.StringIO(exported)))
     machine = [{**line, "annotator": "model-x", "grade": "2"} for line in lines if line["annotator"] == "Ann"]
     text = io.StringIO(newline="")
@@ -439,17 +439,17 @@ def test_a_judge_is_shown_with_its_agreement_and_decides_nothing(store: Store) -
     def judged(name: str, *, by_judge: bool) -> int:
         table = source("judge.csv", text.getvalue().replace("model-x", name))
         now = desk.world.clock.advance(1)
-        return tasks.import_annotations(store, "truth", [table], now=now, by_judge=by_judge)
+        return tasks.import_annotations(sqlite_store, "truth", [table], now=now, by_judge=by_judge)
 
     assert judged("model-x", by_judge=True) == len(machine)
     assert {one["canary"]: one["grades"] for one in adopt(desk, dry_run=True)["adopted"]} == before
-    agreement = results.load_agreement(store, "truth")
+    agreement = results.load_agreement(sqlite_store, "truth")
     assert agreement["annotators"] == ["Ann", "Bob"]
     (judge,) = agreement["judges"]
     assert (judge["judge"], judge["items"], judge["raw"]["value"]) == ("model-x", len(machine), 0.0)
-    assert tasks.export_annotations(store, "truth") == exported, "people's alone"
-    assert "model-x" in tasks.export_annotations(store, "truth", by_judge=True)
-    assert results.load_budget(store, "truth")["annotations_left"] == 0
+    assert tasks.export_annotations(sqlite_store, "truth") == exported, "people's alone"
+    assert "model-x" in tasks.export_annotations(sqlite_store, "truth", by_judge=True)
+    assert results.load_budget(sqlite_store, "truth")["annotations_left"] == 0
     with pytest.raises(ConflictError, match="'Ann' has annotated as a person; a judge needs another name"):
         judged("Ann", by_judge=True)
     with pytest.raises(ConflictError, match="'model-x' has annotated as a judge"):

@@ -139,9 +139,9 @@ class Demo:
 
 
 @pytest.fixture
-def demo(store: Store, retriever: Retriever) -> Demo:
+def demo(sqlite_store: Store, retriever: Retriever) -> Demo:
     """Give the shipped suite and retriever in force."""
-    world = World(store=store)
+    world = World(store=sqlite_store)
     keys = ("oauth2-setup", "data-retention", "api-rate-limit", "trial-length")
     queries = {one.key: one.query for one in demo_suite.canaries() if one.key in keys}
     described = page(
@@ -191,11 +191,11 @@ def test_what_was_cut_short_is_finished_at_the_next_start(demo: Demo) -> None:
     assert results.load_agreement(demo.world.store, "demo")["annotators"] == ["Ann", "Bob"]
 
 
-def test_other_suites_get_no_samples(store: Store) -> None:
-    world = World(store=store)
+def test_other_suites_get_no_samples(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(page([described_canary("a")]))
-    assert not begin_demo(store, sample("traffic.csv"), now=world.clock())
-    assert tasks.list_tasks(store, limit=5) == []
+    assert not begin_demo(sqlite_store, sample("traffic.csv"), now=world.clock())
+    assert tasks.list_tasks(sqlite_store, limit=5) == []
 
 
 def test_a_task_of_somebody_else_of_that_name_stays_as_it_is(demo: Demo) -> None:

@@ -36,11 +36,11 @@ def test_a_pool_is_followed_until_all_its_canaries_are_pooled(store: Store, monk
     assert present_state(desk) == last, "who comes late is told how it ended"
 
 
-def test_the_stream_of_a_task_that_is_archived_meanwhile_ends(store: Store) -> None:
-    desk = Desk.of(store)
-    topic, before = find_topic(store, Kind.TASK, "truth")
-    tasks.archive_task(store, "truth", now=desk.world.clock())
-    (last,) = events(topic, before, poll_changes(store, {topic}, before))
+def test_the_stream_of_a_task_that_is_archived_meanwhile_ends(sqlite_store: Store) -> None:
+    desk = Desk.of(sqlite_store)
+    topic, before = find_topic(sqlite_store, Kind.TASK, "truth")
+    tasks.archive_task(sqlite_store, "truth", now=desk.world.clock())
+    (last,) = events(topic, before, poll_changes(sqlite_store, {topic}, before))
     assert last == Event(name="ended", data={"task": None, "status": None}, last=True)
     with pytest.raises(NotFoundError, match="there is no task 'truth'"):
-        find_topic(store, Kind.TASK, "truth")
+        find_topic(sqlite_store, Kind.TASK, "truth")

@@ -208,10 +208,10 @@ def sources(store: Store) -> set[str | None]:
     return {chunk["source"] for chunk in chunks if chunk["id"] != "doc-refunds"}
 
 
-def test_adopted_judgments_come_from_their_task(store: Store) -> None:
-    desk = graded(store)
-    results.adopt(store, "truth", now=desk.world.clock.advance(1))
-    assert sources(store) == {"task:truth"}
+def test_adopted_judgments_come_from_their_task(sqlite_store: Store) -> None:
+    desk = graded(sqlite_store)
+    results.adopt(sqlite_store, "truth", now=desk.world.clock.advance(1))
+    assert sources(sqlite_store) == {"task:truth"}
 
 
 def test_patches_of_files_have_the_source(sqlite_store: Store) -> None:

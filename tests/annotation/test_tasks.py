@@ -201,8 +201,8 @@ def test_what_one_has_graded_is_left_for_others_only_in_the_overlap(store: Store
     assert set(desk.work_through("Bob")) == overlap
 
 
-def test_what_one_skipped_is_left_for_others(store: Store) -> None:
-    desk = pooled(store, overlap=0.0)
+def test_what_one_skipped_is_left_for_others(sqlite_store: Store) -> None:
+    desk = pooled(sqlite_store, overlap=0.0)
     item = present(desk.next("Ann")["item"])["id"]
     found = desk.say("Ann", item, None)
     assert (found["progress"]["graded"], found["progress"]["skipped"]) == (0, 1)

@@ -58,8 +58,8 @@ def test_labels_say_how_far_the_judge_agrees_with_people(store: Store) -> None:
     assert found["calibrated"]
 
 
-def test_answers_that_are_not_labelled_yet_count_as_unlabelled(store: Store) -> None:
-    it = Labelled.of(store)
+def test_answers_that_are_not_labelled_yet_count_as_unlabelled(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.put()
     it.draw()
     it.label(most=12)
@@ -67,35 +67,35 @@ def test_answers_that_are_not_labelled_yet_count_as_unlabelled(store: Store) -> 
     assert (found["labels"], found["unlabelled"]) == (12, 8 + 10)
 
 
-def test_two_people_who_disagree_wait_for_a_decision(store: Store) -> None:
-    it = Labelled.of(store)
+def test_two_people_who_disagree_wait_for_a_decision(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.put(overlap=1.0)
     it.draw()
     it.label("Ann")
     it.label("Bob", wrong=4)
     assert it.calibration()["labels"] == 16
-    disputed = results.list_disagreements(store, "labels")
+    disputed = results.list_disagreements(sqlite_store, "labels")
     assert len(disputed) == 4
     now = it.it.world.clock()
-    results.adjudicate(store, "labels", disputed[0]["id"], grade=1, by="Ada", now=now)
-    labels.calibrate(store, it.task().id, now=now)
+    results.adjudicate(sqlite_store, "labels", disputed[0]["id"], grade=1, by="Ada", now=now)
+    labels.calibrate(sqlite_store, it.task().id, now=now)
     assert it.calibration()["labels"] == 17
-    agreement = results.load_agreement(store, "labels")
+    agreement = results.load_agreement(sqlite_store, "labels")
     assert (agreement["items"], agreement["raw"]["value"]) == (20, 0.8)
 
 
-def test_a_rule_is_critical_once_people_confirm_the_judge(store: Store) -> None:
-    it = Labelled.of(store, rules=[RULE])
+def test_a_rule_is_critical_once_people_confirm_the_judge(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store, rules=[RULE])
     [alert] = it.it.world.alerts()
     assert (alert["severity"], "(uncalibrated)" in alert["reason"]) == ("warning", True)
-    assert answering.answers_of_run(store, str(it.it.run()))["confirmed"] == []
+    assert answering.answers_of_run(sqlite_store, str(it.it.run()))["confirmed"] == []
     it.put()
     it.draw()
     it.label()
     run_id = it.it.run()
     [alert] = it.it.world.alerts()
     assert (alert["severity"], "(uncalibrated)" in alert["reason"]) == ("critical", False)
-    assert answering.answers_of_run(store, str(run_id))["confirmed"] == ["faithful"]
+    assert answering.answers_of_run(sqlite_store, str(run_id))["confirmed"] == ["faithful"]
 
 
 def test_metrics_say_whether_people_confirmed_a_judge(store: Store) -> None:
@@ -114,15 +114,15 @@ def test_metrics_say_whether_people_confirmed_a_judge(store: Store) -> None:
     assert exposed() == {("reader", "faithful"): 1}
 
 
-def test_the_report_of_a_judge_says_how_far_to_trust_it(store: Store) -> None:
-    it = Labelled.of(store)
-    [trust] = labels.load_report(store, "reader", now=it.it.world.clock())["measures"]
+def test_the_report_of_a_judge_says_how_far_to_trust_it(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
+    [trust] = labels.load_report(sqlite_store, "reader", now=it.it.world.clock())["measures"]
     assert (trust["calibrated"], trust["calibration"]) == (False, None)
     assert trust["next"] == "Draw about 200 answers below and let people label them."
     it.put()
     it.draw()
     it.label()
-    report = labels.load_report(store, "reader", now=it.it.world.clock())
+    report = labels.load_report(sqlite_store, "reader", now=it.it.world.clock())
     [trust] = report["measures"]
     assert (report["calibrated"], trust["calibrated"]) == (True, True)
     assert trust["sentences"][0].startswith(
@@ -132,36 +132,36 @@ def test_the_report_of_a_judge_says_how_far_to_trust_it(store: Store) -> None:
     assert report["today"]["calls"] == 30 + 20, "each answer, and the drawn ones padded"
     assert report["checks"] == ["watch"]
     it.draw()
-    assert labels.load_report(store, "reader", now=it.it.world.clock())["today"]["calls"] == 50
+    assert labels.load_report(sqlite_store, "reader", now=it.it.world.clock())["today"]["calls"] == 50
 
 
-def test_another_model_has_to_be_confirmed_anew(store: Store) -> None:
-    it = Labelled.of(store)
+def test_another_model_has_to_be_confirmed_anew(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.put()
     it.draw()
     it.label()
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         assert rows.confirmed_measures(connection, "reader") == {"faithful"}
     changed = answers_page(KEYS)
     it.it.world.apply({**changed, "judges": [{**JUDGE, "model": "large"}]})
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         assert rows.confirmed_measures(connection, "reader") == frozenset()
     it.put(slug="again")
     it.draw("again")
-    assert tasks.load_task(store, "again")["items"] == 0, "the new model has rated nothing yet"
+    assert tasks.load_task(sqlite_store, "again")["items"] == 0, "the new model has rated nothing yet"
     it.it.run()
     it.draw("again")
-    assert tasks.load_task(store, "again")["items"] == 20
+    assert tasks.load_task(sqlite_store, "again")["items"] == 20
 
 
-def test_a_judge_that_likes_long_answers_is_found_out(store: Store) -> None:
-    it = Labelled.of(store)
+def test_a_judge_that_likes_long_answers_is_found_out(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.it.judge.no.clear()
     it.it.judge.no_below = 60
     it.put()
     it.draw()
-    labels.calibrate(store, it.task().id, now=it.it.world.clock())
-    with store.read() as connection:
+    labels.calibrate(sqlite_store, it.task().id, now=it.it.world.clock())
+    with sqlite_store.read() as connection:
         verdicts = rows.list_verdicts(connection, it.task().id)
     assert {one.padded_outcome for one in verdicts} == {"ok"}
     bias = present(it.calibration()["length_bias"])
@@ -184,38 +184,38 @@ def test_padded_answers_over_budget_are_asked_about_when_drawn_again(store: Stor
 
 
 @pytest.mark.databases
-def test_labels_are_counted_soon_after_the_last(store: Store) -> None:
-    it = Labelled.of(store)
+def test_labels_are_counted_soon_after_the_last(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.put()
     it.draw()
     it.label(most=1)
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         now = it.it.world.clock.advance(60)
         assert at_hand(connection, [JobKind.CALIBRATION], int(now.timestamp() * 1e6)) == {it.task().id}
         assert at_hand(connection, [JobKind.RECALL], int(now.timestamp() * 1e6)) == set()
 
 
-def test_labels_travel_as_csv(store: Store) -> None:
-    it = Labelled.of(store)
+def test_labels_travel_as_csv(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.put()
     it.draw()
     it.label()
-    text = tasks.export_annotations(store, "labels")
+    text = tasks.export_annotations(sqlite_store, "labels")
     it.put(slug="copy")
     it.draw("copy")
     source = Source(name="labels.csv", lines=lambda: io.StringIO(text))
-    count = tasks.import_annotations(store, "copy", [source], now=it.it.world.clock())
+    count = tasks.import_annotations(sqlite_store, "copy", [source], now=it.it.world.clock())
     assert count == 20
 
 
-def test_labels_of_answers_are_neither_judgments_nor_recall(store: Store) -> None:
-    it = Labelled.of(store)
+def test_labels_of_answers_are_neither_judgments_nor_recall(sqlite_store: Store) -> None:
+    it = Labelled.of(sqlite_store)
     it.put()
     it.draw()
     with pytest.raises(ConflictError, match="judgments are of chunks"):
-        results.adopt(store, "labels", now=it.it.world.clock())
+        results.adopt(sqlite_store, "labels", now=it.it.world.clock())
     with pytest.raises(ConflictError, match="no recall"):
-        results.load_recall(store, "labels")
+        results.load_recall(sqlite_store, "labels")
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_labels_of_answers_are_neither_judgments_nor_recall(store: Store) -> Non
         ({"answers": {"judge": "reader", "question": "beauty"}}, "answers.question"),
     ],
 )
-def test_a_task_that_cannot_be_is_refused(store: Store, change: Mapping[str, Any], path: str) -> None:
-    it = Labelled(it=answered_world(store, answers_page(["ant"])))
+def test_a_task_that_cannot_be_is_refused(sqlite_store: Store, change: Mapping[str, Any], path: str) -> None:
+    it = Labelled(it=answered_world(sqlite_store, answers_page(["ant"])))
     with pytest.raises(InvalidInputError) as refused:
         it.put(**change)
     assert [problem.path for problem in refused.value.problems] == [path]

@@ -37,18 +37,18 @@ def test_answers_are_had_after_the_run_judged_and_shown_as_measures(store: Store
 
 
 @pytest.mark.databases
-def test_they_are_in_the_charts_like_any_measure(store: Store) -> None:
-    it = answered_world(store, answers_page(["ant", "bee"]))
+def test_they_are_in_the_charts_like_any_measure(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant", "bee"]))
     it.judge.no.add("about bee")
     it.run()
     now = to_us(it.world.clock())
-    series = charts.series(store, CHECK, measure="faithful", category=None, start=0, end=now + 1, points=10)
+    series = charts.series(sqlite_store, CHECK, measure="faithful", category=None, start=0, end=now + 1, points=10)
     assert [point.mean for point in series["points"]] == [0.5]
 
 
 @pytest.mark.databases
-def test_an_unchanged_answer_costs_nothing(store: Store) -> None:
-    it = answered_world(store, answers_page(["ant", "bee"]))
+def test_an_unchanged_answer_costs_nothing(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant", "bee"]))
     it.run()
     assert len(it.judge.asked) == 2
     second = it.run()
@@ -57,7 +57,7 @@ def test_an_unchanged_answer_costs_nothing(store: Store) -> None:
     it.ask_answers.texts["ant"] = "Something new."
     it.run()
     assert len(it.judge.asked) == 3
-    with store.read() as connection:
+    with sqlite_store.read() as connection:
         judge_id = next(iter(connection.exec_driver_sql("SELECT id FROM definitions WHERE kind = 'judge'")))[0]
         day = rows.read_day(connection, judge_id, (START - answering_epoch()).days)
     assert (day.calls, day.cached, day.tokens) == (3, 3, 300)
@@ -85,8 +85,8 @@ def test_what_holds_is_written_only_where_it_changes(store: Store) -> None:
 
 
 @pytest.mark.parametrize("outcome", [one for one in JudgeOutcome if one is not JudgeOutcome.OK])
-def test_what_a_judge_does_not_say_is_undefined_and_asked_again(store: Store, outcome: JudgeOutcome) -> None:
-    it = answered_world(store, answers_page(["ant", "bee"]))
+def test_what_a_judge_does_not_say_is_undefined_and_asked_again(sqlite_store: Store, outcome: JudgeOutcome) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant", "bee"]))
     it.judge.outcome = outcome
     run_id = it.run()
     assert it.measures(run_id)["faithful"] is None
@@ -111,8 +111,8 @@ def test_a_day_has_a_budget(store: Store) -> None:
     assert len(it.judge.asked) > asked, "a new day"
 
 
-def test_an_answer_that_cannot_be_had_is_no_failure_of_retrieval(store: Store) -> None:
-    it = answered_world(store, answers_page(["ant", "bee"]))
+def test_an_answer_that_cannot_be_had_is_no_failure_of_retrieval(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant", "bee"]))
     it.ask_answers.failing = True
     run_id = it.run()
     assert it.judge.asked == []
@@ -122,8 +122,8 @@ def test_an_answer_that_cannot_be_had_is_no_failure_of_retrieval(store: Store) -
     assert it.world.shown(run_id)["verdict"] == "healthy"
 
 
-def test_answers_may_come_with_the_hits(store: Store) -> None:
-    it = answered_world(store, answers_page(["ant", "bee"], source=None))
+def test_answers_may_come_with_the_hits(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant", "bee"], source=None))
     it.world.probe.otherwise = lambda item: replace(with_texts(item), generated=f"All about {item.query}.")
     it.world.probe.answers["bee"] = replace(with_texts(ProbeQuery(position=1, query="bee")), generated=None)
     run_id = it.run()
@@ -132,8 +132,8 @@ def test_answers_may_come_with_the_hits(store: Store) -> None:
     assert it.summary(run_id)["outcomes"] == {"ok": 1, "malformed": 1}
 
 
-def test_a_sample_is_always_of_the_same_canaries(store: Store) -> None:
-    it = answered_world(store, answers_page([f"q{number}" for number in range(60)], sample=0.25))
+def test_a_sample_is_always_of_the_same_canaries(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page([f"q{number}" for number in range(60)], sample=0.25))
     it.run()
     first = {request.query for request in it.ask_answers.asked}
     it.ask_answers.asked.clear()
@@ -160,8 +160,8 @@ def test_a_job_let_go_of_asks_nothing_twice(store: Store) -> None:
 RULE = {"kind": "threshold", "measure": "faithful", "critical": {"below": 0.9}, "open": {"bad": 2, "of": 3}, "close": 2}
 
 
-def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(store: Store) -> None:
-    it = answered_world(store, answers_page(["ant", "bee"], rules=[RULE]))
+def test_a_rule_on_answers_opens_and_closes_when_they_are_judged(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant", "bee"], rules=[RULE]))
     it.run()
     it.judge.no.add("Lies")
     it.ask_answers.texts["ant"] = "Lies."
@@ -197,13 +197,13 @@ def test_answers_judged_after_those_of_a_later_run_do_not_take_their_place(store
     assert still == 1
 
 
-def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(store: Store) -> None:
-    it = answered_world(store, answers_page(["ant"]))
+def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(sqlite_store: Store) -> None:
+    it = answered_world(sqlite_store, answers_page(["ant"]))
     run_id = it.world.run().id
-    with store.write() as connection:
+    with sqlite_store.write() as connection:
         connection.execute(sa.text("UPDATE definition_versions SET body = '{}' WHERE body LIKE '%judge.test%'"))
     assert it.rate(run_id), "trying again would change nothing"
-    page_ = answering.answers_of_run(store, str(run_id))
+    page_ = answering.answers_of_run(sqlite_store, str(run_id))
     assert page_["summary"] is not None
     assert "is missing" in page_["summary"]["problem"]
 
@@ -217,27 +217,27 @@ def test_answers_that_cannot_be_judged_as_defined_end_with_the_reason(store: Sto
     ],
 )
 def test_a_check_that_watches_answers_nobody_gives_or_judges_is_refused(
-    store: Store, change: Mapping[str, Any], path: str
+    sqlite_store: Store, change: Mapping[str, Any], path: str
 ) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        answered_world(store, answers_page(["ant"], **change))
+        answered_world(sqlite_store, answers_page(["ant"], **change))
     assert [problem.path for problem in refused.value.problems if str(problem.path).endswith(path)]
 
 
 @pytest.mark.parametrize("rule", [None, {"kind": "threshold", "measure": "utilisation", "warning": {"below": 0.5}}])
-def test_a_retriever_without_answers_is_said_to_give_none(store: Store, rule: Mapping[str, Any] | None) -> None:
+def test_a_retriever_without_answers_is_said_to_give_none(sqlite_store: Store, rule: Mapping[str, Any] | None) -> None:
     document = page([canary("ant")], **({"judge": "reader"} if rule is None else {"rules": [rule]}))
     with pytest.raises(InvalidInputError, match="gives no answers to"):
-        World(store=store).apply({**document, "judges": [JUDGE]})
+        World(store=sqlite_store).apply({**document, "judges": [JUDGE]})
 
 
-def test_without_answers_there_is_no_job(store: Store) -> None:
-    world = World(store=store)
+def test_without_answers_there_is_no_job(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
     world.apply(page([canary("ant")]))
     run_id = world.run().id
     assert "faithful" not in world.shown(run_id)["measures"]
     assert world.count("run_answers") == {"run_answers": 0}
-    assert JobKind.ANSWERS not in {JobKind(one) for one in _waiting(store)}
+    assert JobKind.ANSWERS not in {JobKind(one) for one in _waiting(sqlite_store)}
 
 
 def _waiting(store: Store) -> list[str]:

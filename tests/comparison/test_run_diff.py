@@ -23,10 +23,21 @@ HEALTHY, DEGRADED, UNKNOWN = Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN
 
 
 @pytest.fixture
-def world(store: Store) -> World:
-    made = World(store=store)
-    made.apply(page([canary(key) for key in KEYS], k=5, rules=[], hooks=[]))
-    return made
+def world(sqlite_store: Store) -> World:
+    """Give what `made` makes on SQLite, for what does not depend on the database."""
+    return made(sqlite_store)
+
+
+@pytest.fixture
+def any_world(store: Store) -> World:
+    """Give the same on each database."""
+    return made(store)
+
+
+def made(store: Store) -> World:
+    world = World(store=store)
+    world.apply(page([canary(key) for key in KEYS], k=5, rules=[], hooks=[]))
+    return world
 
 
 @pytest.fixture
@@ -93,16 +104,16 @@ def test_every_way_to_change_has_a_name_and_the_worst_comes_first() -> None:
 # Over real runs
 
 
-def test_a_run_is_compared_canary_by_canary(world: World) -> None:
-    before = world.run(index_version="v1")
-    world.probe.answers = {
+def test_a_run_is_compared_canary_by_canary(any_world: World) -> None:
+    before = any_world.run(index_version="v1")
+    any_world.probe.answers = {
         "c00": answered(hits("noise")),
         "c01": answered(hits("noise", "doc-c01")),
         "c02": answered(hits("doc-c02", "other")),
         "c03": failed(Outcome.TIMEOUT),
     }
-    now = world.run(index_version="v2")
-    found = diff(world, before, now)
+    now = any_world.run(index_version="v2")
+    found = diff(any_world, before, now)
     assert found["comparable"]
     assert found["differences"] == ["the index versions are v1 and v2"]
     assert {name: count for name, count in found["changes"].items() if count} == {
@@ -224,24 +235,24 @@ def test_canaries_come_in_pages_the_worst_first_and_by_what_became_of_them(world
     assert only["changes"]["degraded"] == 1, "the counts are of all canaries"
 
 
-def test_two_runs_are_compared_by_corrected_judgments(world: World) -> None:
-    world.probe.answers = {"c00": answered(hits("renamed"))}
-    before = world.run()
-    world.probe.answers = {"c00": answered(hits("noise"))}
-    now = world.run()
+def test_two_runs_are_compared_by_corrected_judgments(any_world: World) -> None:
+    any_world.probe.answers = {"c00": answered(hits("renamed"))}
+    before = any_world.run()
+    any_world.probe.answers = {"c00": answered(hits("noise"))}
+    now = any_world.run()
     corrected = [canary("c00", expected_chunks=["renamed"]), *(canary(key) for key in KEYS[1:])]
-    world.apply(page(corrected, k=5, rules=[], hooks=[]))
-    asked = rescoring.ask(world.store, CHECK, since=None, now=world.clock())
-    rescoring.claim(world.store, owner="w", now=world.clock(), only=asked)
-    assert rescoring.carry_on(world.store, asked, owner="w", clock=world.clock)
-    version = rescoring.show(world.store, asked)["measures_version"]
-    assert diff(world, before, now)["changes"]["degraded"] == 0
-    anew = diff(world, before, now, version=version)
+    any_world.apply(page(corrected, k=5, rules=[], hooks=[]))
+    asked = rescoring.ask(any_world.store, CHECK, since=None, now=any_world.clock())
+    rescoring.claim(any_world.store, owner="w", now=any_world.clock(), only=asked)
+    assert rescoring.carry_on(any_world.store, asked, owner="w", clock=any_world.clock)
+    version = rescoring.show(any_world.store, asked)["measures_version"]
+    assert diff(any_world, before, now)["changes"]["degraded"] == 0
+    anew = diff(any_world, before, now, version=version)
     assert anew["changes"]["degraded"] == 1
     assert anew["comparable"]
     assert {anew[side]["measures_version"] for side in ("before", "now")} == {version}
     with pytest.raises(InvalidInputError):
-        diff(world, before, now, version="9.r9")
+        diff(any_world, before, now, version="9.r9")
 
 
 def test_a_run_that_is_not_there_or_has_not_ended_cannot_be_compared(world: World) -> None:

@@ -55,12 +55,12 @@ def arm_of(unit: str, epoch: int = 1, shares: Sequence[float] = (0.5, 0.5)) -> i
     return assign_arm("search", epoch, unit, shares)
 
 
-def test_units_get_the_arm_of_the_published_function(store: Store) -> None:
-    assert put(store)
+def test_units_get_the_arm_of_the_published_function(sqlite_store: Store) -> None:
+    assert put(sqlite_store)
     names = [f"user-{number}" for number in range(300)]
-    assert expose(store, *names) == {"received": 300, "new": 300, "other_arm": 0, "unlike_assignment": 0}
+    assert expose(sqlite_store, *names) == {"received": 300, "new": 300, "other_arm": 0, "unlike_assignment": 0}
     second = sum(map(arm_of, names))
-    assert [arm["exposed"] for arm in load(store)["arms"]] == [300 - second, second]
+    assert [arm["exposed"] for arm in load(sqlite_store)["arms"]] == [300 - second, second]
 
 
 def test_what_is_sent_again_counts_once(store: Store) -> None:
@@ -76,26 +76,26 @@ def test_what_is_sent_again_counts_once(store: Store) -> None:
     assert sum(arm["successes"] for arm in arms) == 1
 
 
-def test_what_is_stored_and_not_counted_yet_is_pending(store: Store) -> None:
-    put(store, window="1m")
+def test_what_is_stored_and_not_counted_yet_is_pending(sqlite_store: Store) -> None:
+    put(sqlite_store, window="1m")
     begin = NOW + timedelta(seconds=20)
-    expose(store, *(f"early-{number}" for number in range(1000)), now=begin)
+    expose(sqlite_store, *(f"early-{number}" for number in range(1000)), now=begin)
     last = begin + timedelta(seconds=60)
-    expose(store, *(f"late-{number}" for number in range(255)), now=last)
-    soon = load(store, now=last + timedelta(seconds=75))
+    expose(sqlite_store, *(f"late-{number}" for number in range(255)), now=last)
+    soon = load(sqlite_store, now=last + timedelta(seconds=75))
     assert [sum(arm[name] for arm in soon["arms"]) for name in ("exposed", "units")] == [1255, 1000]
     assert (soon["pending"], soon["pending_until"]) == (255, "2026-11-26T12:03:00Z")
-    later = load(store, now=NOW + timedelta(minutes=3))
+    later = load(sqlite_store, now=NOW + timedelta(minutes=3))
     assert (sum(arm["units"] for arm in later["arms"]), later["pending"], later["pending_until"]) == (1255, 0, None)
 
 
-def test_the_first_value_of_a_unit_stays(store: Store) -> None:
-    put(store)
-    expose(store, "u1")
-    tell(store, outcome("u1", 0, "first"))
-    second = tell(store, outcome("u1", 1, "second"), outcome("u1", 1, "third"))
+def test_the_first_value_of_a_unit_stays(sqlite_store: Store) -> None:
+    put(sqlite_store)
+    expose(sqlite_store, "u1")
+    tell(sqlite_store, outcome("u1", 0, "first"))
+    second = tell(sqlite_store, outcome("u1", 1, "second"), outcome("u1", 1, "third"))
     assert second["second_value"] == 2
-    assert sum(arm["successes"] for arm in load(store)["arms"]) == 0
+    assert sum(arm["successes"] for arm in load(sqlite_store)["arms"]) == 0
 
 
 def test_no_outcome_within_the_window_is_a_zero_and_a_late_one_changes_nothing(store: Store) -> None:
@@ -110,21 +110,23 @@ def test_no_outcome_within_the_window_is_a_zero_and_a_late_one_changes_nothing(s
     assert (sum(arm["units"] for arm in arms), sum(arm["successes"] for arm in arms)) == (2, 1)
 
 
-def test_an_outcome_without_an_exposure_is_told_and_not_kept(store: Store) -> None:
-    put(store)
-    assert tell(store, outcome("u1"))["not_exposed"] == 1
-    expose(store, "u1")
-    assert tell(store, outcome("u1"))["new"] == 1
+def test_an_outcome_without_an_exposure_is_told_and_not_kept(sqlite_store: Store) -> None:
+    put(sqlite_store)
+    assert tell(sqlite_store, outcome("u1"))["not_exposed"] == 1
+    expose(sqlite_store, "u1")
+    assert tell(sqlite_store, outcome("u1"))["new"] == 1
 
 
-def test_an_arm_of_a_team_s_own_flags_is_taken_and_counted_where_it_is_another(store: Store) -> None:
-    put(store)
+def test_an_arm_of_a_team_s_own_flags_is_taken_and_counted_where_it_is_another(sqlite_store: Store) -> None:
+    put(sqlite_store)
     names = ("vector", "hybrid")
-    found = expose(store, {"unit": "u1", "arm": names[1 - arm_of("u1")]}, {"unit": "u2", "arm": names[arm_of("u2")]})
+    found = expose(
+        sqlite_store, {"unit": "u1", "arm": names[1 - arm_of("u1")]}, {"unit": "u2", "arm": names[arm_of("u2")]}
+    )
     assert found["unlike_assignment"] == 1
-    assert expose(store, {"unit": "u2", "arm": names[1 - arm_of("u2")]})["other_arm"] == 1
+    assert expose(sqlite_store, {"unit": "u2", "arm": names[1 - arm_of("u2")]})["other_arm"] == 1
     with pytest.raises(InvalidInputError, match="none of vector, hybrid"):
-        expose(store, {"unit": "u3", "arm": "keyword"})
+        expose(sqlite_store, {"unit": "u3", "arm": "keyword"})
 
 
 def test_a_change_begins_an_epoch_that_counts_alone(store: Store) -> None:
@@ -144,13 +146,13 @@ def test_a_change_begins_an_epoch_that_counts_alone(store: Store) -> None:
     assert earlier["ended_at"] is not None
 
 
-def test_an_outcome_before_the_newer_exposure_belongs_to_the_older_epoch(store: Store) -> None:
-    put(store)
-    expose(store, "u1")
-    put(store, shares=(0.95, 0.05), now=NOW + timedelta(hours=1))
-    expose(store, "u1", now=NOW + timedelta(hours=3))
-    tell(store, outcome("u1", at=NOW + timedelta(hours=2)), now=NOW + timedelta(hours=4))
-    detail = load(store)
+def test_an_outcome_before_the_newer_exposure_belongs_to_the_older_epoch(sqlite_store: Store) -> None:
+    put(sqlite_store)
+    expose(sqlite_store, "u1")
+    put(sqlite_store, shares=(0.95, 0.05), now=NOW + timedelta(hours=1))
+    expose(sqlite_store, "u1", now=NOW + timedelta(hours=3))
+    tell(sqlite_store, outcome("u1", at=NOW + timedelta(hours=2)), now=NOW + timedelta(hours=4))
+    detail = load(sqlite_store)
     assert sum(arm["successes"] for arm in detail["arms"]) == 0
     assert sum(arm["successes"] for arm in detail["epochs"][0]["arms"]) == 1
 
@@ -230,10 +232,10 @@ def test_requests_at_the_same_time_count_every_unit_once(store: Store) -> None:
     assert sum(arm["exposed"] for arm in arms) == sum(arm["successes"] for arm in arms) == 400
 
 
-def test_a_time_in_the_future_is_now(store: Store) -> None:
-    put(store)
-    expose(store, {"unit": "u1", "at": (NOW + 400 * DAY).isoformat()})
-    assert sum(arm["units"] for arm in load(store)["arms"]) == 1
+def test_a_time_in_the_future_is_now(sqlite_store: Store) -> None:
+    put(sqlite_store)
+    expose(sqlite_store, {"unit": "u1", "at": (NOW + 400 * DAY).isoformat()})
+    assert sum(arm["units"] for arm in load(sqlite_store)["arms"]) == 1
 
 
 def count_units(store: Store) -> int:

@@ -72,8 +72,8 @@ class Judged:
 
 
 @pytest.fixture
-def judged(store: Store) -> Judged:
-    return Judged.of(store)
+def judged(sqlite_store: Store) -> Judged:
+    return Judged.of(sqlite_store)
 
 
 def test_the_gate_of_the_judge_waits_for_people_and_then_passes(judged: Judged) -> None:

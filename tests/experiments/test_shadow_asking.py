@@ -26,8 +26,19 @@ NOW = datetime(2026, 11, 26, 12, 30, tzinfo=UTC)
 
 
 @pytest.fixture
-def world(store: Store) -> World:
-    """Give a retriever, and a shadow whose candidate it is and that asks it everything."""
+def world(sqlite_store: Store) -> World:
+    """Give what `made` makes on SQLite, for what does not depend on the database."""
+    return made(sqlite_store)
+
+
+@pytest.fixture
+def any_world(store: Store) -> World:
+    """Give the same on each database."""
+    return made(store)
+
+
+def made(store: Store) -> World:
+    """Make a retriever, and a shadow whose candidate it is and that asks it everything."""
     world = World(store=store)
     world.clock.now = NOW
     described = page([canary("fees")], hooks=[])
@@ -63,21 +74,21 @@ def waiting(world: World) -> int:
     return shadows.load_shadow(world.store, "hybrid")["waiting"]
 
 
-def test_what_lacks_an_answer_is_asked_counted_and_forgotten(world: World) -> None:
-    world.probe.answers["fees"] = answered(hits("doc"))
-    assert send(world, "fees", "refunds") == {"received": 2, "compared": 0, "to_ask": 2, "notes": []}
-    assert waiting(world) == 2
-    assert ask(world) is None
-    found = shadows.load_shadow(world.store, "hybrid")
+def test_what_lacks_an_answer_is_asked_counted_and_forgotten(any_world: World) -> None:
+    any_world.probe.answers["fees"] = answered(hits("doc"))
+    assert send(any_world, "fees", "refunds") == {"received": 2, "compared": 0, "to_ask": 2, "notes": []}
+    assert waiting(any_world) == 2
+    assert ask(any_world) is None
+    found = shadows.load_shadow(any_world.store, "hybrid")
     assert (found["pairs"], found["failed"], found["waiting"]) == (2, 0, 0)
     assert found["jaccard"] == pytest.approx(0.5), (
         "the candidate answers fees as users got it, and refunds with another"
     )
     assert found["a_seconds"] == pytest.approx(0.1)
     assert found["b_seconds"] == pytest.approx(0.5)
-    assert [one.k for one in world.probe.askings] == [10]
-    assert ask(world) is None
-    assert len(world.probe.asked) == 2, "each is asked once"
+    assert [one.k for one in any_world.probe.askings] == [10]
+    assert ask(any_world) is None
+    assert len(any_world.probe.asked) == 2, "each is asked once"
 
 
 def test_intake_defers_the_job_with_its_rows(world: World) -> None:
@@ -141,82 +152,82 @@ def test_after_some_blocks_other_shadows_have_their_turn(world: World, monkeypat
     assert waiting(world) == 0
 
 
-def test_what_waits_for_a_day_is_dropped_and_said(world: World) -> None:
-    send(world, "fees", "refunds")
-    retention.prune(world.store, NOW + timedelta(hours=23), days=90)
-    assert waiting(world) == 2
-    retention.prune(world.store, NOW + timedelta(hours=25), days=90)
-    found = shadows.load_shadow(world.store, "hybrid")
+def test_what_waits_for_a_day_is_dropped_and_said(any_world: World) -> None:
+    send(any_world, "fees", "refunds")
+    retention.prune(any_world.store, NOW + timedelta(hours=23), days=90)
+    assert waiting(any_world) == 2
+    retention.prune(any_world.store, NOW + timedelta(hours=25), days=90)
+    found = shadows.load_shadow(any_world.store, "hybrid")
     assert (found["waiting"], found["dropped"], found["pairs"]) == (0, 2, 0)
 
 
-def test_every_query_counts_once_over_a_crash(world: World) -> None:
-    send(world, *(f"query {number}" for number in range(60)))
+def test_every_query_counts_once_over_a_crash(any_world: World) -> None:
+    send(any_world, *(f"query {number}" for number in range(60)))
 
     def die(_: int) -> None:
-        if len(world.probe.askings) == 3:
+        if len(any_world.probe.askings) == 3:
             raise Crash
 
-    world.probe.before_batch = die
+    any_world.probe.before_batch = die
     with pytest.raises(Crash):
-        ask(world)
-    assert waiting(world) == 20
-    world.probe.before_batch = lambda _: None
-    assert ask(world) is None
-    assert shadows.load_shadow(world.store, "hybrid")["pairs"] == 60
+        ask(any_world)
+    assert waiting(any_world) == 20
+    any_world.probe.before_batch = lambda _: None
+    assert ask(any_world) is None
+    assert shadows.load_shadow(any_world.store, "hybrid")["pairs"] == 60
 
 
-def test_two_who_ask_the_same_count_it_once(world: World) -> None:
-    send(world, "fees")
+def test_two_who_ask_the_same_count_it_once(any_world: World) -> None:
+    send(any_world, "fees")
 
     def meanwhile(_: ProbeQuery) -> Any:
-        world.probe.otherwise = lambda _: answered(hits("doc"))
-        assert ask(world) is None
+        any_world.probe.otherwise = lambda _: answered(hits("doc"))
+        assert ask(any_world) is None
         return answered(hits("doc"))
 
-    world.probe.otherwise = meanwhile
-    assert ask(world) is None
-    assert (len(world.probe.asked), shadows.load_shadow(world.store, "hybrid")["pairs"]) == (2, 1)
+    any_world.probe.otherwise = meanwhile
+    assert ask(any_world) is None
+    assert (len(any_world.probe.asked), shadows.load_shadow(any_world.store, "hybrid")["pairs"]) == (2, 1)
 
 
-def test_the_most_different_pairs_are_kept_with_texts_alone(world: World) -> None:
-    define(world, keep=2)
-    world.probe.answers |= {
+def test_the_most_different_pairs_are_kept_with_texts_alone(any_world: World) -> None:
+    define(any_world, keep=2)
+    any_world.probe.answers |= {
         "same": found("doc"),
         "near": found("other", "doc"),
         "far": found("other"),
         "empty": found(),
         "broken": failed(Outcome.MALFORMED),
     }
-    send(world, "same", "near", "far", "broken")
-    send(world, "without texts", texts=False)
-    ask(world)
-    assert kept(world) == ["near", "far"], "cut to one hit both differ wholly"
-    send(world, "empty", "far")
-    ask(world)
-    assert kept(world) == ["near", "far"], "as different, and there before"
-    define(world, keep=1)
-    assert kept(world) == ["near"]
-    define(world, keep=0)
-    assert kept(world) == []
+    send(any_world, "same", "near", "far", "broken")
+    send(any_world, "without texts", texts=False)
+    ask(any_world)
+    assert kept(any_world) == ["near", "far"], "cut to one hit both differ wholly"
+    send(any_world, "empty", "far")
+    ask(any_world)
+    assert kept(any_world) == ["near", "far"], "as different, and there before"
+    define(any_world, keep=1)
+    assert kept(any_world) == ["near"]
+    define(any_world, keep=0)
+    assert kept(any_world) == []
 
 
-def test_kept_pairs_hold_queries_for_30_days(world: World) -> None:
-    world.probe.answers["far"] = found("other")
-    send(world, "far")
-    ask(world)
-    retention.prune(world.store, NOW + timedelta(days=29), days=90)
-    assert kept(world) == ["far"]
-    retention.prune(world.store, NOW + timedelta(days=31), days=90)
-    assert kept(world) == []
+def test_kept_pairs_hold_queries_for_30_days(any_world: World) -> None:
+    any_world.probe.answers["far"] = found("other")
+    send(any_world, "far")
+    ask(any_world)
+    retention.prune(any_world.store, NOW + timedelta(days=29), days=90)
+    assert kept(any_world) == ["far"]
+    retention.prune(any_world.store, NOW + timedelta(days=31), days=90)
+    assert kept(any_world) == []
 
 
-def test_deleting_a_shadow_deletes_what_waits_and_what_is_kept(world: World) -> None:
-    send(world, "far", key="part-1")
-    ask(world)
-    send(world, "fees")
-    shadows.delete_shadow(world.store, "hybrid")
-    with world.store.read() as connection:
+def test_deleting_a_shadow_deletes_what_waits_and_what_is_kept(any_world: World) -> None:
+    send(any_world, "far", key="part-1")
+    ask(any_world)
+    send(any_world, "fees")
+    shadows.delete_shadow(any_world.store, "hybrid")
+    with any_world.store.read() as connection:
         for table in ("shadows", "shadow_hours", "shadow_questions", "shadow_pairs", "shadow_parts"):
             assert connection.exec_driver_sql(f"select count(*) from {table}").scalar_one() == 0  # noqa: S608 - ours
 

@@ -65,9 +65,9 @@ def test_pairs_are_summed_up_by_the_hour_and_failures_stand_apart(store: Store) 
     assert [one["slug"] for one in shadows.list_shadows(store, limit=5)] == ["hybrid"]
 
 
-def test_a_candidate_that_never_answers_has_no_overlap(store: Store) -> None:
-    receive(store, [pair("ab", None)])
-    found = shadows.load_shadow(store, "hybrid")
+def test_a_candidate_that_never_answers_has_no_overlap(sqlite_store: Store) -> None:
+    receive(sqlite_store, [pair("ab", None)])
+    found = shadows.load_shadow(sqlite_store, "hybrid")
     assert (found["failed"], found["rbo"], found["jaccard"], found["b_seconds"]) == (1, None, None, None)
 
 
@@ -85,13 +85,13 @@ def test_a_request_that_is_sent_again_counts_once(store: Store) -> None:
     assert shadows.load_shadow(store, "hybrid")["pairs"] == 6, "a key is known for a day"
 
 
-def test_without_a_candidate_pairs_bring_its_answers(store: Store) -> None:
+def test_without_a_candidate_pairs_bring_its_answers(sqlite_store: Store) -> None:
     alone = ShadowPair(query="fees", a=())
     with pytest.raises(InvalidInputError) as raised:
-        receive(store, [pair("a", "a"), alone])
+        receive(sqlite_store, [pair("a", "a"), alone])
     (problem,) = raised.value.problems
     assert (problem.path, "PUT /v1/shadows/hybrid with `candidate`" in problem.message) == ("pairs[1]", True)
-    assert shadows.list_shadows(store, limit=5) == [], "all or none"
+    assert shadows.list_shadows(sqlite_store, limit=5) == [], "all or none"
 
 
 def test_hours_are_deleted_after_a_year(store: Store) -> None:

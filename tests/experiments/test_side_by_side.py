@@ -58,8 +58,19 @@ def test_preferences_are_counted_by_whose_side_it_is() -> None:
 
 
 @pytest.fixture
-def world(store: Store) -> World:
-    """Give a shadow that keeps forty different pairs."""
+def world(sqlite_store: Store) -> World:
+    """Give what `made` makes on SQLite, for what does not depend on the database."""
+    return made(sqlite_store)
+
+
+@pytest.fixture
+def any_world(store: Store) -> World:
+    """Give the same on each database."""
+    return made(store)
+
+
+def made(store: Store) -> World:
+    """Make a shadow that keeps forty different pairs."""
     world = World(store=store)
     world.clock.now = NOW
     described = page([canary("fees")], hooks=[])
@@ -101,13 +112,13 @@ def say(world: World, item: str, grade: int, annotator: str = "Ann") -> NextItem
     )
 
 
-def test_the_most_different_pairs_become_blind_items(world: World) -> None:
-    compared(world, pairs={"shadow": "hybrid", "count": 12})
-    task = tasks.load_task(world.store, "sides")
+def test_the_most_different_pairs_become_blind_items(any_world: World) -> None:
+    compared(any_world, pairs={"shadow": "hybrid", "count": 12})
+    task = tasks.load_task(any_world.store, "sides")
     assert (task["state"], task["items"], task["pairs"]) == ("pooled", 12, {"shadow": "hybrid", "count": 12})
-    draw(world)
-    assert tasks.load_task(world.store, "sides")["items"] == 12, "drawn once"
-    found = present(next_of(world)["item"])
+    draw(any_world)
+    assert tasks.load_task(any_world.store, "sides")["items"] == 12, "drawn once"
+    found = present(next_of(any_world)["item"])
     pair = present(found["pair"])
     assert sorted(pair["left"] + pair["right"]) == ["what the candidate gave", "what users got"]
     assert (found["text"], found["answer"], found["query"] in QUERIES) == ("", None, True)
@@ -123,29 +134,29 @@ def test_the_candidate_stands_on_either_side(world: World) -> None:
         assert (one.right if one.candidate_right else one.left) == ["what the candidate gave"]
 
 
-def test_every_pair_is_shown_once_and_what_people_prefer_is_counted(world: World) -> None:
-    compared(world)
-    known, seen = sides(world), []
-    item = next_of(world)["item"]
+def test_every_pair_is_shown_once_and_what_people_prefer_is_counted(any_world: World) -> None:
+    compared(any_world)
+    known, seen = sides(any_world), []
+    item = next_of(any_world)["item"]
     while item is not None:
         seen.append(item["query"])
         candidate, current = (RIGHT, LEFT) if known[item["query"]].candidate_right else (LEFT, RIGHT)
         place = QUERIES.index(item["query"])
         grade = ALIKE if place < 10 else candidate if place < 34 else current
-        item = say(world, item["id"], grade)["item"]
+        item = say(any_world, item["id"], grade)["item"]
     assert sorted(seen) == sorted(QUERIES)
     assert seen != sorted(seen), "in an order of their own"
-    (found,) = shadows.load_shadow(world.store, "hybrid")["comparisons"]
+    (found,) = shadows.load_shadow(any_world.store, "hybrid")["comparisons"]
     assert (found["task"], found["pairs"], found["undecided"]) == ("sides", 40, 0)
     assert (found["candidate"], found["current"], found["alike"]) == (24, 6, 10)
     assert (found["share"]["value"], found["share"]["low"] > 0.5) == (0.8, True)
 
 
-def test_undo_gives_the_pair_back(world: World) -> None:
-    compared(world)
-    first = present(next_of(world)["item"])
-    say(world, first["id"], LEFT)
-    back = tasks.undo(world.store, "sides", annotator="Ann", now=world.clock.advance(1))
+def test_undo_gives_the_pair_back(any_world: World) -> None:
+    compared(any_world)
+    first = present(next_of(any_world)["item"])
+    say(any_world, first["id"], LEFT)
+    back = tasks.undo(any_world.store, "sides", annotator="Ann", now=any_world.clock.advance(1))
     assert present(back["item"])["id"] == first["id"]
 
 
@@ -178,15 +189,15 @@ def test_pairs_have_no_judgments_to_adopt_no_recall_and_no_import(world: World) 
     assert (len(exported), exported[1].startswith(",pair-"), exported[1].endswith(",Ann,0")) == (2, True, True)
 
 
-def test_an_archived_task_forgets_what_users_asked(world: World) -> None:
-    compared(world)
-    with world.store.read() as connection:
+def test_an_archived_task_forgets_what_users_asked(any_world: World) -> None:
+    compared(any_world)
+    with any_world.store.read() as connection:
         task = tasks.find_task(connection, "sides")
-    tasks.archive_task(world.store, "sides", now=world.clock())
-    with world.store.read() as connection:
+    tasks.archive_task(any_world.store, "sides", now=any_world.clock())
+    with any_world.store.read() as connection:
         kept = rows.read_pair_items(connection, task.id).values()
     assert {(one.query, tuple(one.left), tuple(one.right)) for one in kept} == {("", (), ())}
-    assert shadows.load_shadow(world.store, "hybrid")["comparisons"] == []
+    assert shadows.load_shadow(any_world.store, "hybrid")["comparisons"] == []
 
 
 def test_a_shadow_without_pairs_can_be_drawn_later(world: World) -> None:

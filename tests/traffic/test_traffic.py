@@ -173,12 +173,19 @@ class Shop:
 
 
 @pytest.fixture
-def world(store: Store) -> World:
-    """Give a suite over two documents, and a check that has run."""
+def world(sqlite_store: Store) -> World:
+    """Give what `made` makes on SQLite, for what does not depend on the database."""
+    return made(sqlite_store)
+
+
+@pytest.fixture
+def any_world(store: Store) -> World:
+    """Give the same on each database."""
     return made(store)
 
 
 def made(store: Store) -> World:
+    """Make a suite over two documents, and a check that has run."""
     world = World(store=store)
     world.clock.now = NOW
     described = page([canary("fees"), canary("refunds")], hooks=[])
@@ -214,28 +221,28 @@ def work(world: World, shop: Shop, **more: Any) -> bool:
     return traffic.ask_sample(world.store, world.vault, shop, one.id, clock=world.clock, **more)
 
 
-def test_the_same_query_sent_again_adds_up(world: World) -> None:
-    assert send(world, QUERIES) == {"queries": 5, "new": 5, "notes": []}
-    assert send(world, {"FEES  monthly": 5, "new one": 1}) == {"queries": 2, "new": 1, "notes": []}
-    (shown,) = traffic.load_traffic(world.store, "suite")
+def test_the_same_query_sent_again_adds_up(any_world: World) -> None:
+    assert send(any_world, QUERIES) == {"queries": 5, "new": 5, "notes": []}
+    assert send(any_world, {"FEES  monthly": 5, "new one": 1}) == {"queries": 2, "new": 1, "notes": []}
+    (shown,) = traffic.load_traffic(any_world.store, "suite")
     assert (shown["retriever"], shown["distinct"], shown["traffic"]) == ("search", 6, 106)
-    with world.store.read() as connection:
+    with any_world.store.read() as connection:
         found = connection.execute(traffic_queries.select().where(traffic_queries.c.query == "fees monthly")).one()
     assert found._mapping["count"] == 65
     assert found.first_seen < found.last_seen
 
 
 @pytest.mark.databases
-def test_what_comes_again_with_its_key_is_not_counted_again(world: World) -> None:
-    first = send(world, QUERIES, key="log-1")
-    world.clock.advance(86_000)
-    again = send(world, QUERIES, key="log-1")
+def test_what_comes_again_with_its_key_is_not_counted_again(any_world: World) -> None:
+    first = send(any_world, QUERIES, key="log-1")
+    any_world.clock.advance(86_000)
+    again = send(any_world, QUERIES, key="log-1")
     assert again == {**first, "notes": [RECEIVED_BEFORE]}
-    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 100
+    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 100
     with pytest.raises(ConflictError, match="used with other queries"):
-        send(world, {"fees monthly": 61}, key="log-1")
-    assert send(world, {"fees monthly": 1}, key="log-2")["notes"] == []
-    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 101
+        send(any_world, {"fees monthly": 61}, key="log-1")
+    assert send(any_world, {"fees monthly": 1}, key="log-2")["notes"] == []
+    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 101
 
 
 def test_a_write_that_fails_remembers_no_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,13 +266,13 @@ def test_a_key_is_known_for_a_day_and_until_the_traffic_is_deleted(world: World)
     assert send(world, QUERIES, key="log-1") == {"queries": 5, "new": 5, "notes": []}
 
 
-def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(world: World) -> None:
-    send(world, QUERIES, key="log-1")
-    traffic.forget_traffic(world.store, "suite", query="fees monthly")
-    with world.store.read() as connection:
+def test_a_deleted_query_does_not_come_back_with_its_part_nor_is_its_hash_kept(any_world: World) -> None:
+    send(any_world, QUERIES, key="log-1")
+    traffic.forget_traffic(any_world.store, "suite", query="fees monthly")
+    with any_world.store.read() as connection:
         assert next(iter(connection.execute(traffic_parts.select()).mappings()))["content_hash"] is None
-    assert send(world, QUERIES, key="log-1")["notes"] == [RECEIVED_BEFORE]
-    assert traffic.load_traffic(world.store, "suite")[0]["distinct"] == 4
+    assert send(any_world, QUERIES, key="log-1")["notes"] == [RECEIVED_BEFORE]
+    assert traffic.load_traffic(any_world.store, "suite")[0]["distinct"] == 4
 
 
 def test_a_part_is_known_by_hashes_that_nobody_makes_without_the_key_of_the_service(world: World) -> None:
@@ -296,9 +303,9 @@ def test_beyond_the_limit_the_least_frequent_new_ones_are_left_out(
 
 
 def test_a_write_that_fails_leaves_nothing_so_that_sending_again_counts_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(world, {"fees monthly": 1})
+    send(any_world, {"fees monthly": 1})
     monkeypatch.setattr(rows, "STAGED_ROWS", 2)
     grow, blocks = rows._grow, iter([True, False])
 
@@ -308,11 +315,11 @@ def test_a_write_that_fails_leaves_nothing_so_that_sending_again_counts_once(
 
     monkeypatch.setattr(rows, "_grow", fails)
     with pytest.raises(AssertionError, match="the second block"):
-        send(world, QUERIES)
+        send(any_world, QUERIES)
     monkeypatch.setattr(rows, "_grow", grow)
-    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 1
-    send(world, QUERIES)
-    assert traffic.load_traffic(world.store, "suite")[0]["traffic"] == 101
+    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 1
+    send(any_world, QUERIES)
+    assert traffic.load_traffic(any_world.store, "suite")[0]["traffic"] == 101
 
 
 def test_traffic_is_of_a_suite_and_a_retriever_that_are_there(world: World) -> None:
@@ -324,27 +331,27 @@ def test_traffic_is_of_a_suite_and_a_retriever_that_are_there(world: World) -> N
         ask(world)
 
 
-def test_one_query_or_all_are_forgotten_at_once(world: World) -> None:
-    send(world, QUERIES)
-    ask(world)
-    assert traffic.forget_traffic(world.store, "suite", query=" FEES monthly ") == 1
-    assert traffic.forget_traffic(world.store, "suite", query="fees monthly") == 0
-    assert traffic.load_traffic(world.store, "suite")[0]["distinct"] == 4
-    assert traffic.load_reach(world.store, "suite", "search")["answered"] == 4
-    assert traffic.forget_traffic(world.store, "suite", retriever="other") == 0
-    assert traffic.forget_traffic(world.store, "suite") == 4
-    assert traffic.load_traffic(world.store, "suite") == []
+def test_one_query_or_all_are_forgotten_at_once(any_world: World) -> None:
+    send(any_world, QUERIES)
+    ask(any_world)
+    assert traffic.forget_traffic(any_world.store, "suite", query=" FEES monthly ") == 1
+    assert traffic.forget_traffic(any_world.store, "suite", query="fees monthly") == 0
+    assert traffic.load_traffic(any_world.store, "suite")[0]["distinct"] == 4
+    assert traffic.load_reach(any_world.store, "suite", "search")["answered"] == 4
+    assert traffic.forget_traffic(any_world.store, "suite", retriever="other") == 0
+    assert traffic.forget_traffic(any_world.store, "suite") == 4
+    assert traffic.load_traffic(any_world.store, "suite") == []
     with pytest.raises(NotFoundError, match="not asked for yet"):
-        traffic.load_reach(world.store, "suite", "search")
+        traffic.load_reach(any_world.store, "suite", "search")
 
 
-def test_queries_are_kept_for_thirty_days_after_they_came(world: World) -> None:
-    send(world, QUERIES)
-    world.clock.advance(20 * 86_400)
-    send(world, {"fees monthly": 1})
-    world.clock.advance(11 * 86_400)
-    retention.prune(world.store, world.clock(), days=1_000)
-    with world.store.read() as connection:
+def test_queries_are_kept_for_thirty_days_after_they_came(any_world: World) -> None:
+    send(any_world, QUERIES)
+    any_world.clock.advance(20 * 86_400)
+    send(any_world, {"fees monthly": 1})
+    any_world.clock.advance(11 * 86_400)
+    retention.prune(any_world.store, any_world.clock(), days=1_000)
+    with any_world.store.read() as connection:
         assert list(
             connection.execute(traffic_queries.select().with_only_columns(traffic_queries.c.query)).scalars()
         ) == ["fees monthly"]
@@ -354,10 +361,10 @@ def test_queries_are_kept_for_thirty_days_after_they_came(world: World) -> None:
 # --- reach ---------------------------------------------------------------------------------------------------
 
 
-def test_covered_is_what_canaries_expect_or_find_first(world: World) -> None:
-    send(world, QUERIES)
-    assert ask(world)
-    found = traffic.load_reach(world.store, "suite", "search")
+def test_covered_is_what_canaries_expect_or_find_first(any_world: World) -> None:
+    send(any_world, QUERIES)
+    assert ask(any_world)
+    found = traffic.load_reach(any_world.store, "suite", "search")
     assert (found["state"], found["sample"], found["asked"], found["answered"]) == (ReachState.ASKED, 5, 5, 5)
     assert (found["traffic"], found["distinct"], found["head"]) == (100, 5, 2)
     assert (found["value"], found["low"], found["high"]) == (0.6, 0.6, 0.6), "asked whole, so nothing is estimated"
@@ -393,19 +400,21 @@ def test_what_no_answer_came_for_is_stood_for_by_the_others(world: World) -> Non
     assert found["value"] == 0
 
 
-def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_goes_on_where_it_stood_and_asks_nobody_twice(
+    any_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(traffic, "BLOCK", 2)
-    send(world, QUERIES)
+    send(any_world, QUERIES)
     shop, stops = Shop(), iter([False] * 3)
-    assert not ask(world, shop, stopping=lambda: next(stops, True))
-    assert traffic.load_reach(world.store, "suite", "search")["state"] is ReachState.ASKING
+    assert not ask(any_world, shop, stopping=lambda: next(stops, True))
+    assert traffic.load_reach(any_world.store, "suite", "search")["state"] is ReachState.ASKING
     begun = len(shop.asked)
     assert 0 < begun < 5
-    assert work(world, shop)
+    assert work(any_world, shop)
     assert sorted(set(shop.asked)) == sorted(QUERIES)
     assert len(shop.asked) <= 5 + 2, "the block that was cut short is asked again"
-    assert traffic.load_reach(world.store, "suite", "search")["asked"] == 5
-    ask(world, shop)
+    assert traffic.load_reach(any_world.store, "suite", "search")["asked"] == 5
+    ask(any_world, shop)
     assert len(shop.asked) >= 10, "a new sample is asked anew"
 
 
@@ -431,10 +440,10 @@ def test_documents_as_fine_as_chunks_are_told_and_can_be_grouped(world: World) -
 # --- suggestions ---------------------------------------------------------------------------------------------
 
 
-def test_one_suggestion_for_each_group_that_no_canary_stands_for(world: World) -> None:
-    send(world, QUERIES)
-    ask(world)
-    found = traffic.suggest(world.store, "suite", "search", limit=10)
+def test_one_suggestion_for_each_group_that_no_canary_stands_for(any_world: World) -> None:
+    send(any_world, QUERIES)
+    ask(any_world)
+    found = traffic.suggest(any_world.store, "suite", "search", limit=10)
     assert [(one["query"], one["traffic"]) for one in found] == [
         ("refunds late", 25),
         ("returns by post", 10),
@@ -444,7 +453,7 @@ def test_one_suggestion_for_each_group_that_no_canary_stands_for(world: World) -
     assert segments["refunds late"] == ["frequent", "edge"]
     assert segments["odd one"] == ["edge"]
     assert [one["query"] for one in found if one["negative_candidate"]] == ["odd one"]
-    assert len(traffic.suggest(world.store, "suite", "search", limit=1)) == 1
+    assert len(traffic.suggest(any_world.store, "suite", "search", limit=1)) == 1
 
 
 def test_canaries_results_and_tasks_are_read_once_until_one_changes(
@@ -483,24 +492,24 @@ def test_canaries_results_and_tasks_are_read_once_until_one_changes(
     assert "task_queries" in done
 
 
-def test_suggestions_become_canaries_without_expectations_and_a_task(world: World) -> None:
-    send(world, QUERIES)
-    ask(world)
-    chosen = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=2)]
-    now = world.clock.advance(1)
-    task = traffic.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
+def test_suggestions_become_canaries_without_expectations_and_a_task(any_world: World) -> None:
+    send(any_world, QUERIES)
+    ask(any_world)
+    chosen = [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=2)]
+    now = any_world.clock.advance(1)
+    task = traffic.open_task(any_world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     assert (task["keys"], task["canaries"]) == (["refunds-late", "returns-by-post"], 2)
-    found = references.load_canary(world.store, "suite", "refunds-late").body
+    found = references.load_canary(any_world.store, "suite", "refunds-late").body
     assert (found["query"], found["expected_chunks"]) == ("refunds late", [])
-    assert len(references.load_canaries(world.store, "suite")) == 4
-    assert [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)] == ["odd one"]
-    definitions.archive_canary(world.store, "suite", "refunds-late", now=world.clock.advance(1))
-    left = [one["query"] for one in traffic.suggest(world.store, "suite", "search", limit=10)]
+    assert len(references.load_canaries(any_world.store, "suite")) == 4
+    assert [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=10)] == ["odd one"]
+    definitions.archive_canary(any_world.store, "suite", "refunds-late", now=any_world.clock.advance(1))
+    left = [one["query"] for one in traffic.suggest(any_world.store, "suite", "search", limit=10)]
     assert "refunds late" not in left, "it is in the task"
     with pytest.raises(ConflictError, match="already"):
-        traffic.open_task(world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
+        traffic.open_task(any_world.store, "suite", "search", task="gaps", queries=chosen, by="Ada", now=now)
     with pytest.raises(InvalidInputError, match="at least one"):
-        traffic.open_task(world.store, "suite", "search", task="none", queries=[], by="Ada", now=now)
+        traffic.open_task(any_world.store, "suite", "search", task="none", queries=[], by="Ada", now=now)
 
 
 def test_a_hundred_thousand_queries_go_through(sqlite_store: Store) -> None:
